@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model.actions_people import EXPIRED
+from model.actions_humans import EXPIRED
 from model.actions_unclaimed import HEALTHY
 from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11
 from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, P1, P2, S1, S3, T1, T2, U1
@@ -127,11 +127,11 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     LockAblation("K17b", mixed, "deadlock"),
     LockAblation("K17b", runs_then_heads, "", "the other order is as safe, if every function takes it"),
     Ablation("K19", only(C1), {"ttl": False}, "L2"),
-    Ablation("K19b", only(P1), {"people_exempt": False}, EXPIRED),
-    Ablation("K19b", only(P1), {"people_rechecked": False}, EXPIRED),
-    Ablation("K19b", only(P1), {"people_cleared": False}, "L2"),
-    Ablation("K19b", only(P2), {"people_cleared": False}, "the time of a turn that is not suspended does not pass"),
-    Ablation("K19c", only(P3), {"people_below": False}, EXPIRED),
+    Ablation("K19b", only(P1), {"human_waits_exempt": False}, EXPIRED),
+    Ablation("K19b", only(P1), {"human_waits_rechecked": False}, EXPIRED),
+    Ablation("K19b", only(P1), {"human_waits_cleared": False}, "L2"),
+    Ablation("K19b", only(P2), {"human_waits_cleared": False}, "the time of a turn that is not suspended does not pass"),
+    Ablation("K19c", only(P3), {"human_waits_below": False}, EXPIRED),
     Ablation("K19d", only(R11), {"ending_counts": False}, "L2"),
     Ablation("K19e", only(T1), {"ttl": False}, "",
              "redundant beside the dispatch timeout, where no call is without a deadline"),
@@ -145,10 +145,10 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     Ablation("K24c", STOPS, {"changes_bump": False}, "L1"),
     Ablation("K24c", only(R3), {"changes_bump": False}, ENDED_OPEN),
     Ablation("K24c", only(R1, stop_run=1), {"changes_bump": False}, LATECOMER),
-    Ablation("K25", only(R1, stop=1), {"owed_reaction": False}, "L1"),
-    Ablation("K25", STOPS, {"owed_reaction": False}, NEVER_WOKEN),
-    Ablation("K26", STOPS, {"end_sees_owed": False}, NEVER_WOKEN),
-    Ablation("K26", STOPS, {"end_sees_owed": False}, "the run ends twice"),
+    Ablation("K25", only(R1, stop=1), {"pending_reaction": False}, "L1"),
+    Ablation("K25", STOPS, {"pending_reaction": False}, NEVER_WOKEN),
+    Ablation("K26", STOPS, {"end_sees_pending": False}, NEVER_WOKEN),
+    Ablation("K26", STOPS, {"end_sees_pending": False}, "the run ends twice"),
     Ablation("K27", only(R1, stop=1), {"count_locked": False}, "",
              "redundant beside K24 and K24c: at an equal version, what was read is what is there"),
     Ablation("K27+K24c", only(R1, stop=1), {"count_locked": False, "changes_bump": False}, MISCOUNTED),

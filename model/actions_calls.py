@@ -90,7 +90,7 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         is_news = cfg.is_streaming and known & ~w.told != 0
         if (waited or not rules.suspend_rechecks) and not (is_news and rules.suspend_tells):
             d.heads[w.agent] = Head(SUSPENDED, t, w.epoch, waits=len(waited) if rules.suspend_recounts else opened)
-            d.wait_for_people(t)
+            d.wait_for_humans(t)
             if not waited:
                 d.broken.append("suspended with nothing open")
             if is_news:

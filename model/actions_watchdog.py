@@ -6,8 +6,8 @@ One candidate per transaction (K17).
 from __future__ import annotations
 
 from model.actions_ablated import handler_steps, reap_in_parts
+from model.actions_humans import expire
 from model.actions_outbox import outbox
-from model.actions_people import expire
 from model.actions_unclaimed import end_unclaimed
 from model.checker import FAULT, WATCHDOG
 from model.configs import Config, Fault
@@ -41,8 +41,8 @@ def ring(cfg: Config, s: State, a: int, head: Head) -> Steps:
         d = Draft(cfg, s)
         d.bells[a] = 1
         yield d.commit(WATCHDOG, f"sweep: rings for a{a}")
-    is_owed = any(s.turns[t].status == QUEUED for t in cfg.turns_of[a])
-    if head.status == IDLE and is_owed and cfg.rules.sweep_dispatches:
+    is_pending = any(s.turns[t].status == QUEUED for t in cfg.turns_of[a])
+    if head.status == IDLE and is_pending and cfg.rules.sweep_dispatches:
         d = Draft(cfg, s)
         d.dispatch(a)
         yield d.commit(WATCHDOG, f"sweep: dispatches a queued turn of a{a}")
@@ -60,7 +60,7 @@ def time_out(cfg: Config, s: State) -> Steps:
             continue
         for k in range(cfg.calls):
             is_untimed = (cfg.child(t, k) >= 0 and not cfg.is_child_timed) or (
-                (k in cfg.inline[t] and cfg.rules.inline_untimed) or (t, k) in cfg.people
+                (k in cfg.inline[t] and cfg.rules.inline_untimed) or (t, k) in cfg.human_calls
             )
             if s.calls[cfg.call(t, k)].wait != OPEN or is_untimed:
                 continue

@@ -52,9 +52,9 @@ def wait_for_bell(cfg: Config, s: State, i: int, w: Worker) -> Steps:
             d.bells[a] = 0
             d.workers[i] = Worker("claim", a, -1, -1)
             yield d.commit(SYSTEM, f"w{i}: hears the bell of a{a}")
-    if s.run.owed:
+    if s.run.pending:
         then = Worker("react" if cfg.rules.whole_read else "read version", -1, -1, -1, seen=read_run(s))
-        yield move(cfg, s, i, then, f"sweep reads the run at version {s.run.version}, owed {s.run.owed:b}")
+        yield move(cfg, s, i, then, f"sweep reads the run at version {s.run.version}, pending {s.run.pending:b}")
 
 
 def claim(cfg: Config, s: State, i: int, w: Worker) -> Steps:
@@ -156,7 +156,7 @@ def told(d: Draft) -> str:
     if not d.cfg.starts:
         return ""
     ended = ", THE RUN ENDS" if d.run.status == ENDED else ""
-    return f": version {d.run.version}, open {d.run.open}, owed {d.run.owed:b}, woken {d.run.woken:b}{ended}"
+    return f": version {d.run.version}, open {d.run.open}, pending {d.run.pending:b}, woken {d.run.woken:b}{ended}"
 
 
 def release(cfg: Config, s: State, i: int, w: Worker) -> Steps:
@@ -170,7 +170,7 @@ def release(cfg: Config, s: State, i: int, w: Worker) -> Steps:
 
 def defer(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """K32: not now; due later, nobody rings; past the cap the kernel ends the turn. Time is a choice: due at once too."""
-    defers = s.turns[w.turn].defers
+    defers = s.turns[w.turn].defer_count
     for is_lost in replies(s):
         d = Draft(cfg, s)
         if not cfg.is_down:
@@ -179,7 +179,7 @@ def defer(cfg: Config, s: State, i: int, w: Worker) -> Steps:
             d.end_turn_by_kernel(w.turn)
             what = "exhausted: failed deliverable"
         else:
-            d.change_turn(w.turn, defers=min(defers + 1, cfg.defers_max))
+            d.change_turn(w.turn, defer_count=min(defers + 1, cfg.defers_max))
             what = d.leave_running(w.turn, is_rung=False)
         yield settle(d, i, Worker("claim", w.agent, -1, -1), is_lost=is_lost, what=f"defer(t{w.turn}) -> {what}")
 

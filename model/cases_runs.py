@@ -69,7 +69,7 @@ R10 = Config(
     calls=1,
     starts=(0, 1),
     wakes=((2, 0b010),),
-    people=((0, 0),),
+    human_calls=((0, 0),),
     activations_max=2,
     faults=faults(crash=1, reap=1),
 )
@@ -138,7 +138,7 @@ P3 = replace(
     name="P3",
     about="as D4, the grandchild asks a person; crash",
     scripts=((CALL,),) * 3,
-    people=((2, 0),),
+    human_calls=((2, 0),),
     faults=faults(crash=1),
 )
 # Against K34: two turns delegate to each other's agents.

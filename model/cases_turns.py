@@ -1,4 +1,4 @@
-"""Configurations of single turns: calls of every kind, early results, graceful stops, defers, releases, ui_actions."""
+"""Configurations of single turns: calls of every kind, early results, graceful stops, deferrals, releases, ui_actions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ S1 = replace(
 S2 = replace(
     C1,
     name="S2",
-    about="as C1, 2 defers (cap 1), a release, a graceful stop; crash, lost reply",
+    about="as C1, 2 deferrals (cap 1), a release, a graceful stop; crash, lost reply",
     faults=faults(graceful=1, defer=2, release=1, crash=1, amb=1),
 )
 S3 = replace(
@@ -109,7 +109,7 @@ P1 = Config(
     (0,),
     ((BOTH,),),
     calls=2,
-    people=((0, 0),),
+    human_calls=((0, 0),),
     faults=faults(crash=1, stop=1, silent=1, amb=1),
 )
 P2 = replace(P1, name="P2", about="as P1, resumed by each result (streaming join)", is_streaming=True)

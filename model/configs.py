@@ -72,7 +72,7 @@ class Config:
     `agents[t]` is the agent of turn t, `scripts[t]` its steps. A run exists when `starts` is not empty: one transaction
     starts it with those turns, `wakes` are the reactions (turn, mask of the endings that it needs), `joins` are
     turns that a client enqueues into the run later. `children` are delegations (turn, call, turn of the child); such a
-    call has no deadline, unless `is_child_timed`. `actions` are the turns that are a ui_action. `people` are the calls
+    call has no deadline, unless `is_child_timed`. `actions` are the turns that are a ui_action. `human_calls` are the calls
     (turn, call) that ask a person; they have no deadline.
     """
 
@@ -98,7 +98,7 @@ class Config:
     is_child_timed: bool = False
     is_stop_graceful: bool = False  # the mode of the stops that the outbox delivers
     actions: tuple[int, ...] = ()
-    people: tuple[tuple[int, int], ...] = ()
+    human_calls: tuple[tuple[int, int], ...] = ()
     is_dispatch_timed: bool = False  # the project has a dispatch timeout
     activations_max: int = 0  # the activation limit of the run; 0: none
     goal: int = 0  # the endings that meet the run's end_when; 0: none

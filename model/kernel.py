@@ -102,7 +102,7 @@ class Draft:
         a = self.cfg.agents[t]
         self.write_deliverable(t)
         self.write_event(t)
-        self.change_turn(t, status=DONE, waits_for_people=False, is_poison=False)
+        self.change_turn(t, status=DONE, waits_for_humans=False, is_poison=False)
         if t in self.cfg.parents and self.cfg.rules.report_row:
             self.change_turn(t, report=DUE)
         for k in range(self.cfg.calls):
@@ -113,12 +113,12 @@ class Draft:
             self.dispatch(a)
 
     def end_turn_by_kernel(self, t: int) -> None:
-        """Stop, expiry, attempts exhausted: nobody is there to react, so the run is left owing it (K25)."""
+        """Stop, expiry, attempts exhausted: no worker reacts in this commit, so the reaction stays pending (K25)."""
         self.end_turn(t)
         rules, run = self.cfg.rules, self.run
         if self.cfg.starts:
-            owed = run.owed | 1 << t if rules.owed_reaction else run.owed
-            self.run = run._replace(open=run.open - 1, owed=owed, version=run.version + rules.changes_bump)
+            pending = run.pending | 1 << t if rules.pending_reaction else run.pending
+            self.run = run._replace(open=run.open - 1, pending=pending, version=run.version + rules.changes_bump)
 
     def leave_running(self, t: int, *, is_rung: bool) -> str:
         """The way of recovery, release and defer: dispatched under the next epoch (K7); but a stop that waits ends it
@@ -153,7 +153,7 @@ class Draft:
                 self.broken.append("a forged result is applied")
             self.calls[at] = call._replace(wait=RESOLVED, early=0)
         elif child < 0:
-            commands = call.commands if (t, k) in self.cfg.people else min(MANY, call.commands + 1)
+            commands = call.commands if (t, k) in self.cfg.human_calls else min(MANY, call.commands + 1)
             self.calls[at] = call._replace(wait=OPEN, early=0, commands=commands, epoch=epoch)
         else:
             self.calls[at] = call._replace(wait=OPEN)
@@ -164,17 +164,22 @@ class Draft:
                 self.run = run._replace(open=run.open + 1, version=run.version + self.cfg.rules.changes_bump)
         return True
 
-    def wait_for_people(self, t: int) -> None:
+    def wait_for_humans(self, t: int) -> None:
         """K19b: of a suspended turn. Where only people can answer, its time to live stops; not in a run that is ending."""
         rules, waited = self.cfg.rules, self.waited(t)
         is_ending = self.run.status == STOPPING and rules.ending_counts
-        if rules.people_exempt and waited and all((t, k) in self.cfg.people for k in waited) and not is_ending:
-            self.change_turn(t, waits_for_people=True)
+        if (
+            rules.human_waits_exempt
+            and waited
+            and all((t, k) in self.cfg.human_calls for k in waited)
+            and not is_ending
+        ):
+            self.change_turn(t, waits_for_humans=True)
 
     def resume(self, t: int) -> None:
         """Suspended -> dispatched, the same epoch; its time to live passes again (K19b)."""
-        if self.turns[t].waits_for_people and self.cfg.rules.people_cleared:
-            self.change_turn(t, waits_for_people=False)
+        if self.turns[t].waits_for_humans and self.cfg.rules.human_waits_cleared:
+            self.change_turn(t, waits_for_humans=False)
         a = self.cfg.agents[t]
         self.ready(a, t, self.heads[a].epoch)
 
@@ -207,8 +212,8 @@ class Draft:
             if head.turn == t and head.status == SUSPENDED:
                 self.heads[a] = head._replace(waits=head.waits - 1)
                 if head.waits > 1 and rules.resume_when_all and not self.cfg.is_streaming:
-                    if rules.people_rechecked:
-                        self.wait_for_people(t)
+                    if rules.human_waits_rechecked:
+                        self.wait_for_humans(t)
                     return
                 if self.waited(t) and not self.cfg.is_streaming:
                     self.broken.append("resumed with an open wait")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from model.actions_client import client
-from model.actions_people import people
+from model.actions_humans import human_answers
 from model.actions_tools import tools
 from model.actions_unclaimed import poison
 from model.actions_watchdog import watchdog
@@ -52,7 +52,7 @@ class KernelModel:
         yield from client(self.cfg, s)
         yield from workers(self.cfg, s)
         yield from tools(self.cfg, s)
-        yield from people(self.cfg, s)
+        yield from human_answers(self.cfg, s)
         yield from poison(self.cfg, s)
         yield from watchdog(self.cfg, s)
 
@@ -80,7 +80,7 @@ class KernelModel:
                 yield "two workers are valid owners of one turn"
             if head.status == SUSPENDED and head.waits != self._waits(s, head.turn):
                 yield "the head miscounts its waits"
-            if head.status != SUSPENDED and head.turn >= 0 and s.turns[head.turn].waits_for_people:
+            if head.status != SUSPENDED and head.turn >= 0 and s.turns[head.turn].waits_for_humans:
                 yield "the time of a turn that is not suspended does not pass"
 
     def _waits(self, s: State, t: int) -> int:
@@ -109,8 +109,8 @@ class KernelModel:
             return
         if is_open:
             yield "the run has ended, a turn is open"
-        if run.owed:
-            yield "the run has ended, a reaction is owed"
+        if run.pending:
+            yield "the run has ended, a reaction is pending"
         if not run.is_stopped and any(s.turns[t].status == UNBORN for t, _ in self.cfg.wakes):
             yield "the run has ended, a turn was never woken"
 
@@ -148,5 +148,5 @@ class KernelModel:
         return (
             all(turn.status in (UNBORN, INSERTED) or self._is_over(s, t) for t, turn in enumerate(s.turns))
             and self._is_still(s)
-            and (s.run.status not in (LIVE, STOPPING) or s.run.owed > 0)
+            and (s.run.status not in (LIVE, STOPPING) or s.run.pending > 0)
         )

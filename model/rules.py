@@ -56,13 +56,13 @@ class Rules:
     ttl: bool = True
     # K19b: a turn that is suspended on questions to people, and on nothing else, does not expire. Without: its question is
     # lost when the time to live is up, however long people may take.
-    people_exempt: bool = True
+    human_waits_exempt: bool = True
     # K19b again: also when a result leaves nothing open but questions. Without: as above, if a tool was awaited as well.
-    people_rechecked: bool = True
+    human_waits_rechecked: bool = True
     # K19b again: a resume ends this. Without: nothing but a worker ends the turn any more.
-    people_cleared: bool = True
+    human_waits_cleared: bool = True
     # K19c: a turn above one that waits for people is kept as well. Without: the parent expires, and takes the question along.
-    people_below: bool = True
+    human_waits_below: bool = True
     # K19d: in a run that is ending the time counts. Without: a question that comes late keeps the run open forever.
     ending_counts: bool = True
     # K19e: the dispatch timeout, where a project sets one. Redundant beside K19.
@@ -84,12 +84,12 @@ class Rules:
     # K24c: whatever a reaction depends on raises the version, an ending by the kernel and a join as well.
     # Without: react, at an equal version, clears a mark that it never read; the run ends before its time.
     changes_bump: bool = True
-    # K25: a turn ended by the kernel is marked as owing its reaction, in the same transaction; a worker's sweep pays.
+    # K25: a turn ended by the kernel has a pending reaction, in the same transaction; a worker's sweep commits it.
     # Without: the run never ends, or the other critic ends it and the editor is never woken.
-    owed_reaction: bool = True
-    # K26: a run ends when no turn is open and nothing is owed. Without the look at `owed`: it ends before a reaction
+    pending_reaction: bool = True
+    # K26: a run ends when no turn is open and nothing is pending. Without the look at `pending`: it ends before a reaction
     # that was still to come, and ends again after it. The tables refuse this too (K21); the model has no tables.
-    end_sees_owed: bool = True
+    end_sees_pending: bool = True
     # K27: `open` is changed by difference under the lock of the run, in the transaction that changes the turn.
     # Redundant beside K24 and K24c, which make what was read what is there; without both: miscounted, never ends.
     count_locked: bool = True
@@ -122,7 +122,7 @@ class Rules:
     stop_holds: bool = True
     # K31b: a sweep ends it when the grace is over. Without: an owner that never looks keeps the turn.
     sweep_stops: bool = True
-    # K32: defers are counted; past the cap the kernel ends the turn. Without: put off forever.
+    # K32: deferrals are counted; past the cap the kernel ends the turn. Without: a turn is deferred forever.
     defer_capped: bool = True
     # K33: the end of a child writes the row that tells its parent, in the same transaction. Without: a crash after
     # it, or an end by the kernel, and the parent sleeps forever.

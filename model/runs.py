@@ -8,16 +8,16 @@ from model.state import ACTIVE, DUE, ENDED, LIVE, MANY, QUEUED, REFUSED, STOPPIN
 
 def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
     """Commit the reaction to endings, computed from `seen`. `finished`: the turn that this transaction ends, or -1
-    for a sweep, which reacts to all that is owed. The caller has compared the version (K24).
+    for a sweep, which reacts to all that is pending. The caller has compared the version (K24).
 
     Only what is computed from `seen` is the reaction: state, wakes, whether the run ends. So "compute, then commit"
     are the two steps *read* and *this*, with anything in between. A run that is being stopped wakes nobody (K35); nor
     does one whose goal is met, and one at its activation limit wakes as many as it may: both begin to end here (K35b).
     """
-    _, reacted, woken, owed, was_open, status = seen
+    _, reacted, woken, pending, was_open, status = seen
     rules, run = d.cfg.rules, d.run
     is_sweep = finished < 0
-    reacted |= owed if is_sweep else 1 << finished
+    reacted |= pending if is_sweep else 1 << finished
     is_waking = status == LIVE or not rules.stopping_closed
     wakes = [t for t, needs in d.cfg.wakes if is_waking and needs & ~reacted == 0 and not woken >> t & 1]
     is_met = bool(d.cfg.goal) and status == LIVE and d.cfg.goal & ~reacted == 0
@@ -25,12 +25,12 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
     is_over = status == LIVE and not is_met and room < len(wakes)
     wakes = wakes[: max(0, room)]
     more = len(wakes) - (not is_sweep)
-    is_owed = not is_sweep and owed > 0 and rules.end_sees_owed
+    is_pending = not is_sweep and pending > 0 and rules.end_sees_pending
     d.run = Run(
         run.status,
         run.version + 1,
         (run.open if rules.count_locked else was_open) + more,
-        0 if is_sweep else run.owed,  # an equal version means that nothing became owed since
+        0 if is_sweep else run.pending,  # an equal version means that nothing became pending since
         reacted,
         woken | sum(1 << t for t in wakes),
         run.ends,
@@ -41,7 +41,7 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
     if is_met or is_over:
         d.run = d.run._replace(status=STOPPING, is_stopped=True)
         stop_open_turns(d, only_human=is_met)
-    if was_open + more == 0 and not is_owed:
+    if was_open + more == 0 and not is_pending:
         end(d)
 
 
@@ -56,7 +56,7 @@ def stop_open_turns(d: Draft, *, only_human: bool) -> None:
     if not (d.cfg.rules.goal_stops if only_human else d.cfg.rules.limit_stops):
         return
     for t, turn in enumerate(d.turns):
-        if turn.status in (QUEUED, ACTIVE) and (turn.waits_for_people or not only_human):
+        if turn.status in (QUEUED, ACTIVE) and (turn.waits_for_humans or not only_human):
             d.change_turn(t, stop=DUE)
 
 

@@ -34,11 +34,11 @@ class Turn(NamedTuple):
     deliverables: int = 0
     events: int = 0
     recoveries: int = 0
-    defers: int = 0
+    defer_count: int = 0
     report: int = NO_ROW  # the outbox row that tells its parent
     stop: int = NO_ROW  # the outbox row that stops it
     is_asked: bool = False  # somebody was told that it is stopping
-    waits_for_people: bool = False  # people_since is set: its time to live does not pass
+    waits_for_humans: bool = False  # human_wait_since is set: its time to live does not pass
     is_poison: bool = False  # its claim raises an error
 
 
@@ -79,7 +79,7 @@ class Run(NamedTuple):
     status: int
     version: int
     open: int
-    owed: int  # turns whose ending still owes a reaction
+    pending: int  # turns whose ending still owes a reaction
     reacted: int  # turns whose ending the reactive state knows
     woken: int  # turns that reactions have enqueued
     ends: int  # workflow:end signals
@@ -172,5 +172,5 @@ def next_step(cfg: Config, w: Worker) -> int:
 
 
 def read_run(s: State) -> tuple[int, ...]:
-    """What a reaction is computed from: version, reacted, woken, owed, open, status. One statement (K24b)."""
-    return (s.run.version, s.run.reacted, s.run.woken, s.run.owed, s.run.open, s.run.status)
+    """What a reaction is computed from: version, reacted, woken, pending, open, status. One statement (K24b)."""
+    return (s.run.version, s.run.reacted, s.run.woken, s.run.pending, s.run.open, s.run.status)

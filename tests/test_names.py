@@ -1,7 +1,7 @@
 """Names use the standard terms of the field: no name contains a word of the list below.
 
-The tests check modules, classes, functions, parameters and attributes of the product; functions, tables, columns and
-parameters in SQL; options of the command line; and names of tests.
+The tests check modules, classes, functions, parameters and attributes of the product; its keys of JSON; functions,
+tables, columns, parameters and values in SQL; options of the command line; and names of tests.
 """
 
 from __future__ import annotations
@@ -74,10 +74,6 @@ ALLOWED: dict[str, str] = {
     "errand": "an application of the simulated workload, known by this name in kept seeds",
     "hear": "an agent of the simulated workload, known by this name in kept seeds",
 }
-# Columns, and the fields that read them: only a migration changes them.
-STORED = frozenset(
-    {"owed", "hears_reports", "said", "said_seq", "people_since", "people_time", "runs_owed", "signals_owed"}
-)
 
 
 def words_of(name: str) -> set[str]:
@@ -87,7 +83,7 @@ def words_of(name: str) -> set[str]:
 
 
 def banned_in(name: str, folder: str = "") -> list[str]:
-    if name in ALLOWED or name in STORED:
+    if name in ALLOWED:
         return []
     words = words_of(name)
     return [f"{name}: {word} -> {instead}" for word, instead, folders in BANNED
@@ -128,19 +124,59 @@ def test_names_in_python_have_no_banned_word() -> None:
     assert not found, "\n".join(found)
 
 
+def columns_of(statements: list[str]) -> set[str]:
+    """Return the tables, columns and indexes that the migrations make, by the names that they have in the end."""
+    found: set[tuple[str, str]] = set()
+    for statement in statements:
+        if made := re.match(r"create table heliograph\.(\w+) \(", statement):
+            found.add((made[1], ""))
+            found |= {(made[1], name) for name in re.findall(r"^    (\w+) +[a-z]+", statement, re.MULTILINE)}
+        elif index := re.match(r"create (?:unique )?index (\w+)", statement):
+            found.add(("", index[1]))
+        elif index := re.match(r"alter index heliograph\.(\w+) rename to (\w+)", statement):
+            found = found - {("", index[1])} | {("", index[2])}
+        elif index := re.match(r"drop index heliograph\.(\w+)", statement):
+            found -= {("", index[1])}
+        elif table := re.match(r"alter table heliograph\.(\w+)", statement):
+            found |= {(table[1], name) for name in re.findall(r"add column (\w+)", statement)}
+            for old, new in re.findall(r"rename column (\w+) to (\w+)", statement):
+                assert (table[1], old) in found, statement
+                found = found - {(table[1], old)} | {(table[1], new)}
+    return {part for pair in found for part in pair if part}
+
+
 def test_names_in_sql_have_no_banned_word() -> None:
+    """Functions, views, parameters and variables; words in quotes, which are keys of JSON and stored values; and columns."""
     defined = re.compile(
-        r"create (?:or replace )?(?:function|table|view|type|index|unique index|trigger)(?: if not exists)? (?:heliograph\.)?(\w+)"
-        r"|\b(p_\w+|v_\w+)\b|^    (\w+) +(?:text|bigint|integer|boolean|jsonb|timestamptz|interval)\b|add column (\w+)",
-        re.MULTILINE,
+        r"create (?:or replace )?(?:function|view|type|trigger) (?:heliograph\.)?(\w+)|\b(p_\w+|v_\w+)\b"
+        r"|'([a-z]\w*)'|\bas ([a-z]\w+)\b|\b(\w+) as (?:materialized )?\("
     )
-    found = set()
+    found, statements = set(), list[str]()
     for path in sorted((PRODUCT / "ledger/sql").rglob("*.sql")):
         code = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
+        found |= {f"{path.stem}: {problem}" for problem in banned_in(path.stem) if path.parent.name == "kernel"}
+        if path.parent.name == "migrations":
+            statements += [statement.strip() for statement in code.split(";")]
+            continue
         for match in defined.finditer(code):
             name = next(group for group in match.groups() if group)
             found |= {f"{path.name}: {problem}" for problem in banned_in(name)}
+    columns = columns_of(statements)
+    assert {"runs", "pending_reactions", "human_wait_since", "runs_pending", "head_lease"} <= columns
+    found |= {problem for name in columns for problem in banned_in(name)}
     assert not found, "\n".join(sorted(found))
+
+
+def test_keys_in_python_have_no_banned_word() -> None:
+    """Keys of requests, replies and rows: texts that index a dict, or that a dict is made with."""
+    found = []
+    for path in sorted(PRODUCT.rglob("*.py")):
+        place = path.relative_to(PRODUCT)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            keys = node.keys if isinstance(node, ast.Dict) else [node.slice] if isinstance(node, ast.Subscript) else []
+            texts = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+            found += [f"{place}:{problem}" for text in texts if text.isidentifier() for problem in banned_in(text)]
+    assert not found, "\n".join(found)
 
 
 def options_of(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -74,14 +74,17 @@ def render_moves() -> str:
     return "\n".join(lines) + "\n"
 
 
-def head_transitions() -> Iterator[list[Any]]:
-    """The rows as the migrations write them: move, from, to, epoch step, by, note."""
+def head_transitions() -> list[list[Any]]:
+    """The rows as the migrations write them: move, from, to, epoch step, by, note. A later migration may replace a row."""
+    rows: dict[tuple[str, str], list[Any]] = {}
     for migration in migrations():
         for entry in json.loads(parse_sql_json(migration.sql))["stmts"]:
             insert = entry["stmt"].get("InsertStmt")
             if insert is not None and insert["relation"]["relname"] == "head_transitions":
-                for row in insert["selectStmt"]["SelectStmt"]["valuesLists"]:
-                    yield [constant(value["A_Const"]) for value in row["List"]["items"]]
+                for values in insert["selectStmt"]["SelectStmt"]["valuesLists"]:
+                    row = [constant(value["A_Const"]) for value in values["List"]["items"]]
+                    rows[row[0], row[1]] = row
+    return list(rows.values())
 
 
 def constant(node: dict[str, Any]) -> Any:

@@ -82,7 +82,7 @@ class NotFound(HeliographError):
 class Rejected(HeliographError):
     """Understood, and not allowed; nothing was done."""
 
-    default_code = "refused"
+    default_code = "rejected"
     exit_code = 4
 
 
@@ -101,7 +101,7 @@ class SetupError(HeliographError):
 class KernelRejected(HeliographError):
     """A kernel function rejected a call: the data or the order of calls is wrong, and a retry does not help."""
 
-    default_code = "kernel_refused"
+    default_code = "kernel_rejected"
 
 
 class StoreUnavailable(HeliographError):

@@ -36,7 +36,7 @@ class RunView(msgspec.Struct, frozen=True):
     state: dict[str, Any]  # a JSON object; msgspec cannot build decoders from a recursive alias
     memory: dict[str, Any]
     open_turns: int
-    owed: int
+    pending_reactions: int
     activations: int
 
 
@@ -83,25 +83,25 @@ class BudgetShortfall(msgspec.Struct, frozen=True):
 
     turn_id: str
     kind: str
-    most: int
+    amount_max: int
     used: int
     reserved: int
-    over: int = 0
+    overspent: int = 0
 
     @property
     def remaining(self) -> int:
-        return max(self.most - self.used - self.reserved - self.over, 0)
+        return max(self.amount_max - self.used - self.reserved - self.overspent, 0)
 
     @property
     def remaining_later(self) -> int:
         """What is left if nothing of the current reservations is used."""
-        return max(self.most - self.used - self.over, 0)
+        return max(self.amount_max - self.used - self.overspent, 0)
 
 
 class Claimed(msgspec.Struct, frozen=True):
     """A claimed turn with all that its execution needs. `epoch` is the fencing token.
 
-    waits: the turn's calls in the order in which they were opened. defers: how often it was deferred. budget: the amounts
+    waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred. budget: the amounts
     left in its budgets, by kind; None without budgets. has_spoken: of a child, whether an earlier owner has logged
     anything but its suspensions.
     """
@@ -123,7 +123,7 @@ class Claimed(msgspec.Struct, frozen=True):
     inbox: list[InboxRow]
     run: RunView
     waits: list[Wait] = []
-    defers: int = 0
+    defer_count: int = 0
     result_fields: list[dict[str, Any]] | None = None
     parent_turn_id: str | None = None
     message_type: Literal["turn", "ui_action"] = "turn"
@@ -147,7 +147,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 
     turn_id: str
     outcome: Literal[
-        "ok", "stale", "conflict", "duplicate", "refused", "stopped", "suspended", "resolved", "deferred", "exhausted",
+        "ok", "stale", "conflict", "duplicate", "rejected", "stopped", "suspended", "resolved", "deferred", "exhausted",
     ]  # fmt: skip
     targets: list[str] = []
     first_seq: int | None = None
@@ -162,7 +162,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 class BeginResult(msgspec.Struct, frozen=True):
     """The answer to begin_call: whether the effect may happen now, or its recorded result."""
 
-    outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "refused"]
+    outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "rejected"]
     status: CallStatus | None = None
     content: Any = None
     code: str = ""
@@ -177,7 +177,7 @@ class Reported(msgspec.Struct, frozen=True):
     call_id: str
     outcome: Literal[
         "applied", "early", "duplicate", "late", "turn_done", "unknown_turn", "unknown_call", "bad_token", "invalid",
-        "refused",
+        "rejected",
     ]  # fmt: skip
     resumed: bool = False
     targets: list[str] = []

@@ -65,7 +65,7 @@ class Runtime:
 
         run_id: serve only that run. projects: the projects to serve, each with a fair share of the slots; by default
         the runtime's own.
-        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Rejected (`egress_refused`) for an
+        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Rejected (`egress_rejected`) for an
         invalid allow list.
         """
         check_service(concurrency, lease_seconds)
@@ -122,9 +122,9 @@ class Runtime:
             "run_id": name, "target": workflow.name, "request_hash": request_hash(workflow.name, workflow.shape.as_given(given), target),
             "callback_url": target,
             "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
-            "reaction": reaction.to_item(), "hears_reports": workflow.wakes_on_results,
+            "reaction": reaction.to_item(), "wakes_on_results": workflow.wakes_on_results,
         }])  # fmt: skip
-        if answer["outcome"] == "refused":
+        if answer["outcome"] == "rejected":
             raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")
         if answer["outcome"] == "conflict":
             raise Conflict(f"run {name} exists and was started with another state or application; choose another run id",

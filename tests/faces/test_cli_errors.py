@@ -69,7 +69,7 @@ WITHOUT_DATABASE = [
     Case("run press.py:app --run-id " + "x" * 101, 2, "invalid_id", "a run id is 1 to 100 ASCII letters"),
     Case("sim rnu", 2, "unknown_command", r"helio sim has no command 'rnu'; did you mean run\?"),
     Case("sim frobnicate", 2, "unknown_command", "helio sim has no command 'frobnicate'"),
-    Case("sim run --backend twn", 2, "invalid_enum", r"--backend is one of twin, postgres.*did you mean twin\?"),
+    Case("sim run --backend memry", 2, "invalid_enum", r"--backend is one of memory, postgres.*did you mean memory\?"),
     Case("sim replay abc", 2, "invalid_seed", "seed must be an integer, not abc"),
     Case("sim replay 1 --mutant no_bmp", 2, "invalid_enum", r"--mutant is one of .*did you mean no_bump\?"),
     # the application

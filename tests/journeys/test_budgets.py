@@ -60,7 +60,11 @@ async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_wh
                     end_of(worker)
                 answered, after = end["state"]["found"].count("done"), await budget(database_url)
                 # what was under way when its worker died counts as it was reserved, and was asked again
-                assert (after["used"], after["reserved"], after["over"]) == (cost * answered + then["reserved"], 0, 0)
+                assert (after["used"], after["reserved"], after["overspent"]) == (
+                    cost * answered + then["reserved"],
+                    0,
+                    0,
+                )
                 assert len(provider.requests) == answered + requested - then["used"] // cost
                 # the provider counts for itself, and was told each time how much it may give
                 assert cost * len(provider.requests) <= tokens

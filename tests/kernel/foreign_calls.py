@@ -121,7 +121,7 @@ async def known(kernel: Kernel, token: str, later_seconds: float) -> Known:
 
 def _item(turn: Item, token: str, number: int) -> Item:
     """Everything that any function wants to find in an item, for one turn."""
-    said = draft("stranger:came", "sig_run_a_1", payload={"from": "the stranger"}, agent=turn["agent"], owed=True)
+    said = draft("stranger:came", "sig_run_a_1", payload={"from": "the stranger"}, agent=turn["agent"], is_pending=True)
     agents = {"agents": [turn["agent"]], "target": TARGET, "request_hash": "the stranger's"}
     limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600.0, "timeout_seconds": 60.0, "delay_seconds": 1.0}
     version = turn.pop("version")
@@ -129,7 +129,7 @@ def _item(turn: Item, token: str, number: int) -> Item:
     return {
         **turn, **agents, **limits, "token": token, "status": "success", "result": {"from": "the stranger"}, "error": None,
         "mode": "force", "reason": "the stranger's", "actor": "the stranger", "name": "mail:came", "payload": {}, "cause": None,
-        "outcome": "success", "content": {"text": "the stranger's"}, "phase": "act", "said": 0, "signals": [said, said],
+        "outcome": "success", "content": {"text": "the stranger's"}, "phase": "act", "signals_emitted": 0, "signals": [said, said],
         "reaction": {"version": version, "state": {}, "memory": {}, "activations": waking},
         "cards": [{"card_id": turn["card_id"], "kind": "note", "content": {}}], "step_id": None, "tool": "search", "kind": "tool",
         "effect": "pure", "join": "all", "after_execution": "suspend", "box_id": f"box of {number}",

@@ -118,7 +118,7 @@ def ending(
 def saying(claimed: Item, *signals: Item, said: int = 0, **fields: Any) -> Item:
     """What appends to a claimed turn."""
     names = {key: claimed[key] for key in ("agent_id", "turn_id", "epoch")}
-    return {**names, "said": said, "signals": list(signals), **fields}
+    return {**names, "signals_emitted": said, "signals": list(signals), **fields}
 
 
 def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
@@ -211,7 +211,7 @@ class Kernel:
         answer: Item = await self.call(f"sweep_{kind}", limit, *[""] * (kind == "stuck"))
         return answer
 
-    async def owed(self, limit: int = 100) -> list[Item]:
+    async def pending(self, limit: int = 100) -> list[Item]:
         answer: list[Item] = await self.call("sweep_pending_reactions", [TARGET], limit)
         return answer
 

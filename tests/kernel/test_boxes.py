@@ -176,7 +176,7 @@ async def test_turn_gets_only_output_boxes_of_its_own_and_immutable_contexts(ker
     ]  # fmt: skip
     for claimed, boxes, code in requests:
         answer = await replace(kernel, claimed, **boxes)
-        assert (answer["outcome"], answer["code"]) == ("refused", code), boxes
+        assert (answer["outcome"], answer["code"]) == ("rejected", code), boxes
     assert (await replace(kernel, critic | {"epoch": 1}, context_box_id="context_1"))["outcome"] == "stale"
     assert await kernel.everything() == before
     assert (await replace(kernel, writer, output_box_id="for_writer"))["outcome"] == "ok"
@@ -225,7 +225,7 @@ async def test_taken_card_id_is_refused(kernel: Kernel) -> None:
         for box in ("context_1", "context_2")
     ]
     first, second = await kernel.call("put_boxes", items)
-    assert (first["outcome"], second["outcome"], second["code"]) == ("put", "refused", "card_exists")
+    assert (first["outcome"], second["outcome"], second["code"]) == ("put", "rejected", "card_exists")
 
 
 async def test_answers_follow_the_order_of_items_for_any_order_of_locks(kernel: Kernel) -> None:

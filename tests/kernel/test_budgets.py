@@ -17,8 +17,8 @@ TOKENS = {"tokens": 100}
 
 async def budget(kernel: Kernel, owner: str = "turn_a") -> dict[str, tuple[int, int, int]]:
     """{kind: (used, reserved, over)} of one owner."""
-    rows = await kernel.rows("budgets", "kind, used, reserved, over", "turn_id = $2", owner)
-    return {row["kind"]: (row["used"], row["reserved"], row["over"]) for row in rows}
+    rows = await kernel.rows("budgets", "kind, used, reserved, overspent", "turn_id = $2", owner)
+    return {row["kind"]: (row["used"], row["reserved"], row["overspent"]) for row in rows}
 
 
 async def outcome(kernel: Kernel, claimed: Item, call_id: str, tokens: int, **fields: Any) -> str:
@@ -54,9 +54,9 @@ async def test_call_beyond_its_budget_is_refused_and_writes_nothing(kernel: Kern
     before = await kernel.everything()
     refused = await begin(kernel, claimed, "c2", reserve={"tokens": 31})
     assert refused == {
-        "turn_id": "turn_a", "call_id": "c2", "outcome": "refused", "code": "BUDGET_EXCEEDED",
+        "turn_id": "turn_a", "call_id": "c2", "outcome": "rejected", "code": "BUDGET_EXCEEDED",
         "message": "the budget of turn turn_a has 30 of 100 tokens left; this call asks for 31",
-        "budget": {"turn_id": "turn_a", "kind": "tokens", "most": 100, "used": 0, "reserved": 70, "over": 0},
+        "budget": {"turn_id": "turn_a", "kind": "tokens", "amount_max": 100, "used": 0, "reserved": 70, "overspent": 0},
     }  # fmt: skip
     assert await kernel.everything() == before
     assert await outcome(kernel, claimed, "c2", 30) == "fresh"
@@ -71,7 +71,7 @@ async def test_calls_of_one_batch_share_the_remaining_budget_in_order(kernel: Ke
         for call_id, tokens in requests
     ]
     answers = await kernel.call("begin_call", items)
-    assert [answer["outcome"] for answer in answers] == ["fresh", "refused", "fresh", "refused", "fresh"]
+    assert [answer["outcome"] for answer in answers] == ["fresh", "rejected", "fresh", "rejected", "fresh"]
     assert await budget(kernel) == {"tokens": (0, 100, 0)}
     assert [row["tool_call_id"] for row in await kernel.rows("turn_waiting_tools", "tool_call_id")] == [
         "c1",
@@ -103,7 +103,7 @@ async def test_usage_beyond_its_reserve_takes_the_remainder_and_records_the_exce
     assert await budget(kernel) == {"tokens": (60, 40, 15)}
     await record(kernel, claimed, "c2", used={"tokens": 0})
     assert await budget(kernel) == {"tokens": (60, 0, 15)}
-    assert await outcome(kernel, claimed, "c3", 26) == "BUDGET_EXCEEDED"  # what was over is owed first
+    assert await outcome(kernel, claimed, "c3", 26) == "BUDGET_EXCEEDED"  # what was overspent counts first
     assert await outcome(kernel, claimed, "c3", 25) == "fresh"
 
 
@@ -237,9 +237,9 @@ async def test_remote_tools_count_when_called_and_one_call_too_many_opens_none(
     person = {**tool("a"), "kind": "human"}
     before = await kernel.everything()
     refused = await suspend(kernel, claimed, person, *(tool(f"c{n}") for n in range(3)))
-    assert (refused["outcome"], refused["code"]) == ("refused", "BUDGET_EXCEEDED")
+    assert (refused["outcome"], refused["code"]) == ("rejected", "BUDGET_EXCEEDED")
     assert refused["budget"] == {
-        "turn_id": "turn_a", "kind": "tool_calls", "most": 3, "used": 0, "reserved": 1, "over": 0,
+        "turn_id": "turn_a", "kind": "tool_calls", "amount_max": 3, "used": 0, "reserved": 1, "overspent": 0,
     }  # fmt: skip
     assert await kernel.everything() == before
     assert (await suspend(kernel, claimed, person, tool("c0"), tool("c1")))["outcome"] == "suspended"

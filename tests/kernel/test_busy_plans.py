@@ -73,12 +73,12 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
         "sweep of reports": sweep("reports", "resumed", "turn_parent"),
         "sweep of stuck": sweep("stuck", "resumed"),
         "sweep of queued": sweep("queued", "dispatched"),
-        "owed": Measured([("sweep_pending_reactions", ["newsroom"], 1)], lambda answer: [each["run"]["run_id"] for each in answer] == ["run_old"]),
+        "pending": Measured([("sweep_pending_reactions", ["newsroom"], 1)], lambda answer: [each["run"]["run_id"] for each in answer] == ["run_old"]),
     }  # fmt: skip
     kernel.wait(2)
     read: dict[str, int] = {}
     for what, each in measured.items():
-        begins = [("sweep_expired", 1)] if what == "owed" else []
+        begins = [("sweep_expired", 1)] if what == "pending" else []
         read[what], answer = await _rows_read(kernel, *begins, *each.calls)
         assert each.answers(answer), (what, answer)
     await kernel.connection.close()

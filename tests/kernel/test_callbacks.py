@@ -70,7 +70,7 @@ async def test_child_and_a_run_have_callbacks_of_their_own(kernel: Kernel) -> No
     )
     parent = await kernel.claim_one()
     calls = [child("c1", "critic", "turn_1", callback_url=f"{URL}/child")]
-    await kernel.call("suspend", [{**{k: parent[k] for k in ("agent_id", "turn_id", "epoch")}, "said": 0,
+    await kernel.call("suspend", [{**{k: parent[k] for k in ("agent_id", "turn_id", "epoch")}, "signals_emitted": 0,
                                    "signals": activated("critic"), "calls": calls}])  # fmt: skip
     await kernel.finish(await kernel.claim_one(), version=(await kernel.run("run_a"))["version"])
     (taken,) = await due(kernel)
@@ -153,15 +153,15 @@ async def test_callback_unattempted_for_too_long_is_dead_and_its_turn_prunable(k
     await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"], ends="success")
     await kernel.publish()
     kernel.wait(99)
-    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"abandoned": []}
     before = kernel.now
     kernel.wait(1)
     assert (await kernel.call("prune", before, 100))["turns"] == 0
     answer = await kernel.call("sweep_callbacks", 10, 100.0)
     (row,) = await kernel.rows("callback_overview")
-    assert (answer, row["state"], row["attempts"]) == ({"given_up": [row["callback_id"]]}, "dead", 0)
+    assert (answer, row["state"], row["attempts"]) == ({"abandoned": [row["callback_id"]]}, "dead", 0)
     assert row["last_error"] == "not tried in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS"
-    assert (await kernel.call("sweep_callbacks", None, 0.0), await due(kernel)) == ({"given_up": []}, [])
+    assert (await kernel.call("sweep_callbacks", None, 0.0), await due(kernel)) == ({"abandoned": []}, [])
     assert (await kernel.call("prune", before, 100))["turns"] == 1
 
 
@@ -174,15 +174,15 @@ async def test_callback_before_its_next_attempt_is_not_abandoned_and_redelivery_
     (taken,) = await due(kernel)
     await record(kernel, taken, "failed", 500.0, "answered 503")
     kernel.wait(599)
-    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"abandoned": []}
     kernel.wait(1)
-    assert (await kernel.call("sweep_callbacks", 10, 100.0))["given_up"] == [taken["callback_id"]]
+    assert (await kernel.call("sweep_callbacks", 10, 100.0))["abandoned"] == [taken["callback_id"]]
     (row,) = await kernel.rows("callback_overview")
     why = "answered 503; not tried again in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS"
     assert (row["state"], row["attempts"], row["last_error"]) == ("dead", 1, why)
     await kernel.call("redeliver_callbacks", [taken["callback_id"]])
     kernel.wait(99)
-    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"abandoned": []}
     assert [again["attempt"] for again in await due(kernel)] == [1]
 
 
@@ -193,9 +193,9 @@ async def test_callback_is_not_abandoned_while_workers_attempt_others(kernel: Ke
         await kernel.stop(turn)
     kernel.wait(1000)
     [taken] = await kernel.call("take_callbacks", 1, 60.0)
-    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"abandoned": []}
     await record(kernel, taken, "delivered")
-    assert len((await kernel.call("sweep_callbacks", 10, 100.0))["given_up"]) == 1
+    assert len((await kernel.call("sweep_callbacks", 10, 100.0))["abandoned"]) == 1
 
 
 @pytest.mark.parametrize(("limit", "older"), [(-1, 0.0), (1, -1.0), (1, None), (1, 4e7)])

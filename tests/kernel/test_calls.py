@@ -190,7 +190,7 @@ async def test_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
         saying(claimed, call_id="i3", status="success", result=3),
     ]
     outcomes = [each["outcome"] for each in await kernel.call("record_call", recorded)]
-    assert outcomes == ["ok", "duplicate", "ok", "refused"]
+    assert outcomes == ["ok", "duplicate", "ok", "rejected"]
     assert (await kernel.names("run_a"))[2:] == ["one", "two"]
     assert [(await wait(kernel, "turn_a", call))["resolved_position"] for call in ("i1", "i2")] == [1, 2]
 
@@ -200,7 +200,7 @@ async def test_result_without_an_intent_is_refused(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     answer = await record(kernel, claimed, "i1")
-    assert (answer["outcome"], answer["code"]) == ("refused", "not_begun")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "not_begun")
     assert await kernel.everything() == before
 
 
@@ -222,7 +222,7 @@ async def test_inline_calls_and_their_results_have_limits(kernel: Kernel) -> Non
     )
     items = [saying(claimed, call_id=f"i{n}", tool="t", effect="once") for n in range(3)]
     outcomes = [(each["outcome"], each.get("code")) for each in await kernel.call("begin_call", items)]
-    assert outcomes == [("fresh", None), ("fresh", None), ("refused", "too_many_waits")]
+    assert outcomes == [("fresh", None), ("fresh", None), ("rejected", "too_many_waits")]
     assert (await begin(kernel, claimed, "i0"))["outcome"] == "fresh"  # one that is known takes no place
     before = await kernel.everything()
     assert (await record(kernel, claimed, "i0", "x" * 99))["code"] == "payload_too_large"
@@ -307,7 +307,7 @@ async def test_batch_of_refused_calls_exceeds_no_limit(kernel: Kernel) -> None:
     await kernel.call("set_limits", {"waits_max": 3})
     items = [saying(claimed, call_id=f"i{n}", **REFUSED) for n in (1, 2, 3, 2, 4, 0)]
     answers = await kernel.call("record_call", items)
-    assert [each["outcome"] for each in answers] == ["ok", "ok", "refused", "duplicate", "refused", "ok"]
+    assert [each["outcome"] for each in answers] == ["ok", "ok", "rejected", "duplicate", "rejected", "ok"]
     message = "the turn would have 4 calls; at most 3 are allowed (waits_max)"
     assert {(each["code"], each["message"]) for each in answers if "code" in each} == {("too_many_waits", message)}
     assert (await edges(kernel, "turn_a"))[-2:] == [("tool_call", "request", "i1"), ("tool_call", "request", "i2")]

@@ -224,7 +224,7 @@ async def test_impossible_delegation_is_refused_and_writes_nothing(
         await kernel.stop("run_a", "graceful")
     before = await kernel.everything()
     answer = await suspend(kernel, claimed, *calls, signals=activated("critic"))
-    assert (answer["outcome"], answer["code"]) == ("refused", code)
+    assert (answer["outcome"], answer["code"]) == ("rejected", code)
     assert await kernel.everything() == before
     assert await status(kernel) == "running"
 
@@ -309,7 +309,7 @@ async def test_run_with_a_child_at_work_does_not_end(kernel: Kernel) -> None:
     answer = await kernel.react(
         "run_a", version, draft("workflow:end", claimed["activation_id"]), status="ended", outcome="failed"
     )
-    assert answer["outcome"] == "refused"
+    assert answer["outcome"] == "rejected"
     assert (await kernel.run("run_a"))["open_turns"] == 1
 
 

@@ -83,7 +83,7 @@ class Client:
         self.owned += await self.call("claim", [TARGET], "worker", self.random.randint(1, 4), lease)
 
     async def append(self) -> None:
-        note = draft("note", "sig_x_1", owed=self.random.random() < 0.3)
+        note = draft("note", "sig_x_1", is_pending=self.random.random() < 0.3)
         await self.call("append", [
             saying(each, note, said=self.random.randint(0, 2), cards=[{"card_id": f"{each['turn_id']} {n}", "kind": "n", "content": n}])
             for n, each in enumerate(self.some(self.owned))
@@ -141,11 +141,11 @@ class Client:
 
     async def pay(self) -> None:
         items = []
-        for owed in await self.kernel.owed(limit=4):
-            drafts, activations = woken(self.wakes(), cause={"seq": owed["signals"][0]["seq"]})
+        for pending in await self.kernel.pending(limit=4):
+            drafts, activations = woken(self.wakes(), cause={"seq": pending["signals"][0]["seq"]})
             drafts.insert(0, draft("debt:paid", "sig_x_1"))
-            items.append({"run_id": owed["run"]["run_id"], "signals": drafts,
-                          "reaction": {"version": owed["run"]["version"], "activations": activations}})  # fmt: skip
+            items.append({"run_id": pending["run"]["run_id"], "signals": drafts,
+                          "reaction": {"version": pending["run"]["version"], "activations": activations}})  # fmt: skip
         self.random.shuffle(items)
         await self.call("react", items)
 

@@ -30,7 +30,7 @@ async def test_deferred_turn_is_claimable_at_its_time_and_not_before(kernel: Ker
     assert await kernel.claim() == []
     kernel.wait(0.001)
     again = await kernel.claim_one()
-    assert (again["turn_id"], again["epoch"], again["defers"], again["attempts"]) == (
+    assert (again["turn_id"], again["epoch"], again["defer_count"], again["attempts"]) == (
         "turn_a",
         claimed["epoch"] + 2,
         1,
@@ -47,7 +47,7 @@ async def test_turn_past_its_deferral_cap_fails(kernel: Kernel, given: int | Non
     for n in range(3 if given is None else given):  # three unless somebody says otherwise
         assert (await defer(kernel, claimed, 0, defers_max=given))["outcome"] == "deferred"
         claimed = await kernel.claim_one()
-        assert claimed["defers"] == n + 1
+        assert claimed["defer_count"] == n + 1
     assert (await defer(kernel, claimed, 0, defers_max=given))["outcome"] == "exhausted"
     turn = await kernel.turn("turn_a")
     assert (turn["state"], turn["outcome"]) == ("done", "failed")

@@ -144,7 +144,7 @@ async def test_early_reports_beyond_the_limit_are_refused_with_a_retry(kernel: K
     assert [await reported(kernel, "turn_a", f"c{n}") for n in (1, 2)] == ["early", "early"]
     before = await kernel.everything()
     answer = await report(kernel, "turn_a", "c3")
-    assert (answer["outcome"], answer["code"]) == ("refused", "too_many_early")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "too_many_early")
     assert await reported(kernel, "turn_a", "c2") == "duplicate"
     assert await kernel.everything() == before
 

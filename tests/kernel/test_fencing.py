@@ -22,7 +22,7 @@ async def lose(kernel: Kernel) -> Item:
 async def refused(kernel: Kernel, claimed: Item) -> None:
     """Every gated call of this owner is stale, and writes nothing."""
     before = await kernel.everything()
-    spoken = draft("note", claimed["activation_id"], owed=True)
+    spoken = draft("note", claimed["activation_id"], is_pending=True)
     assert (await kernel.append(claimed, spoken, cards=[NOTE], phase="act"))["outcome"] == "stale"
     assert (await kernel.renew(claimed))["outcome"] == "stale"
     version = (await kernel.run("run_a"))["version"]

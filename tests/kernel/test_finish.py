@@ -215,7 +215,7 @@ async def test_ending_that_wakes_a_turn_under_a_taken_id_is_refused_and_writes_n
     before = await kernel.everything()
     for item in (ending(claimed, wakes={"turn_a": "critic"}), ending(claimed, wakes={"turn_b": "critic"}), twice):
         (answer,) = await kernel.call("finish", [item])
-        assert (answer["outcome"], answer["code"]) == ("refused", "id_conflict")
+        assert (answer["outcome"], answer["code"]) == ("rejected", "id_conflict")
     assert await kernel.everything() == before
     assert (await kernel.finish(claimed, wakes={"turn_c": "critic"}))["outcome"] == "ok"
 
@@ -226,7 +226,7 @@ async def test_deliverable_has_text_or_fields(kernel: Kernel, content: Any) -> N
     claimed = await kernel.running()
     before = await kernel.everything()
     (answer,) = await kernel.call("finish", [ending(claimed) | {"content": content}])
-    assert (answer["outcome"], answer["code"]) == ("refused", "invalid_content")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "invalid_content")
     assert await kernel.everything() == before
 
 
@@ -234,9 +234,9 @@ async def test_deliverable_has_text_or_fields(kernel: Kernel, content: Any) -> N
 async def test_ending_with_its_reaction_has_no_pending_reactions(kernel: Kernel) -> None:
     claimed = await kernel.running()
     item = ending(claimed, ends="success")
-    item["signals"][0]["owed"] = True
+    item["signals"][0]["is_pending"] = True
     assert (await kernel.call("finish", [item]))[0]["outcome"] == "ok"
-    assert (await kernel.owed(), (await kernel.run("run_a"))["owed"]) == ([], 0)
+    assert (await kernel.pending(), (await kernel.run("run_a"))["pending_reactions"]) == ([], 0)
 
 
 @pytest.mark.proves("L0-86", "L0-81", "L0-82", "L0-87")
@@ -269,7 +269,7 @@ async def test_ending_that_lacks_a_required_result_field_is_refused_and_writes_n
     claimed = await kernel.claim_one()
     before = await kernel.everything()
     answer = await kernel.finish(claimed, ends="success")
-    assert (answer["outcome"], answer["code"]) == ("refused", "result_fields")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "result_fields")
     assert "total" in answer["message"]
     assert "note" not in answer["message"]
     assert await kernel.everything() == before

@@ -37,7 +37,7 @@ async def test_first_failure_cancels_the_other_children_and_the_parent_receives_
     assert (await report(kernel, "turn_a", "c4"))["resumed"] is True
     waits = {each["call_id"]: each for each in (await kernel.claim_one())["waits"]}
     assert waits["c1"]["content"]["error"] == {
-        "code": "CANCELED", "recoverable": False, "failed_first": "c2", "message": "call c2 (search) failed first",
+        "code": "CANCELED", "recoverable": False, "first_failed_call": "c2", "message": "call c2 (search) failed first",
     }  # fmt: skip
     assert (await report(kernel, "turn_a", "c1"))["outcome"] == "duplicate"
     assert await kernel.checks() == []

@@ -77,7 +77,7 @@ async def test_card_id_of_another_card_is_refused_and_not_dropped(kernel: Kernel
         (writer, [note("card_2", kind="thought")]), (writer, [note("new"), note("new", 2)]),
     ):  # fmt: skip
         answer = await kernel.append(owner, draft("note", "sig_run_a_1"), cards=cards, phase="act")
-        assert (answer["outcome"], answer["code"]) == ("refused", "card_exists")
+        assert (answer["outcome"], answer["code"]) == ("rejected", "card_exists")
         with pytest.raises(asyncpg.UniqueViolationError, match="there is another card"):
             await suspend(kernel, owner, tool("c1"), cards=cards)
     assert await kernel.everything() == before
@@ -113,7 +113,7 @@ async def test_two_children_with_one_turn_id_start_the_first_or_none(kernel: Ker
     answers = await kernel.call("suspend", items)
     assert [(each["outcome"], each.get("code")) for each in answers] == [
         ("suspended", None),
-        ("refused", "id_conflict"),
+        ("rejected", "id_conflict"),
     ]
     assert await status(kernel, "run_b/writer") == "running"
 
@@ -123,7 +123,7 @@ async def test_instance_must_belong_to_an_agent_of_the_run(kernel: Kernel) -> No
     claimed = await kernel.running()
     ghost = child("c1", "ghost", "turn_g", instance="i1")
     answer = await suspend(kernel, claimed, ghost, signals=activated("ghost"))
-    assert (answer["outcome"], answer["code"]) == ("refused", "unknown_agent")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "unknown_agent")
     assert await kernel.rows("agent_state_head", "*", "agent_name = 'ghost'") == []
 
 
@@ -144,7 +144,7 @@ async def test_message_with_an_empty_name_cause_or_parent_is_refused(kernel: Ker
     ]
     for fields, code in refused:
         answer = await kernel.enqueue("run_a", "critic", "turn_1", **fields)
-        assert (answer["outcome"], answer["code"]) == ("refused", code), fields
+        assert (answer["outcome"], answer["code"]) == ("rejected", code), fields
     assert await kernel.everything() == before
 
 

@@ -1,4 +1,4 @@
-"""Time that a turn waits for humans does not count toward its time to live (47_people.sql)."""
+"""Time that a turn waits for humans does not count toward its time to live (48_human_waits.sql)."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_met_goal_stops_questions_and_not_the_work_that_a_deferred_parent_
     await report(kernel, "turn_b", "c1")
     (below,) = await kernel.claim()
     ((version,),) = await kernel.rows("runs", "version")
-    met = ending(judge, version=version, status="terminating", stops={"turns": "people", "reason": "end_when"})
+    met = ending(judge, version=version, status="terminating", stops={"turns": "human_waits", "reason": "end_when"})
     assert (await kernel.call("finish", [met]))[0]["outcome"] == "ok"
     assert (await kernel.sweep("stops"))["stopped"] == []
     assert (await kernel.finish(below, version=version + 1))["outcome"] == "ok"
@@ -240,12 +240,13 @@ async def test_migration_finds_turns_that_already_wait_for_humans(kernel: Kernel
 
     await suspended(kernel, question("c1"), run_id="run_a")
     await suspended(kernel, question("c2"), tool("c3"), run_id="run_b", turn_id="turn_b")
-    table = "update heliograph.agent_turns set people_since = null where project_id = $1"
+    table = "update heliograph.agent_turns set human_wait_since = null where project_id = $1"
     await kernel.connection.execute(table, kernel.project)
-    (text,) = [m.sql for m in migrations() if "people_since" in m.sql]
-    await kernel.connection.execute(next(part for part in text.split(";") if "update heliograph.agent_turns" in part))
-    assert (await kernel.turn("turn_a"))["people_since"] is not None
-    assert (await kernel.turn("turn_b"))["people_since"] is None
+    (text,) = [m.sql for m in migrations() if m.name == "people_time"]
+    statement = next(part for part in text.split(";") if "update heliograph.agent_turns" in part)
+    await kernel.connection.execute(statement.replace("people_since", "human_wait_since"))
+    assert (await kernel.turn("turn_a"))["human_wait_since"] is not None
+    assert (await kernel.turn("turn_b"))["human_wait_since"] is None
 
 
 async def test_turn_with_an_open_question_after_a_met_goal_ends_by_its_time_limit(kernel: Kernel) -> None:
@@ -260,7 +261,7 @@ async def test_turn_with_an_open_question_after_a_met_goal_ends_by_its_time_limi
     kernel.wait(2 * TTL)
     await expired(kernel)  # keeps the writer: the turn below it waits for a person
     ((version,),) = await kernel.rows("runs", "version")
-    goal = ending(judge, version=version, status="terminating", stops={"turns": "people", "reason": "end_when"})
+    goal = ending(judge, version=version, status="terminating", stops={"turns": "human_waits", "reason": "end_when"})
     await kernel.call("finish", [goal])
     await kernel.sweep("stops")
     await kernel.sweep("reports")

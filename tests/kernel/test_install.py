@@ -5,6 +5,7 @@ import itertools
 import os
 import subprocess
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -16,7 +17,7 @@ from heliograph.ledger import install as installer
 from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
 from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill
-from tests.kernel.kit import Kernel, connect
+from tests.kernel.kit import START, Kernel, connect
 
 NEWEST = migrations()[-1].version
 _numbers = itertools.count(1)
@@ -126,6 +127,75 @@ async def test_memory_of_an_earlier_version_counts_as_untrusted(connection: asyn
     await connection.execute(insert, "after")
     rows = await connection.fetch("select memory_id, is_untrusted from heliograph.memories")
     assert dict(map(tuple, rows)) == {"before": True, "after": False}
+
+
+OLD_ROWS = (
+    """insert into heliograph.runs (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq,
+                                    open_turns, activations, owed, hears_reports, refusals, created_at, updated_at)
+       values ('project', 'run_a', 'newsroom', 'running', 'h', '{}', '{}', 3, 4, 1, 1, 1, true, 2, $1, $1)""",
+    """insert into heliograph.signals (project_id, run_id, seq, count, entries, at, owed) values
+       ('project', 'run_a', 1, 2, '[{"name": "workflow:start"}, {"name": "agent:activated", "parent": 0}]', $1, false),
+       ('project', 'run_a', 3, 2, '[{"name": "note", "parent": "sig_run_a_2", "owed": false},
+                                    {"name": "finding", "parent": 0, "owed": true}]', $1, true)""",
+    """insert into heliograph.agent_state_head
+       (project_id, agent_id, run_id, agent_name, target, status, active_agent_turn_id, turn_epoch, waiting_tool_count,
+        resumes_on, refusals, moved_at)
+       values ('project', 'run_a/writer', 'run_a', 'writer', 'newsroom', 'suspended', 'turn_a', 2, 1, 'all', 3, $1)""",
+    """insert into heliograph.agent_turns
+       (project_id, agent_turn_id, agent_id, run_id, state, max_attempts, defers, cause_seq, activation_seq,
+        output_box_id, created_at, expires_at, people_since, people_time, budgets)
+       values ('project', 'turn_a', 'run_a/writer', 'run_a', 'active', 3, 2, 1, 2, 'box_turn_a', $1, $1::timestamptz + interval '1 h',
+               $1, '90 s', '{turn_a}')""",
+    """insert into heliograph.leases
+       (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at, ended_at, said, said_seq)
+       values ('project', 'run_a/writer', 2, 'turn_a', 'worker-1', $1, $1, 2, 3)""",
+    """insert into heliograph.budgets (project_id, turn_id, kind, most, used, over)
+       values ('project', 'turn_a', 'tokens', 100, 100, 7)""",
+    """insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
+       values ('project', 'card_1', 'box_turn_a', 'turn_a', 2, 'tool.result',
+               '{"call_id": "c1", "error": {"code": "CANCELED", "failed_first": "c2"}}', $1)""",
+    """insert into heliograph.turn_waiting_tools
+       (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, status, result_card_id,
+        resolved_position, opened_at, resolved_at)
+       values ('project', 'turn_a', 'c1', 'run_a/writer', 'run_a', 'search', 'tool', 'resolved', 2, 'canceled', 'card_1',
+               1, $1, $1),
+              ('project', 'turn_a', 'c3', 'run_a/writer', 'run_a', 'ask', 'human', 'open', 2, null, null, null, $1, null)""",
+)
+
+
+async def test_upgrade_keeps_the_rows_of_renamed_columns(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database of version 14, with a turn that waits for a human and a signal without a reaction, is upgraded."""
+    older = [each for each in migrations() if each.name != "plain_names" and each.version < 15]
+    with monkeypatch.context() as patched:
+        patched.setattr(installer, "migrations", lambda: older)
+        patched.setattr(installer, "kernel_sql", lambda: "select 'an older kernel';")
+        await install(connection)
+    for statement in OLD_ROWS:
+        await connection.execute(statement, *([START] if "$1" in statement else []))
+    await install(connection)
+
+    kernel = Kernel(connection, "project")
+    rows = await kernel.rows("runs", "pending_reactions, wakes_on_results, rejections")
+    assert list(map(tuple, rows)) == [(1, True, 2)]
+    rows = await kernel.rows("agent_turns", "defer_count, human_wait_since, human_wait_time")
+    assert list(map(tuple, rows)) == [(2, START, timedelta(seconds=90))]
+    assert list(map(tuple, await kernel.rows("agent_state_head", "sweep_failures"))) == [(3,)]
+    assert list(map(tuple, await kernel.rows("leases", "signals_emitted, last_append_seq"))) == [(2, 3)]
+    assert list(map(tuple, await kernel.rows("budgets", "amount_max, used, overspent"))) == [(100, 100, 7)]
+    ((content,),) = await kernel.rows("cards", "content")
+    assert content == {"call_id": "c1", "error": {"code": "CANCELED", "first_failed_call": "c2"}}
+    (pending,) = await kernel.pending()
+    assert [(each["seq"], each["name"]) for each in pending["signals"]] == [(4, "finding")]
+    assert not {"R2", "W11"} & set(await kernel.checks())  # pending reactions and waits for humans are counted right
+
+    names = await connection.fetch(
+        "select conname from pg_constraint where connamespace = 'heliograph'::regnamespace"
+        " union all select relname from pg_class where relnamespace = 'heliograph'::regnamespace"
+    )
+    old = ("owed", "said", "defers_", "people", "refusals", "hears", "_most_", "_over_")
+    assert [name for (name,) in names if any(word in name for word in old)] == ["project_limits_defers_max_check"]
 
 
 async def test_database_newer_than_the_program_is_refused_and_unchanged(connection: asyncpg.Connection) -> None:

@@ -65,7 +65,7 @@ async def test_queue_of_an_agent_is_limited(kernel: Kernel) -> None:
     outcomes = [(await kernel.enqueue("run_a", "writer", f"turn_{n}"))["outcome"] for n in range(3)]
     before = await kernel.everything()
     answer = await kernel.enqueue("run_a", "writer", "turn_3")
-    assert (outcomes, answer["outcome"], answer["code"]) == (["queued"] * 3, "refused", "queue_full")
+    assert (outcomes, answer["outcome"], answer["code"]) == (["queued"] * 3, "rejected", "queue_full")
     assert answer["message"] == "agent writer has 3 turns waiting; at most 3 are allowed"
     assert (await kernel.enqueue("run_a", "writer", "turn_2"))["outcome"] == "duplicate"
     assert (await kernel.finish(claimed, version=4, wakes={"turn_4": "writer"}))["code"] == "queue_full"
@@ -84,7 +84,7 @@ async def test_delegation_depth_is_limited(kernel: Kernel) -> None:
         parent = f"turn_{depth}"
         assert (await kernel.turn(parent))["depth"] == depth
     answer = await kernel.enqueue("run_a", "critic", "turn_4", parent_turn_id=parent)
-    assert (answer["outcome"], answer["code"]) == ("refused", "recursion_depth_exceeded")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "recursion_depth_exceeded")
 
 
 @pytest.mark.proves("S12", "G-74")
@@ -141,7 +141,7 @@ async def test_activations_of_one_call_are_limited(kernel: Kernel) -> None:
     version = (await kernel.run("run_a"))["version"]
     before = await kernel.everything()
     too_many = {
-        "outcome": "refused",
+        "outcome": "rejected",
         "code": "fan_out",
         "message": "3 turns at once; at most 2 are allowed",
         "targets": [],
@@ -151,7 +151,7 @@ async def test_activations_of_one_call_are_limited(kernel: Kernel) -> None:
     assert await kernel.everything() == before
     drafts, activations = woken(three)
     answer = await kernel.react("run_a", version, *drafts, activations=activations)
-    assert (answer, (await kernel.run("run_a"))["refusals"]) == (too_many | {"run_id": "run_a"}, 1)
+    assert (answer, (await kernel.run("run_a"))["rejections"]) == (too_many | {"run_id": "run_a"}, 1)
     del three["turn_3"]
     assert (await kernel.start("run_b", ["writer", "critic"], {"turn_b": "critic", "turn_c": "writer"}))[
         "outcome"
@@ -185,7 +185,7 @@ async def test_payload_bytes_of_a_signal_are_limited_for_every_source(kernel: Ke
         (await kernel.call("start_runs", [{"run_id": "run_b", "target": "t", "request_hash": "", "agents": [], "reaction": {},
                                            "signals": [draft("note", "sig_run_a_1", payload=too_large)]}]))[0],
     ]  # fmt: skip
-    assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 5
+    assert [(each["outcome"], each["code"]) for each in answers] == [("rejected", "payload_too_large")] * 5
     assert all("1001 bytes; at most 1000 are allowed" in each["message"] for each in answers)
     assert await kernel.everything() == before
 
@@ -220,7 +220,7 @@ async def test_cards_of_a_turn_are_limited(kernel: Kernel) -> None:
     assert (await kernel.append(claimed, cards=cards[:3]))["outcome"] == "ok"
     assert (await kernel.turn("turn_a"))["card_count"] == 3
     answer = await kernel.append(claimed, cards=cards[3:4], phase="act")
-    assert (answer["outcome"], answer["code"]) == ("refused", "too_many_cards")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "too_many_cards")
     assert len(await kernel.rows("cards")) == 3
     assert (await suspend(kernel, claimed, command("c1"), cards=cards[3:4]))["code"] == "too_many_cards"
     assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"  # the deliverable is always one more
@@ -256,7 +256,7 @@ async def test_content_beyond_the_blob_limit_is_refused(kernel: Kernel) -> None:
         (await kernel.call("finish", [ending(claimed) | {"content": large}]))[0],
         (await kernel.call("put_boxes", [{"box_id": "context", "cards": [card]}]))[0],
     ]
-    assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 4
+    assert [(each["outcome"], each["code"]) for each in answers] == [("rejected", "payload_too_large")] * 4
     assert await kernel.everything() == before
 
 
@@ -268,7 +268,7 @@ async def test_limits_in_bytes_count_the_json_text(kernel: Kernel) -> None:
     exact = {"t": "\x01" * 165}  # and nine bytes around it
     for payload in ({"t": "\x01" * 166}, {"n": [1e300] * 4}):
         answer = await kernel.append(claimed, draft("note", "sig_run_a_1", payload=payload))
-        assert (answer["outcome"], answer["code"]) == ("refused", "payload_too_large")
+        assert (answer["outcome"], answer["code"]) == ("rejected", "payload_too_large")
     cards = [{"card_id": f"card_{n}", "kind": "note", "content": {"t": "\x01" * n}} for n in (165, 166)]
     assert (await kernel.append(claimed, draft("note", "sig_run_a_1", payload=exact), cards=cards))["outcome"] == "ok"
     assert (await suspend(kernel, claimed, command("c1"), command("c2"), said=1))["outcome"] == "suspended"

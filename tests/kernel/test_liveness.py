@@ -70,7 +70,7 @@ async def old_pending_reaction(kernel: Kernel) -> None:
     claimed = await suspended(kernel, command("c1", timeout=None))
     await kernel.enqueue("run_a", "critic", "turn_1")
     critic = await kernel.claim_one(lease=3600)
-    await kernel.append(critic, draft("note", claimed["activation_id"], owed=True))
+    await kernel.append(critic, draft("note", claimed["activation_id"], is_pending=True))
 
 
 async def nobody_signs(kernel: Kernel) -> None:

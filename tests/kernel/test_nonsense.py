@@ -35,12 +35,12 @@ async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> 
     (claimed,) = await kernel.call("claim", [text], text, 1, 30.0)
     assert (claimed["run_id"], claimed["agent"], claimed["turn_id"], claimed["target"]) == (run, text, turn, text)
     card = {"card_id": named, "kind": text, "content": {text: [text]}}
-    hostile = draft(text, claimed["activation_id"], payload={text: text}, agent=text, owed=True)
+    hostile = draft(text, claimed["activation_id"], payload={text: text}, agent=text, is_pending=True)
     assert (await kernel.append(claimed, hostile, cards=[card]))["outcome"] == "ok"
     assert (await kernel.enqueue(run, "critic", f"more {named}", payload=text, actor=text))["outcome"] == "queued"
     assert (await kernel.finish(claimed, version=3, state={text: text}))["outcome"] == "ok"
-    (owed,) = await kernel.call("sweep_pending_reactions", [text], 10)
-    assert (owed["run"]["state"], owed["signals"][0]["payload"]) == ({text: text}, {text: text})
+    (pending,) = await kernel.call("sweep_pending_reactions", [text], 10)
+    assert (pending["run"]["state"], pending["signals"][0]["payload"]) == ({text: text}, {text: text})
     (event,) = await kernel.call("read_outbox", 10)
     assert event["body"]["agent_turn_id"] == turn
     assert await kernel.call("sweep_bells", 0.0) == [text]
@@ -159,7 +159,7 @@ async def test_sweep_of_bells_with_impossible_numbers_is_refused(kernel: Kernel,
     with pytest.raises(asyncpg.InvalidParameterValueError, match="seconds must be between 0 and 31622400"):
         await kernel.call("sweep_bells", seconds)
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit must be 0 or more"):
-        await kernel.owed(limit=-1)
+        await kernel.pending(limit=-1)
 
 
 @pytest.mark.parametrize("kind", ["leases", "expired", "queued", "waits", "reports", "stops"])

@@ -16,14 +16,19 @@ async def ended_by_kernel(kernel: Kernel) -> None:
 @pytest.mark.proves("K25", "L0-87", "L0-80")
 async def test_turn_ended_by_the_kernel_creates_a_pending_reaction(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
-    (owed,) = await kernel.owed()
-    assert (owed["target"], owed["run"]["run_id"], owed["run"]["owed"], owed["run"]["open_turns"]) == (
+    (pending,) = await kernel.pending()
+    assert (
+        pending["target"],
+        pending["run"]["run_id"],
+        pending["run"]["pending_reactions"],
+        pending["run"]["open_turns"],
+    ) == (
         TARGET,
         "run_a",
         1,
         0,
     )
-    (signal,) = owed["signals"]
+    (signal,) = pending["signals"]
     assert (signal["seq"], signal["name"], signal["agent"], signal["turn_id"]) == (
         3,
         "agent:failed",
@@ -43,22 +48,22 @@ async def test_run_ends_only_without_pending_reactions(kernel: Kernel) -> None:
             "update heliograph.runs set status = 'ended', outcome = 'failed', ended_at = now() where project_id = $1",
             kernel.project,
         )
-    (owed,) = await kernel.owed()
+    (pending,) = await kernel.pending()
     end = draft("workflow:end", "sig_run_a_3")
-    answer = await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="failed")
+    answer = await kernel.react("run_a", pending["run"]["version"], end, status="ended", outcome="failed")
     assert answer == {"run_id": "run_a", "outcome": "ok", "targets": []}
     run = await kernel.run("run_a")
-    assert (run["status"], run["outcome"], run["owed"]) == ("ended", "failed", 0)
-    assert await kernel.owed() == []
+    assert (run["status"], run["outcome"], run["pending_reactions"]) == ("ended", "failed", 0)
+    assert await kernel.pending() == []
 
 
 @pytest.mark.proves("K25", "SIG-60")
 async def test_committed_reaction_wakes_agents_with_its_pending_signal(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
-    (owed,) = await kernel.owed()
+    (pending,) = await kernel.pending()
     wakes = [activation("critic", "turn_c", 0, cause={"seq": 3})]
     activated = draft("agent:activated", "sig_run_a_3", agent="critic")
-    answer = await kernel.react("run_a", owed["run"]["version"], activated, activations=wakes, state={"failed": 1})
+    answer = await kernel.react("run_a", pending["run"]["version"], activated, activations=wakes, state={"failed": 1})
     assert answer["targets"] == [TARGET]
     claimed = await kernel.claim_one()
     assert (claimed["cause"]["id"], claimed["cause"]["name"], claimed["activation_id"]) == (
@@ -80,8 +85,8 @@ async def test_cause_beyond_the_log_is_no_signal_and_stops_no_claim(kernel: Kern
 @pytest.mark.proves("K24", "K25")
 async def test_pending_reaction_is_committed_once(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
-    (owed,) = await kernel.owed()
-    version = owed["run"]["version"]
+    (pending,) = await kernel.pending()
+    version = pending["run"]["version"]
     end = draft("workflow:end", "sig_run_a_3")
     await kernel.react("run_a", version, end, status="ended", outcome="failed")
     before = await kernel.everything()
@@ -94,14 +99,14 @@ async def test_pending_reaction_is_committed_once(kernel: Kernel) -> None:
 async def test_signal_that_becomes_pending_after_the_reaction_was_computed_is_not_lost(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "critic"}, ttl_seconds=10)
     claimed = await kernel.claim()
-    await kernel.append(claimed[0], draft("finding", claimed[0]["activation_id"], owed=True))
-    (owed,) = await kernel.owed()
-    await kernel.append(claimed[1], draft("finding", claimed[1]["activation_id"], owed=True))
-    assert (await kernel.react("run_a", owed["run"]["version"]))["outcome"] == "conflict"
-    (owed,) = await kernel.owed()
-    assert [each["seq"] for each in owed["signals"]] == [4, 5]
-    assert (await kernel.react("run_a", owed["run"]["version"]))["outcome"] == "ok"
-    assert await kernel.owed() == []
+    await kernel.append(claimed[0], draft("finding", claimed[0]["activation_id"], is_pending=True))
+    (pending,) = await kernel.pending()
+    await kernel.append(claimed[1], draft("finding", claimed[1]["activation_id"], is_pending=True))
+    assert (await kernel.react("run_a", pending["run"]["version"]))["outcome"] == "conflict"
+    (pending,) = await kernel.pending()
+    assert [each["seq"] for each in pending["signals"]] == [4, 5]
+    assert (await kernel.react("run_a", pending["run"]["version"]))["outcome"] == "ok"
+    assert await kernel.pending() == []
 
 
 async def test_append_without_pending_signals_does_not_conflict_with_a_reaction(kernel: Kernel) -> None:
@@ -135,13 +140,13 @@ async def test_ended_run_neither_ends_again_nor_resumes(kernel: Kernel, reaction
     before = await kernel.everything()
     version = (await kernel.run("run_a"))["version"]
     answer = await kernel.react("run_a", version, draft("workflow:end", "sig_run_a_1"), **reaction)
-    assert (answer["outcome"], answer["code"], answer["targets"]) == ("refused", "23514", [])
+    assert (answer["outcome"], answer["code"], answer["targets"]) == ("rejected", "23514", [])
     assert await kernel.everything() == counted(before, "run_a")
 
 
 def counted(rows: dict[str, list[Item]], run_id: str) -> dict[str, list[Item]]:
     """The rows with one more refusal of this run, and nothing else changed."""
-    runs = [run | {"refusals": run["refusals"] + (run["run_id"] == run_id)} for run in rows["runs"]]
+    runs = [run | {"rejections": run["rejections"] + (run["run_id"] == run_id)} for run in rows["runs"]]
     return rows | {"runs": sorted(runs, key=repr)}
 
 
@@ -157,16 +162,16 @@ async def test_unstorable_reaction_commits_nothing_and_is_counted(
     kernel: Kernel, agent: str, fields: Item, code: str
 ) -> None:
     await ended_by_kernel(kernel)
-    (owed,) = await kernel.owed()
+    (pending,) = await kernel.pending()
     before = await kernel.everything()
     wakes = [activation(agent, "turn_c", 0) | fields]
     answer = await kernel.react(
-        "run_a", owed["run"]["version"], draft("agent:activated", "sig_run_a_3"), activations=wakes
+        "run_a", pending["run"]["version"], draft("agent:activated", "sig_run_a_3"), activations=wakes
     )
-    assert (answer["outcome"], answer["code"]) == ("refused", code)
+    assert (answer["outcome"], answer["code"]) == ("rejected", code)
     assert await kernel.everything() == counted(before, "run_a")
-    (owed,) = await kernel.owed()
-    assert owed["refusals"] == 1
+    (pending,) = await kernel.pending()
+    assert pending["rejections"] == 1
 
 
 @pytest.mark.proves("K23", "K25")
@@ -176,18 +181,18 @@ async def test_runs_with_a_refused_reaction_block_no_others(kernel: Kernel) -> N
     kernel.wait(10)
     await kernel.sweep("expired")
     for turn_of in ("run_a", "run_b", "run_c", "run_a", "run_b"):
-        (owed,) = await kernel.owed(limit=1)
-        assert owed["run"]["run_id"] == turn_of
-        await kernel.react(turn_of, owed["run"]["version"], status="asleep")
-    assert [(each["run"]["run_id"], each["refusals"]) for each in await kernel.owed()] == [
+        (pending,) = await kernel.pending(limit=1)
+        assert pending["run"]["run_id"] == turn_of
+        await kernel.react(turn_of, pending["run"]["version"], status="asleep")
+    assert [(each["run"]["run_id"], each["rejections"]) for each in await kernel.pending()] == [
         ("run_c", 1), ("run_a", 2), ("run_b", 2),
     ]  # fmt: skip
-    (owed,) = await kernel.owed(limit=1)
+    (pending,) = await kernel.pending(limit=1)
     end = draft("workflow:end", "sig_run_c_3")
-    assert (await kernel.react("run_c", owed["run"]["version"], end, status="ended", outcome="failed"))[
+    assert (await kernel.react("run_c", pending["run"]["version"], end, status="ended", outcome="failed"))[
         "outcome"
     ] == "ok"
-    assert (await kernel.run("run_c"))["refusals"] == 0
+    assert (await kernel.run("run_c"))["rejections"] == 0
 
 
 @pytest.mark.proves("K23")
@@ -199,10 +204,10 @@ async def test_one_refused_reaction_does_not_disturb_the_others_of_its_call(kern
     items = [
         {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", f"sig_{each['run']['run_id']}_3")],
          "reaction": {"version": each["run"]["version"], "status": "ended", "outcome": outcome}}
-        for each, outcome in zip(await kernel.owed(), ("failed", "excellent", "failed"), strict=True)
+        for each, outcome in zip(await kernel.pending(), ("failed", "excellent", "failed"), strict=True)
     ]  # fmt: skip
-    assert [each["outcome"] for each in await kernel.call("react", items)] == ["ok", "refused", "ok"]
-    assert [each["run"]["run_id"] for each in await kernel.owed()] == ["run_b"]
+    assert [each["outcome"] for each in await kernel.call("react", items)] == ["ok", "rejected", "ok"]
+    assert [each["run"]["run_id"] for each in await kernel.pending()] == ["run_b"]
 
 
 async def test_runs_of_other_pools_are_not_returned(kernel: Kernel) -> None:
@@ -217,19 +222,19 @@ async def test_one_call_commits_reactions_of_many_runs_and_answers_in_order(kern
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
     kernel.wait(10)
     await kernel.sweep("expired")
-    owed = await kernel.owed(limit=2)
-    assert [each["run"]["run_id"] for each in owed] == ["run_a", "run_b"]
+    pending = await kernel.pending(limit=2)
+    assert [each["run"]["run_id"] for each in pending] == ["run_a", "run_b"]
     items = [
         {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", "x")],
          "reaction": {"version": each["run"]["version"], "status": "ended", "outcome": "failed"}}
-        for each in reversed(owed)
+        for each in reversed(pending)
     ]  # fmt: skip
     answers = await kernel.call("react", items)
     assert [(each["run_id"], each["outcome"]) for each in answers] == [("run_b", "ok"), ("run_a", "ok")]
-    assert [each["run"]["run_id"] for each in await kernel.owed()] == ["run_c"]
+    assert [each["run"]["run_id"] for each in await kernel.pending()] == ["run_c"]
 
 
-async def owed_within(kernel: Kernel, bytes_max: int, limit: int = 100) -> list[Item]:
+async def pending_within(kernel: Kernel, bytes_max: int, limit: int = 100) -> list[Item]:
     """The answer of sweep_pending_reactions, with another bound than its own."""
     query = "select heliograph._runs_with_pending($1, $2, $3, $4)"
     answer: list[Item] = await kernel.connection.fetchval(query, kernel.project, [TARGET], limit, bytes_max)
@@ -242,7 +247,7 @@ async def three_owing(kernel: Kernel) -> list[Item]:
         await kernel.start(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=10)
     kernel.wait(10)
     await kernel.sweep("expired")
-    return await kernel.owed()
+    return await kernel.pending()
 
 
 async def enlarge_state(kernel: Kernel, size: int) -> None:
@@ -256,37 +261,37 @@ async def enlarge_state(kernel: Kernel, size: int) -> None:
 @pytest.mark.proves("K23", "S22")
 async def test_answer_leaves_out_the_runs_that_exceed_its_bytes(kernel: Kernel) -> None:
     runs = await three_owing(kernel)
-    lengths = [len(await owed_within(kernel, bytes_max)) for bytes_max in range(1200, 6000, 200)]
+    lengths = [len(await pending_within(kernel, bytes_max)) for bytes_max in range(1200, 6000, 200)]
     assert lengths == sorted(lengths)
     assert set(lengths) == {1, 2, 3}
-    assert await owed_within(kernel, 6000) == runs
+    assert await pending_within(kernel, 6000) == runs
 
 
 @pytest.mark.proves("K23", "S22")
 async def test_run_that_exceeds_an_answer_alone_comes_without_contents(kernel: Kernel) -> None:
     await three_owing(kernel)
     await enlarge_state(kernel, 5000)
-    large = (await kernel.owed())[0]
-    (owed,) = await owed_within(kernel, 4000)
-    failure = owed.pop("failure")
-    assert owed == {**large, "signals": [], "run": {**large["run"], "state": {}, "memory": {}}}
+    large = (await kernel.pending())[0]
+    (pending,) = await pending_within(kernel, 4000)
+    failure = pending.pop("failure")
+    assert pending == {**large, "signals": [], "run": {**large["run"], "state": {}, "memory": {}}}
     assert failure["code"] == "RESOURCE_EXHAUSTED"
     assert failure["message"].endswith("workers read at most 4000")
     end = draft("workflow:end", "sig_run_1_3")
-    assert (await kernel.react("run_1", owed["run"]["version"], end, status="ended", outcome="failed"))[
+    assert (await kernel.react("run_1", pending["run"]["version"], end, status="ended", outcome="failed"))[
         "outcome"
     ] == "ok"
-    assert [each["run"]["run_id"] for each in await owed_within(kernel, 4000)] == ["run_2", "run_3"]
+    assert [each["run"]["run_id"] for each in await pending_within(kernel, 4000)] == ["run_2", "run_3"]
 
 
 @pytest.mark.proves("K23", "S22")
 async def test_large_run_behind_others_comes_with_them(kernel: Kernel) -> None:
     await three_owing(kernel)
     await kernel.connection.execute(
-        "update heliograph.runs set refusals = 1 where project_id = $1 and run_id = 'run_1'", kernel.project
+        "update heliograph.runs set rejections = 1 where project_id = $1 and run_id = 'run_1'", kernel.project
     )
     await enlarge_state(kernel, 5000)
-    assert ["failure" in each for each in await owed_within(kernel, 4000)] == [False, False, True]
+    assert ["failure" in each for each in await pending_within(kernel, 4000)] == [False, False, True]
 
 
 async def test_reaction_that_never_read_the_memory_keeps_its_untrusted_keys(kernel: Kernel) -> None:
@@ -294,9 +299,9 @@ async def test_reaction_that_never_read_the_memory_keeps_its_untrusted_keys(kern
     await kernel.connection.execute(
         'update heliograph.runs set memory = \'{"untrusted_keys": ["mail"]}\' where project_id = $1', kernel.project
     )
-    (owed,) = await kernel.owed()
+    (pending,) = await kernel.pending()
     end = draft("workflow:end", "sig_run_a_3")
     given = {"memory": {"code": "RESOURCE_EXHAUSTED", "untrusted_keys": []}, "keeps_taint": True}
-    await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="failed", **given)
+    await kernel.react("run_a", pending["run"]["version"], end, status="ended", outcome="failed", **given)
     ((memory,),) = await kernel.rows("runs", "memory")
     assert memory == {"code": "RESOURCE_EXHAUSTED", "untrusted_keys": ["mail"]}

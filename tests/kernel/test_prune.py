@@ -117,9 +117,9 @@ async def test_late_requests_for_a_pruned_run_are_refused_and_change_nothing(ker
     await suspend(kernel, claimed, command("c1"))
     await kernel.stop("turn_c")
     await kernel.stop("turn_0")
-    (owed,) = await kernel.owed()
+    (pending,) = await kernel.pending()
     end = draft("workflow:end", "sig_run_a_1")
-    await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="canceled")
+    await kernel.react("run_a", pending["run"]["version"], end, status="ended", outcome="canceled")
     await kernel.publish()
     kernel.wait(2 * DAY)
     assert (await prune(kernel))["runs"] == 1
@@ -255,15 +255,15 @@ async def test_pruning_a_live_log_keeps_causes_of_open_turns_and_pending_reactio
     assert [row["seq"] for row in await kernel.rows("signal_log", "seq")] == [6, 7, 8, 9]
     critic = await kernel.claim_one()
     assert (critic["cause"]["id"], critic["cause"]["name"]) == ("sig_run_a_6", "mail:came")
-    await kernel.append(critic, draft("finding", critic["activation_id"], owed=True))  # 10
+    await kernel.append(critic, draft("finding", critic["activation_id"], is_pending=True))  # 10
     await kernel.finish(critic, version=(await kernel.run("run_a"))["version"])  # 11
     await kernel.publish()
     kernel.wait(2 * DAY)
     assert (await prune(kernel))["signals"] == 3  # 6 and 7, 8, 9
-    (owed,) = await kernel.owed()
-    assert [each["seq"] for each in owed["signals"]] == [10]
+    (pending,) = await kernel.pending()
+    assert [each["seq"] for each in pending["signals"]] == [10]
     end = draft("workflow:end", "sig_run_a_10")
-    assert (await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="success"))[
+    assert (await kernel.react("run_a", pending["run"]["version"], end, status="ended", outcome="success"))[
         "outcome"
     ] == "ok"
     await kernel.publish()

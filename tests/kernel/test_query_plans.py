@@ -56,7 +56,7 @@ insert into memories (project_id, memory_id, agent, text, metadata, created_at)
   select 'filled', 'memory_old_' || n, 'agent_' || n, 'a memory', '{{}}', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into callbacks (project_id, callback_id, run_id, turn_id, url, state, created_at, finished_at)
   select 'filled', 'callback_old_' || n, 'run_' || n, 'done_' || n, 'https://x', 'delivered', now(), now() from generate_series(1, {FINISHED_TURNS} / 5) n;
-insert into budgets (project_id, turn_id, kind, most, used)
+insert into budgets (project_id, turn_id, kind, amount_max, used)
   select 'filled', 'done_' || n, 'tokens', 100, 50 from generate_series(1, {FINISHED_TURNS} / 5) n;
 update agent_turns set budgets = array[agent_turn_id] where agent_turn_id in (select turn_id from budgets where used > 0);
 analyze;
@@ -131,7 +131,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("callbacks", "select heliograph.take_callbacks('filled', 100, 1, '2040-01-01')", [], {"callback_due"}),
     ("sweep of callbacks", "select heliograph.sweep_callbacks('filled', 100, 1, '2040-01-01')", [], {"callback_due"}),
     ("bells", "select heliograph.sweep_bells('filled', 0, '2040-01-01')", [], {"head_ready", "head_due"}),
-    ("owed", f"select heliograph.sweep_pending_reactions('filled', '[\"{TARGET}\"]', 100)", [], {"runs_owed"}),
+    ("pending", f"select heliograph.sweep_pending_reactions('filled', '[\"{TARGET}\"]', 100)", [], {"runs_pending"}),
     ("outbox", "select heliograph.read_outbox('filled', 100, '2040-01-01')", [], {"outbox_unpublished"}),
     ("publish", "select heliograph.mark_published('filled', $1, now())", [["evt:turn_a", "cmd:turn_c:c2"]], {"outbox_pkey"}),
     ("commands", "select heliograph.take_commands('filled', '[\"search\"]', 100, 1, '2040-01-01')", [], {"outbox_commands"}),
@@ -153,7 +153,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("contents of a box", "select * from heliograph.box_contents where project_id = 'filled' and box_id = 'fork_1'", [],
      {"boxes_pkey", "card_in_box"}),
     ("liveness", "select heliograph.liveness('filled', '2040-01-01')", [],
-     {"head_lease", "head_ready", "head_due", "head_stop", "wait_due", "turn_expiry", "turn_queued", "outbox_unpublished", "runs_owed",
+     {"head_lease", "head_ready", "head_due", "head_stop", "wait_due", "turn_expiry", "turn_queued", "outbox_unpublished", "runs_pending",
       "callback_due"}),
     ("prune of little", "select heliograph.prune('filled', '2020-01-01', 100, now())", [],
      {"runs_recent", "pruned_old", "blob_old", "box_old"}),
@@ -238,8 +238,8 @@ async def test_indexes_of_open_work_contain_no_finished_rows(filled_url: str) ->
     # of what was, only those that must find it again: who read a box, who stands on it, who wrote it, what needs a blob
     assert sizes.pop("box_old") >= FINISHED_TURNS / 5
     assert set(sizes) == {
-        "runs_owed", "callback_due", "head_ready", "head_due", "head_lease", "head_stop", "turn_one_active", "turn_queued", "turn_expiry",
-        "inbox_one_applied", "wait_due", "outbox_unpublished", "outbox_commands", "signals_owed", "turn_context", "box_base",
+        "runs_pending", "callback_due", "head_ready", "head_due", "head_lease", "head_stop", "turn_one_active", "turn_queued", "turn_expiry",
+        "inbox_one_applied", "wait_due", "outbox_unpublished", "outbox_commands", "signals_pending", "turn_context", "box_base",
         "box_writer", "card_of_blob", "memory_expiry",
     }  # fmt: skip
     assert max(sizes.values()) < 10

@@ -29,7 +29,7 @@ async def test_turn_released_with_a_failure_ends_as_failed_with_its_deliverable(
     assert (answer["outcome"], turn["state"], turn["outcome"], turn["attempts"]) == ("ok", "done", "failed", 0)
     [card] = await kernel.rows("cards", "card_id, content", "kind = 'task.deliverable'")
     assert card["content"]["error"] == {**FAILURE, "recoverable": False}
-    assert (await kernel.owed())[0]["signals"][0]["name"] == "agent:failed"
+    assert (await kernel.pending())[0]["signals"][0]["name"] == "agent:failed"
     assert (await kernel.call("release", gate(claimed)))[0]["outcome"] == "stale"
 
 

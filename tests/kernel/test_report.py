@@ -254,15 +254,15 @@ async def test_tool_decides_about_the_next_step_only_with_permission(
 @pytest.mark.proves("K25", "SIG-60")
 async def test_result_with_a_subscriber_is_a_pending_reaction(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
-    await kernel.harm("update runs set hears_reports = true where project_id = $1")
+    await kernel.harm("update runs set wakes_on_results = true where project_id = $1")
     await suspend(kernel, await kernel.claim_one(), tool("c1"), tool("c2"))
     before = (await kernel.run("run_a"))["version"]
     await report(kernel, "turn_a", "c1")
     await report(kernel, "turn_a", "c2")
     run = await kernel.run("run_a")
-    assert (run["owed"], run["version"]) == (2, before + 2)
-    (owed,) = await kernel.owed()
-    assert [each["payload"]["call_id"] for each in owed["signals"]] == ["c1", "c2"]
+    assert (run["pending_reactions"], run["version"]) == (2, before + 2)
+    (pending,) = await kernel.pending()
+    assert [each["payload"]["call_id"] for each in pending["signals"]] == ["c1", "c2"]
     assert (await kernel.react("run_a", run["version"]))["outcome"] == "ok"
 
 

@@ -81,13 +81,13 @@ async def test_failing_candidate_is_rolled_back_alone(kernel: Kernel, kind: str)
     (failed,) = answer["failed"]
     assert (failed["turn_id"], failed["code"], "cards_pkey" in failed["message"]) == ("turn_b", "23505", True)
     after = await of_run(kernel, "run_b")
-    assert [head.pop("refusals") for head in after["agent_state_head"] if head["active_agent_turn_id"] == "turn_b"] == [
-        1
-    ]
+    assert [
+        head.pop("sweep_failures") for head in after["agent_state_head"] if head["active_agent_turn_id"] == "turn_b"
+    ] == [1]
     for head in before["agent_state_head"]:
-        head.pop("refusals")
+        head.pop("sweep_failures")
     for head in after["agent_state_head"]:
-        head.pop("refusals", None)
+        head.pop("sweep_failures", None)
     put_off = {"deliveries", "due_at"}  # an order that cannot be carried out is due again later
     for rows in (before, after):
         rows["outbox"] = [{key: value for key, value in row.items() if key not in put_off} for row in rows["outbox"]]
@@ -124,7 +124,7 @@ async def test_failed_candidates_come_last(kernel: Kernel, kind: str) -> None:
         answer = await kernel.sweep(sweep, 1)
         swept.append((answer[move], [each["turn_id"] for each in answer["failed"]]))
     assert swept == [([], ["turn_b"]), (["turn_a"], []), (["turn_c"], []), ([], ["turn_b"]), ([], ["turn_b"])]
-    assert (await kernel.head("run_b/writer"))["refusals"] == 3
+    assert (await kernel.head("run_b/writer"))["sweep_failures"] == 3
     await kernel.harm(FREED, "delete from cards where project_id = $1 and kind = 'note'")
 
 
@@ -142,7 +142,7 @@ async def test_undispatchable_turn_does_not_block_other_agents(kernel: Kernel) -
     assert (answer["dispatched"], answer["targets"]) == (["turn_a", "turn_c"], [TARGET])
     (failed,) = answer["failed"]
     assert (failed["turn_id"], failed["code"], "turn_one_active" in failed["message"]) == ("turn_b2", "23505", True)
-    assert (await kernel.head("run_b/writer"))["refusals"] == 1
+    assert (await kernel.head("run_b/writer"))["sweep_failures"] == 1
     kernel.is_corrupted = True
 
 
@@ -177,12 +177,12 @@ async def test_turn_on_which_sweeps_keep_failing_ends_as_failed(kernel: Kernel, 
     error = {"code": "INTERNAL_ERROR", "recoverable": False,
              "message": "the kernel failed on this turn 5 times, the last time with 23505"}  # fmt: skip
     assert (turn["state"], turn["outcome"], end["content"]["error"]) == ("done", "failed", error)
-    assert ((await kernel.head("run_b/writer"))["status"], (await kernel.head("run_b/writer"))["refusals"]) == (
+    assert ((await kernel.head("run_b/writer"))["status"], (await kernel.head("run_b/writer"))["sweep_failures"]) == (
         "idle",
         0,
     )
     assert (await kernel.names("run_b"))[-1] == "agent:failed"
-    assert [owing["run"]["run_id"] for owing in await kernel.owed()] == ["run_b"]
+    assert [each["run"]["run_id"] for each in await kernel.pending()] == ["run_b"]
     kernel.wait(31)
     assert await kernel.sweep(sweep) == {**answer, "failed": [], "targets": []}
     await kernel.publish()
@@ -209,7 +209,7 @@ async def test_turn_that_cannot_be_abandoned_is_reported_and_counted_on(kernel: 
     for _ in range(7):
         (failed,) = (await kernel.sweep("expired"))["failed"]
         assert failed.keys() == {"turn_id", "code", "message"}
-    assert (await kernel.head("run_b/writer"))["refusals"] == 7
+    assert (await kernel.head("run_b/writer"))["sweep_failures"] == 7
     await kernel.harm(FREED)
 
 
@@ -219,7 +219,7 @@ async def test_count_of_failures_is_removed_with_its_turn(kernel: Kernel) -> Non
     await kernel.sweep("expired")
     await kernel.harm(FREED)
     assert (await kernel.sweep("expired"))["ended"] == ["turn_b"]
-    assert (await kernel.head("run_b/writer"))["refusals"] == 0
+    assert (await kernel.head("run_b/writer"))["sweep_failures"] == 0
 
 
 async def test_unstorable_report_fails_alone(kernel: Kernel) -> None:

@@ -100,7 +100,7 @@ WRONG_DRAFTS: dict[str, Item] = {
     "a long name": draft("n" * 201, 0),
     "an agent of another type": draft("note", 0, agent=[]),
     "a long agent": draft("note", 0, agent="a" * 201),
-    "a word for owed": draft("note", 0, owed="perhaps"),
+    "a word for is_pending": draft("note", 0, is_pending="perhaps"),
 }
 
 
@@ -134,10 +134,10 @@ async def test_signal_that_readers_could_not_place_is_refused_by_every_function_
     }
     for function, item in items.items():
         (answer,) = await kernel.call(function, [item])
-        assert (function, answer["outcome"], answer.get("code")) == (function, "refused", "invalid_signal")
+        assert (function, answer["outcome"], answer.get("code")) == (function, "rejected", "invalid_signal")
     after = await kernel.everything()
     for run in (*before["runs"], *after["runs"]):
-        run["refusals"] = 0  # react counts them
+        run["rejections"] = 0  # react counts them
     assert after == before
 
 
@@ -147,7 +147,7 @@ async def test_first_signal_of_a_run_has_no_parent(kernel: Kernel, parent: Any) 
     started = run_item("run_b", ["writer"], {"turn_b": "writer"})
     started["signals"][0]["parent"] = parent
     (answer,) = await kernel.call("start_runs", [started])
-    assert (answer["outcome"], answer["code"]) == ("refused", "invalid_signal")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "invalid_signal")
 
 
 async def test_draft_may_name_any_earlier_signal_as_parent(kernel: Kernel) -> None:
@@ -156,7 +156,7 @@ async def test_draft_may_name_any_earlier_signal_as_parent(kernel: Kernel) -> No
         draft("one", "sig_run_a_1"),
         draft("two", "sig_run_a_2"),
         draft("three", 1),
-        draft("four", 2, agent=None, owed=None),
+        draft("four", 2, agent=None, is_pending=None),
         draft("five", "sig_run_other_7"),
     ]
     assert (await kernel.append(claimed, *drafts))["outcome"] == "ok"

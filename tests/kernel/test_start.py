@@ -116,7 +116,7 @@ async def test_run_whose_second_signal_has_no_parent_is_refused(kernel: Kernel) 
     orphan = run_item("run_a", ["writer"], {"turn_1": "writer"})
     orphan["signals"][1]["parent"] = None
     (answer,) = await kernel.call("start_runs", [orphan])
-    assert (answer["outcome"], answer["code"]) == ("refused", "invalid_signal")
+    assert (answer["outcome"], answer["code"]) == ("rejected", "invalid_signal")
     assert await kernel.rows("runs") == []
 
 

@@ -55,7 +55,7 @@ async def test_turn_that_is_not_running_is_stopped_at_once_in_either_mode(kernel
     assert statuses == ["canceled" if what == "queued" else "consumed"]
     if what != "queued":
         assert (await kernel.head("run_a/writer"))["status"] == "idle"
-        assert (await kernel.run("run_a"))["owed"] == 1
+        assert (await kernel.run("run_a"))["pending_reactions"] == 1
 
 
 @pytest.mark.proves("K12", "L0-02", "L0-110", "G-66", "L0-87")

@@ -33,7 +33,7 @@ async def test_stopped_run_stops_its_turns_and_wakes_no_agent(kernel: Kernel) ->
     kernel.wait(10)
     assert (await kernel.sweep("stops"))["stopped"] == [claimed["turn_id"]]
     run = await kernel.run("run_a")
-    assert (run["open_turns"], run["owed"], run["status"]) == (0, 3, "terminating")
+    assert (run["open_turns"], run["pending_reactions"], run["status"]) == (0, 3, "terminating")
 
 
 @pytest.mark.proves("K26")
@@ -41,10 +41,10 @@ async def test_stopped_run_ends_with_its_pending_reactions(kernel: Kernel) -> No
     await kernel.running()
     await kernel.stop("turn_a")
     await kernel.stop("run_a")
-    (owed,) = await kernel.owed()
-    assert (owed["run"]["status"], owed["run"]["open_turns"]) == ("terminating", 0)
+    (pending,) = await kernel.pending()
+    assert (pending["run"]["status"], pending["run"]["open_turns"]) == ("terminating", 0)
     end = {"name": "workflow:end", "parent": "sig_run_a_4", "payload": {}}
-    answer = await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="canceled")
+    answer = await kernel.react("run_a", pending["run"]["version"], end, status="ended", outcome="canceled")
     assert answer["outcome"] == "ok"
     assert await kernel.stop("run_a") == {"run_id": "run_a", "outcome": "already_done", "run_outcome": "canceled"}
     assert (await kernel.stop("run_x"))["outcome"] == "unknown_run"

@@ -157,12 +157,12 @@ async def test_committed_drafts_are_not_emitted_again(kernel: Kernel) -> None:
 async def test_draft_with_a_subscriber_is_a_pending_reaction(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = (await kernel.run("run_a"))["version"]
-    signals = [draft("tool:call", claimed["activation_id"], owed=True), draft("note", 0)]
+    signals = [draft("tool:call", claimed["activation_id"], is_pending=True), draft("note", 0)]
     await suspend(kernel, claimed, tool("c1"), signals=signals)
     run = await kernel.run("run_a")
-    assert (run["owed"], run["version"]) == (1, before + 1)
-    ((owed,),) = [each["signals"] for each in await kernel.owed()]
-    assert owed["name"] == "tool:call"
+    assert (run["pending_reactions"], run["version"]) == (1, before + 1)
+    ((pending,),) = [each["signals"] for each in await kernel.pending()]
+    assert pending["name"] == "tool:call"
 
 
 async def test_repeated_call_of_a_suspension_is_unchanged(kernel: Kernel) -> None:
@@ -264,7 +264,7 @@ async def test_suspension_over_a_limit_is_refused_and_writes_nothing(
     await set_limits(kernel, limit)
     before = await kernel.everything()
     (answer,) = await kernel.call("suspend", [saying(claimed, calls=[tool("c0")], cards=[]) | item])
-    assert (answer["outcome"], answer["code"]) == ("refused", code)
+    assert (answer["outcome"], answer["code"]) == ("rejected", code)
     assert await kernel.everything() == before
 
 

@@ -48,7 +48,7 @@ async def test_attempts_are_bounded_and_the_last_one_delivers_a_failure(kernel: 
     (card,) = await kernel.rows("cards")
     assert (card["kind"], card["content"]["error"]["code"]) == (DELIVERABLE, "RESOURCE_EXHAUSTED")
     assert (await kernel.names("run_a"))[-1] == "agent:failed"
-    assert (await kernel.run("run_a"))["owed"] == 1
+    assert (await kernel.run("run_a"))["pending_reactions"] == 1
 
 
 @pytest.mark.proves("K8", "L0-44")
@@ -108,7 +108,7 @@ async def test_all_turns_of_an_agent_may_expire_at_once(kernel: Kernel) -> None:
     assert (await kernel.sweep("expired"))["ended"] == ["turn_a", "turn_0", "turn_1", "turn_2"]
     assert (await kernel.head("run_a/writer"))["status"] == "idle"
     run = await kernel.run("run_a")
-    assert (run["open_turns"], run["owed"]) == (0, 4)
+    assert (run["open_turns"], run["pending_reactions"]) == (0, 4)
 
 
 async def test_sweep_takes_at_most_its_limit_and_the_longest_due_first(kernel: Kernel) -> None:

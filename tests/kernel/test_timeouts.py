@@ -150,7 +150,7 @@ async def test_one_bad_row_never_stops_the_others(kernel: Kernel, limit: int | N
     (failed, *_) = [each for swept in sweeps for each in swept["failed"]]
     assert (failed["turn_id"], failed["code"], "card" in failed["message"]) == ("turn_a", "23505", True)
     assert {turn for swept in sweeps for turn in swept["resumed"]} == {"turn_b", "turn_c"}
-    assert ((await kernel.head("run_a/writer"))["refusals"] > 0, await status(kernel)) == (True, "suspended")
+    assert ((await kernel.head("run_a/writer"))["sweep_failures"] > 0, await status(kernel)) == (True, "suspended")
     kernel.is_corrupted = True
 
 

@@ -140,7 +140,7 @@ async def test_every_ending_writes_one_transition_one_deliverable_and_one_event(
     empty = ("active_agent_turn_id", "owner", "lease_until", "phase", "ready_at", "due_at", "resume_deadline", "resumes_on",
              "stop_requested_at", "force_at", "stop_reason", "trace_id", "parent_step_id", "expecting_correlation_id")  # fmt: skip
     assert [column for column in empty if head[column] is not None] == []
-    assert (head["waiting_tool_count"], head["refusals"]) == (0, 0)
+    assert (head["waiting_tool_count"], head["sweep_failures"]) == (0, 0)
 
 
 async def heads_in_all_states(kernel: Kernel) -> None:
@@ -216,7 +216,9 @@ async def test_turn_overview_reports_the_activity_of_an_agent(kernel: Kernel) ->
     assert await seen() == ("thinking", None)
     await begin(kernel, claimed, "c1")
     assert await seen() == ("executing_tool", "charge")
-    await kernel.call("record_call", [{**claimed, "call_id": "c1", "status": "success", "said": 0, "signals": []}])
+    await kernel.call(
+        "record_call", [{**claimed, "call_id": "c1", "status": "success", "signals_emitted": 0, "signals": []}]
+    )
     await suspend(kernel, claimed, command("c2"), signals=[draft("tool:call", claimed["activation_id"])])
     assert await seen() == ("awaiting_tool_result", "search")
 

@@ -26,7 +26,7 @@ async def live(kernel: Kernel, seen: list[Any]) -> None:
     seen.append(await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=100))
     yielded = await kernel.claim_one()
     seen.append(yielded)
-    seen.append(await kernel.append(yielded, draft("note", yielded["activation_id"], owed=True)))
+    seen.append(await kernel.append(yielded, draft("note", yielded["activation_id"], is_pending=True)))
     seen.append(await kernel.enqueue("run_a", "critic", "turn_c"))
     seen.append(await kernel.enqueue("run_a", "critic", "turn_d"))
     seen.append(await kernel.finish(yielded))
@@ -42,7 +42,7 @@ async def live(kernel: Kernel, seen: list[Any]) -> None:
     kernel.wait(200)
     seen.append(await kernel.sweep("expired"))
     seen.append(await kernel.stop("run_a", "graceful"))
-    seen.append(await kernel.owed())
+    seen.append(await kernel.pending())
     seen.append([card | {"position": 0} for card in await kernel.call("read_box", "context", 0, 10)])
     seen.append(await kernel.call("sweep_bells", 1.0))
     seen.append([event["key"] for event in await kernel.call("read_outbox", 10)])
@@ -121,7 +121,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("declare_wire", ("nats",), "declared"),
         ("read_outbox", (1000,), []),
         ("mark_published", (keys,), 0),
-        ("take_callbacks", (1000, 30.0), []), ("sweep_callbacks", (1000, 0.0), {"given_up": []}),
+        ("take_callbacks", (1000, 30.0), []), ("sweep_callbacks", (1000, 0.0), {"abandoned": []}),
         ("record_callbacks", ([{"callback_id": "callback_1", "attempt": 1, "state": "delivered"}],),
          [{"callback_id": "callback_1", "outcome": "stale"}]),
         ("redeliver_callbacks", (["callback_1"],), [{"callback_id": "callback_1", "outcome": "unknown_callback"}]),

@@ -189,7 +189,7 @@ async def test_thousands_of_forged_rings_cost_an_idle_worker_the_burst_and_no_mo
     ):
         calls = count_calls(runtime, monkeypatch)
         name = runtime.world.bells.tokens.of
-        names = ["work:secretapp", "owed:secretapp", "report:secretapp", f"stop:{worker.name}"]
+        names = ["work:secretapp", "reaction:secretapp", "report:secretapp", f"stop:{worker.name}"]
         forged = [name(BellKey(PROJECT, each)) for each in names] + ["*", "work:secretapp", "x"]
         last = BellKey(PROJECT, "log:last")
         subscription = runtime.world.subscribe([last])

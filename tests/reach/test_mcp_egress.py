@@ -36,7 +36,7 @@ async def test_private_address_is_never_connected_to_and_the_error_names_the_set
             with pytest.raises(EgressRejected, match="can allow an origin by HELIOGRAPH_MCP_ALLOW") as refused:
                 async with MCPServer(url=f"http://{host}:{inside.port}/mcp").open_tools():
                     pass
-            assert refused.value.code == "egress_refused"
+            assert refused.value.code == "egress_rejected"
         assert inside.connections == 0
 
 

@@ -52,7 +52,7 @@ class Run:
         self.signals: list[Signal] = []
         self.open: dict[str, Turn] = {}
         self.ended: list[Turn] = []
-        self.owed: list[PendingSignal] = []
+        self.pending: list[PendingSignal] = []
         self.view = RunView(run_id, "running", 0, {}, {}, 0, 0, 0)
         self._numbers = itertools.count(1)
         document = definition.shape.dump({} if state is None else state)
@@ -88,14 +88,14 @@ class Run:
         return found
 
     def end_by_kernel(self, turn: Turn, outcome: Outcome = "timeout") -> None:
-        """As `_end_by_kernel` in 50_endings.sql: agent:failed, and a reaction owed."""
+        """As `_end_by_kernel` in 50_endings.sql: agent:failed, and a pending reaction."""
         error = {"code": outcome.upper(), "message": "too long", "recoverable": False}
         payload = {"agent": turn.agent, "outcome": outcome, "error": error, "deliverable_card_id": "card_a"}
         del self.open[turn.turn_id]
         self._owe(turn, "agent:failed", payload)
 
     def stream(self, turn: Turn, name: str, payload: Any) -> None:
-        """As an append in the middle of a turn: the signal is owed when somebody listens to it."""
+        """As an append in the middle of a turn: the signal is pending if an agent subscribes to it."""
         if self.workflow.wakes.match(name):
             self._owe(turn, name, payload)
         else:
@@ -108,15 +108,15 @@ class Run:
         if "stopped_by" not in memory:
             memory = memory | {"stopped_by": reason, "is_canceled": True}
         self.view = RunView(
-            self.run_id, "terminating", self.view.version + 1, self.view.state, memory, len(self.open), len(self.owed),
+            self.run_id, "terminating", self.view.version + 1, self.view.state, memory, len(self.open), len(self.pending),
             self.view.activations,
         )  # fmt: skip
 
     def pay(self) -> Reaction:
-        """As the watchdog: the reaction to all that is owed."""
-        pending = PendingRun(self.workflow.name, self.view, self.owed)
+        """As the watchdog: the reaction to all pending signals."""
+        pending = PendingRun(self.workflow.name, self.view, self.pending)
         reaction = react_to_pending(self.workflow, pending, NOW, self.new_id)
-        self.owed = []
+        self.pending = []
         assert self.commit(reaction)
         return reaction
 
@@ -137,20 +137,20 @@ class Run:
             self.open[turn.turn_id] = turn
         self.view = RunView(
             self.run_id, item.get("status", self.view.status), self.view.version + 1,
-            item.get("state", self.view.state), item.get("memory", self.view.memory), len(self.open), len(self.owed),
+            item.get("state", self.view.state), item.get("memory", self.view.memory), len(self.open), len(self.pending),
             self.view.activations + len(item["activations"]),
         )  # fmt: skip
         if self.view.status == "ended":
             assert not self.open
-            assert not self.owed
+            assert not self.pending
         return True
 
     def _owe(self, turn: Turn, name: str, payload: Any) -> None:
         (signal,) = self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
-        self.owed.append(PendingSignal(signal.seq, name, payload, turn.agent, turn.turn_id))
+        self.pending.append(PendingSignal(signal.seq, name, payload, turn.agent, turn.turn_id))
         self.view = RunView(
             self.run_id, self.view.status, self.view.version + 1, self.view.state, self.view.memory, len(self.open),
-            len(self.owed), self.view.activations,
+            len(self.pending), self.view.activations,
         )  # fmt: skip
 
     def _log(self, drafts: list[Draft], turn_id: str | None) -> list[Signal]:
@@ -198,6 +198,6 @@ def until_ended(run: Run, choose: Callable[[list[Turn]], Turn], finish: Callable
         for turn in run.open.values():
             first.setdefault(turn.agent, turn)
         finish(run, choose(list(first.values())))
-    while run.owed:
+    while run.pending:
         run.pay()
     return run

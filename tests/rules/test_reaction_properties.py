@@ -55,7 +55,7 @@ def _finish(draw: Any) -> Any:
                 assert run.end(turn, 1, view=before) is None
         else:
             run.end(turn, 1, outcome="failed" if way == "failed" else "success")
-        if run.owed and draw(st.booleans()):
+        if run.pending and draw(st.booleans()):
             run.pay()
 
     return finish

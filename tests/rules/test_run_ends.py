@@ -69,7 +69,7 @@ def test_message_from_outside_resets_the_activation_count() -> None:
 def test_met_goal_stops_turns_that_wait_for_humans() -> None:
     run = Run(workflow(agent("a", START, updates="x"), agent("b", START), end_when=lambda state: "x" in state))
     reaction = react_to_ending(run.workflow, run.view, run.ending("a", 1), NOW, run.new_id)
-    assert reaction.stops == {"turns": "people", "reason": "end_when"}
+    assert reaction.stops == {"turns": "human_waits", "reason": "end_when"}
 
 
 def test_run_in_which_no_agent_is_activated_fails_with_the_reason() -> None:

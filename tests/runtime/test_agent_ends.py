@@ -43,7 +43,7 @@ async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(ri
     await rig.client.answer(task.turn_id, task.call_id, "yes")
 
     async def is_deferred() -> bool:
-        query = "select 1 from heliograph.agent_turns where project_id = $1 and defers = 3"
+        query = "select 1 from heliograph.agent_turns where project_id = $1 and defer_count = 3"
         return bool(await rig.fetch(query, rig.runtime.settings.project))
 
     async with rig.serving(app):

@@ -42,10 +42,10 @@ def nothing_done() -> None:
 async def budgets(rig: Rig) -> dict[tuple[str, str], tuple[int, int, int]]:
     """{(agent, kind): (used, reserved, over)} of all budgets of the project."""
     rows = await rig.fetch(
-        "select t.agent, b.kind, b.used, b.reserved, b.over from heliograph.budget_overview b"
+        "select t.agent, b.kind, b.used, b.reserved, b.overspent from heliograph.budget_overview b"
         " join heliograph.turn_overview t using (project_id, turn_id) where b.project_id = $1", rig.runtime.settings.project,
     )  # fmt: skip
-    return {(row["agent"], row["kind"]): (row["used"], row["reserved"], row["over"]) for row in rows}
+    return {(row["agent"], row["kind"]): (row["used"], row["reserved"], row["overspent"]) for row in rows}
 
 
 def replying(text: str = "", *tools: Any, tokens: tuple[int, int] = (10, 5), **fields: Any) -> ModelReply:
@@ -81,7 +81,7 @@ async def test_turn_at_its_budget_ends_as_partial_with_its_last_text_and_the_rea
     assert limit["code"] == "BUDGET_EXCEEDED"
     assert limit["message"] == f"the budget of turn {turn.turn_id} has 0 of 1 model_calls left; this call asks for 1"
     assert limit["budget"] | {"turn_id": ""} == {
-        "turn_id": "", "kind": "model_calls", "most": 1, "used": 1, "reserved": 0, "over": 0,
+        "turn_id": "", "kind": "model_calls", "amount_max": 1, "used": 1, "reserved": 0, "overspent": 0,
     }  # fmt: skip
     [card] = [c for c in await rig.runtime.reader.cards(turn.turn_id) if c.card_id == turn.deliverable_card_id]
     assert (card.content["text"], card.content["limit"]) == ("first half", limit)
@@ -191,7 +191,7 @@ async def test_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> None
     app = family(Model(replying("done")), of_child={"model_calls": 5, "tokens": 9000}, own={"model_calls": 0})
     result = await rig.run(app)
     assert result.state["out"] == [["partial", ""]] * 3
-    limits = {p["limit"]["budget"]["most"] for p in payloads(result.signals, "terminated") if "limit" in p}
+    limits = {p["limit"]["budget"]["amount_max"] for p in payloads(result.signals, "terminated") if "limit" in p}
     assert limits == {0}
 
 
@@ -220,7 +220,7 @@ async def test_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
         run_id = await rig.start(app)
         turn_id = await rig.client.enqueue(run_id, "child", budget={"model_calls": 0, "tool_calls": 7})
         assert (await rig.turn_of("child", "done")).outcome == "partial"
-        limits = {b.kind: b.most for b in await rig.client.budgets(turn_id)}
+        limits = {b.kind: b.amount_max for b in await rig.client.budgets(turn_id)}
         assert limits == {"model_calls": 0, "tool_calls": 7}
         with pytest.raises(InvalidInput, match="usd is a number from 0"):
             await rig.client.enqueue(run_id, "child", budget={"usd": -1})
@@ -241,7 +241,9 @@ async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(
                      price={"input": 1, "output": 1})  # fmt: skip
     await rig.run(app)
     above, own = await rig.turn_of("parent"), await rig.turn_of("child")
-    by_budget = {(b.turn_id, b.kind): (b.most, b.used, b.remaining) for b in await rig.client.budgets(own.turn_id)}
+    by_budget = {
+        (b.turn_id, b.kind): (b.amount_max, b.used, b.remaining) for b in await rig.client.budgets(own.turn_id)
+    }
     assert by_budget == {(above.turn_id, "usd"): (2, 0.5, 1.5), (above.turn_id, "tool_calls"): (5, 1, 4),
                     (own.turn_id, "tokens"): (9000, 15, 8985)}  # fmt: skip
     free = await rig.run(agent(Model("done")))

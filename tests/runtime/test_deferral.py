@@ -79,7 +79,7 @@ async def test_recoverable_model_failure_is_retried_later(rig: Rig) -> None:
     assert state_of(signals) == {"text": "there"}
     assert names(signals).count("harness:error") == 2
     assert names(signals).count("harness:start") == 3
-    assert (await rig.turn_of("writer")).defers == 2
+    assert (await rig.turn_of("writer")).defer_count == 2
 
 
 @pytest.mark.proves("G-71")

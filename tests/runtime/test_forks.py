@@ -66,7 +66,7 @@ async def test_first_failure_ends_the_wait_and_stops_the_other_children(rig: Rig
     parent = await rig.turn_of("parent")
     waits = {wait.call_id: wait for wait in await rig.runtime.reader.waits(parent.turn_id)}
     cards = await rig.runtime.reader.call_cards(list(waits.values()), "tool.result")
-    assert cards[parent.turn_id, "c1"]["error"]["failed_first"] == "c2"
+    assert cards[parent.turn_id, "c1"]["error"]["first_failed_call"] == "c2"
     outcomes = {turn.parent_call_id: turn.outcome for turn in await rig.runtime.reader.turns() if turn.agent == "child"}
     assert outcomes == {"c1": "canceled", "c2": "failed", "c3": "canceled"}
 
@@ -226,7 +226,7 @@ async def test_children_beyond_a_full_queue_are_dispatched_later(rig: Rig) -> No
         await may_end.wait()
 
     async def is_deferred() -> bool:
-        return (await rig.turn_of("second")).defers == 1
+        return (await rig.turn_of("second")).defer_count == 1
 
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -284,7 +284,7 @@ async def test_call_refused_by_a_budget_fails_fast_and_starts_no_other_call(rig:
         try:  # a run of the function that comes later finds the same
             await ctx.pause(0.01)
         finally:
-            seen.append([[r.call_id, r.status, (r.error or {}).get("failed_first", r.error)] for r in results])
+            seen.append([[r.call_id, r.status, (r.error or {}).get("first_failed_call", r.error)] for r in results])
         return [[r.call_id, r.status] for r in results]
 
     @app.agent(on_request=True)

@@ -115,7 +115,7 @@ async def test_refused_reaction_is_tried_once_a_round_despite_progress_of_others
     monkeypatch.setattr(rig.runtime.world, "failpoint", point)
     await rig.runtime.worker(app.workflow).watchdog.sweep()
     assert moving == []
-    runs = await rig.fetch("select run_id, status, refusals from heliograph.runs where project_id = $1 order by 1",
+    runs = await rig.fetch("select run_id, status, rejections from heliograph.runs where project_id = $1 order by 1",
                            rig.runtime.settings.project)  # fmt: skip
     assert [tuple(run) for run in runs] == [("run_moves", "ended", 0), ("run_refused", "running", 1)]
     await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 2})

@@ -51,7 +51,7 @@ async def test_critics_that_finish_at_once_both_count_and_the_editor_wakes_once(
 
 @pytest.mark.proves("K25", "K19", "L0-87")
 async def test_turn_that_the_kernel_ended_still_ends_its_run(rig: Rig) -> None:
-    app = Heliograph("owed")
+    app = Heliograph("pending")
     app.agent(name="a", activate_on=START, ttl_seconds=0.001)(lambda _ctx: None)
     run_id = await rig.start(app)
     await rig.runtime.ledger.claim([app.name], "busy elsewhere", 1, 30)

@@ -215,7 +215,7 @@ async def test_turn_without_its_inbox_row_is_a_protocol_error_and_is_refused(rig
     run_id = await rig.start(app)
     await rig.fetch("delete from heliograph.agent_inbox where project_id = $1", rig.runtime.settings.project)
     [found] = await rig.runtime.world.call("doctor", rig.runtime.settings.project, False)
-    assert found["check"].startswith("I10 an open turn is owed in the inbox")
+    assert found["check"].startswith("I10 an open turn has an open inbox row")
     async with rig.serving(app):
         failed = one(await rig.ended(run_id), "agent:failed")
     assert ran == []

@@ -106,7 +106,7 @@ async def test_run_whose_pending_signals_exceed_one_answer_fails_and_other_runs_
     )  # fmt: skip
     await rig.fetch(
         "update heliograph.signals set entries = jsonb_build_array(entries -> 0 ||"
-        "   jsonb_build_object('payload', jsonb_build_object('text', repeat('x', $2::integer)))) where project_id = $1 and run_id = 'run_large' and owed",
+        "   jsonb_build_object('payload', jsonb_build_object('text', repeat('x', $2::integer)))) where project_id = $1 and run_id = 'run_large' and is_pending",
         project, LARGE,
     )  # fmt: skip
     await rig.runtime.worker(app.workflow).watchdog.sweep()

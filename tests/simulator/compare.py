@@ -25,7 +25,7 @@ def answer_of(backend: Backend, function: str, args: tuple[Any, ...], now: datet
     try:
         answer = backend.call(function, args, now)
     except KernelRejected as error:
-        return "refused", _blurred(error.message[-7:].strip("()"))
+        return "rejected", _blurred(error.message[-7:].strip("()"))
     return "answered", _without_words(function, answer)
 
 

@@ -31,7 +31,7 @@ def keep() -> None:
 def _detected() -> Iterator[str]:
     known = {kept.mutant: kept.case for kept in read_kept()}
     for mutant in MUTANTS.values():
-        with open_backend("twin" if mutant.has_in_memory else "postgres", mutant) as backend:
+        with open_backend("memory" if mutant.has_in_memory else "postgres", mutant) as backend:
             case = known.get(mutant.name)
             if case is None or not simulate(case, backend).violations:
                 case = _smallest(mutant, backend)

@@ -93,7 +93,7 @@ class TurnCalls(Talk):
             }
             items.append({
                 "run_id": run_id, "target": self.dice.choice("ab"), "request_hash": self.dice.choice("hh."),
-                "agents": AGENTS, "hears_reports": self.dice.random() < 0.5, "callback_url": self._url(), "signals": signals, "reaction": reaction,
+                "agents": AGENTS, "wakes_on_results": self.dice.random() < 0.5, "callback_url": self._url(), "signals": signals, "reaction": reaction,
             })  # fmt: skip
         return (items,)
 
@@ -195,7 +195,7 @@ class TurnCalls(Talk):
     def _said(self) -> dict[str, Any]:
         drafts = self._drafts(self.dice.randrange(3))
         for draft in drafts:
-            draft["owed"] = self.dice.random() < 0.5
+            draft["is_pending"] = self.dice.random() < 0.5
         cards = [
             {
                 "card_id": f"card_{self.dice.randrange(30)}",
@@ -203,7 +203,11 @@ class TurnCalls(Talk):
                 "content": self.mostly(None, self.dice.choice(["x" * 500, {"$blob": "b"}, ["$blob"]]), 0.6),
             }
         ]
-        return {"said": self.dice.choice([0, 0, 1, 2]), "cards": cards[self.dice.randrange(2) :], "signals": drafts}
+        return {
+            "signals_emitted": self.dice.choice([0, 0, 1, 2]),
+            "cards": cards[self.dice.randrange(2) :],
+            "signals": drafts,
+        }
 
     def _reaction(self, run_id: str) -> dict[str, Any]:
         drafts = self._drafts(self.dice.randrange(1, 3))

@@ -13,7 +13,7 @@ from heliograph.testing.simulator.shrink import Shrinker, minimize
 from heliograph.testing.simulator.simulate import Case, simulate
 
 
-@pytest.mark.parametrize("name", ["no_lease_sweep", "no_owed"])
+@pytest.mark.parametrize("name", ["no_lease_sweep", "no_pending_reactions"])
 def test_failing_seed_shrinks_to_a_small_world_with_few_faults_that_fails_alike(name: str) -> None:
     mutant = MUTANTS[name]
     found = hunt(mutant, mutant.in_memory(), range(300))

@@ -28,14 +28,14 @@ def test_meaningless_arguments_are_refused(arguments: list[str]) -> None:
 
 def test_successful_seeds_exit_with_0_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--seeds", "3", "--start", "40"]) == 0
-    assert capsys.readouterr().out.startswith("3 seeds on twin: 0 failed")
+    assert capsys.readouterr().out.startswith("3 seeds on memory: 0 failed")
 
 
 def test_replay_shows_the_calls_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "5", "--trace"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(" claim " in line and " -> " in line for line in lines)
-    assert lines[-1].startswith("HELIOGRAPH_SEED=5 backend=twin ok")
+    assert lines[-1].startswith("HELIOGRAPH_SEED=5 backend=memory ok")
 
 
 @pytest.fixture(scope="module")

@@ -89,13 +89,13 @@ class BudgetedModel:
         cost = reply.cost_usd
         if cost is None and tokens:
             cost = price(reply.input_tokens, reply.output_tokens)
-        result = CallResult(call_request.call_id, "success", record_of(reply, self._owned.claimed.defers))
+        result = CallResult(call_request.call_id, "success", record_of(reply, self._owned.claimed.defer_count))
         used = self._used(tokens or None, cost)  # zero tokens mean that the provider did not report the usage
         try:
             await self._replay.steps.record(call_request, result, [], used)
         except AgentFailed as error:
             return await self._failed(call_request, too_large(error, reply, self._journal), used)
-        self._journal.deferrals_before = self._owned.claimed.defers
+        self._journal.deferrals_before = self._owned.claimed.defer_count
         return reply
 
     async def _call(self, model: Any, request: ModelRequest) -> ModelReply | HarnessError:

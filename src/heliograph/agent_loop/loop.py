@@ -117,12 +117,12 @@ async def _recorded_model_call(
         return reply_of(known.output)
     reply = await models.call(request)
     if reply.tool_calls or is_empty(reply) or must_end:
-        record = record_of(reply, claimed.defers)
+        record = record_of(reply, claimed.defer_count)
         try:
             await replay.steps.record(call_request, CallResult(call_request.call_id, "success", record), [])
         except AgentFailed as error:
             raise too_large(error, reply, replay.journal) from error
-        replay.journal.deferrals_before = claimed.defers
+        replay.journal.deferrals_before = claimed.defer_count
     return reply
 
 

@@ -165,9 +165,9 @@ def _activity(turn: TurnRow) -> str | None:
 
 
 def _deferrals(turn: TurnRow) -> str | None:
-    if not turn.defers:
+    if not turn.defer_count:
         return None
-    return f"{turn.defers} times" + (f", until {moment(turn.due_at)}" if turn.due_at else "")
+    return f"{turn.defer_count} times" + (f", until {moment(turn.due_at)}" if turn.due_at else "")
 
 
 def _call_cells(wait: WaitRow) -> tuple[str, ...]:
@@ -177,8 +177,8 @@ def _call_cells(wait: WaitRow) -> tuple[str, ...]:
 
 
 def _budget_cells(budget: Budget) -> tuple[str, ...]:
-    over = f" and {budget.over:.15g} over" if budget.over else ""
-    return (budget.turn_id, budget.kind, f"{budget.most:.15g}", f"{budget.used:.15g}{over}", f"{budget.reserved:.15g}",
+    over = f" and {budget.overspent:.15g} over" if budget.overspent else ""
+    return (budget.turn_id, budget.kind, f"{budget.amount_max:.15g}", f"{budget.used:.15g}{over}", f"{budget.reserved:.15g}",
             f"{budget.remaining:.15g}")  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class Boxes:
         if answer["outcome"] == "stale":
             raise Rejected(f"turn {turn_id} is not running ({turn.outcome or turn.status}); only a running one changes boxes",
                           code="not_running")  # fmt: skip
-        if answer["outcome"] == "refused":
+        if answer["outcome"] == "rejected":
             raise Rejected(answer["message"], code=answer["code"])
 
     async def read(self, box_id: str) -> list[Card]:

@@ -13,23 +13,23 @@ class Budget:
     """One kind of a budget: tokens, usd, model_calls or tool_calls.
 
     turn_id: the turn that the budget limits, with everything that it delegates. reserved: held for calls in progress.
-    over: use beyond the budget, by calls that used more than they had reserved.
+    overspent: use beyond the budget, by calls that used more than they had reserved.
     """
 
     turn_id: str
     kind: str
-    most: float
+    amount_max: float
     used: float
     reserved: float
-    over: float
+    overspent: float
 
     @property
     def remaining(self) -> float:
-        return max(self.most - self.used - self.reserved - self.over, 0)
+        return max(self.amount_max - self.used - self.reserved - self.overspent, 0)
 
 
 def budget_of(row: BudgetRow) -> Budget:
-    amounts: list[float] = [row.most, row.used, row.reserved, row.over]
+    amounts: list[float] = [row.amount_max, row.used, row.reserved, row.overspent]
     if row.kind != "micros":
         return Budget(row.turn_id, row.kind, *amounts)
     return Budget(row.turn_id, "usd", *(amount / MICROS_PER_USD for amount in amounts))

@@ -202,7 +202,7 @@ class Client:
         `callbacks`. budget: limits the turn and everything that it delegates: tokens, usd, model_calls, tool_calls.
 
         Raises NotFound (`unknown_agent`), Rejected (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
-        `unknown_box`, `box_in_use`, `recursion_depth_exceeded`, `egress_refused`), InvalidInput (`payload_too_large` and
+        `unknown_box`, `box_in_use`, `recursion_depth_exceeded`, `egress_rejected`), InvalidInput (`payload_too_large` and
         others).
         """
         check_id(run_id, "a run id", "/run_id")

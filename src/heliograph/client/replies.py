@@ -81,7 +81,7 @@ def report_refused(answer: Reported, project: str) -> HeliographError:
     if answer.outcome == "bad_token":
         return Rejected(f"the token does not open call {answer.call_id} of {answer.turn_id}: it is missing, wrong or no "
                        "longer valid", code="bad_signature")  # fmt: skip
-    if answer.outcome == "refused":
+    if answer.outcome == "rejected":
         return Rejected(answer.message, code=answer.code)
     hint = "upload it, and report its location" if answer.code == "payload_too_large" else None
     return InvalidInput(answer.message, code=answer.code or "invalid_result", hint=hint)
@@ -95,7 +95,7 @@ def enqueue_refused(answer: Mapping[str, Any], run_id: str, agent: str, project:
     if outcome == "unknown_agent":
         return NotFound(f"project {project} has no run {run_id} with an agent {agent}; helio runs shows the newest runs",
                         code="unknown_agent")  # fmt: skip
-    if outcome == "refused" and answer["code"] == "payload_too_large":
+    if outcome == "rejected" and answer["code"] == "payload_too_large":
         return InvalidInput(answer["message"], code=answer["code"], path="/payload")
     code, message = {
         "conflict": ("id_conflict", f"turn {turn_id} exists with another message; choose another turn id"),

@@ -45,5 +45,5 @@ async def _propagate_stop(runtime: Runtime, run_id: str) -> None:
     run = await runtime.reader.run(run_id)
     with suppress(SetupError):  # a login may have the right to request stops and no right to sweep
         await runtime.ledger.sweep("stops")
-    names = [f"owed:{run.target}", f"report:{run.target}"]
+    names = [f"reaction:{run.target}", f"report:{run.target}"]
     runtime.world.ring(bell_keys(runtime.ledger.project, names))

@@ -42,7 +42,7 @@ class Cleanups:
         if not functions:
             return
         world, turn_id = owned.world, owned.claimed.turn_id
-        await store_call(owned.ledger.append({"phase": phase, "said": 0, "signals": []}))
+        await store_call(owned.ledger.append({"phase": phase, "signals_emitted": 0, "signals": []}))
         try:
             await world.within(CLEANUP_SECONDS, _run_all(world, turn_id, functions))
         except TurnTimedOut:

@@ -73,7 +73,7 @@ class Context:
         self.turn_id: str = claimed.turn_id
         self.idempotency_key = idempotency_key(owned.project, claimed.target, claimed.turn_id)
         self.attempt: int = claimed.attempts + 1
-        self.deferrals: int = claimed.defers
+        self.deferrals: int = claimed.defer_count
         self.context_box_id: str | None = claimed.context_box_id
         self._ttl_seconds = claimed.ttl_seconds
         self._memory = TurnMemory(memory, owned, replay, self._requests)
@@ -150,7 +150,7 @@ class Context:
     ) -> Coroutine[Any, Any, list[CallResult]]:
         """Make several calls at once, and wait for all results, in the order of `calls`. Raises InvalidInput.
 
-        fail_fast: the first failure cancels the other calls; their `error` names it in `failed_first`. timeout: seconds for
+        fail_fast: the first failure cancels the other calls; their `error` names it in `first_failed_call`. timeout: seconds for
         all calls together, beside the timeout of each call.
         """
         return self._replay.all(self._requests.fork(calls, fail_fast=fail_fast, timeout=timeout))

@@ -50,4 +50,4 @@ def _may_retry(result: CallResult, delegation: Delegation, overall: float | None
     """Children that someone stopped, or that hit the overall timeout, are not retried."""
     if result.status == "timeout":
         return delegation.timeout is not None and (overall is None or delegation.timeout < overall)
-    return result.status == "failed" or (result.status == "canceled" and "failed_first" in (result.error or {}))
+    return result.status == "failed" or (result.status == "canceled" and "first_failed_call" in (result.error or {}))

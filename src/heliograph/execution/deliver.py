@@ -54,7 +54,7 @@ async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: R
             "outcome": ending.outcome, "content": content, "signals": [draft_item(d) for d in reaction.drafts],
             "reaction": reaction.to_item(),
         })  # fmt: skip
-        if result.outcome == "refused":
+        if result.outcome == "rejected":
             raise AgentFailed(f"the end of this turn was refused: {result.message}", code=RESOURCE_EXHAUSTED)
         if result.run is None:
             return reaction.applied_to(view, closed=1)

@@ -20,7 +20,7 @@ class LedgerMemory:
         own = {key: value for key, value in metadata.items() if key != "trust"}
         item = {"memory_id": memory_id, "agent": agent, "text": text, "metadata": own, "trust": metadata.get("trust")}
         [answer] = await store_call(self._ledger.remember([item]))
-        if answer["outcome"] == "refused":
+        if answer["outcome"] == "rejected":
             raise Rejected(answer["message"], code=answer["code"])
         if answer["outcome"] == "conflict":
             raise Conflict(f"the id {safe_repr(memory_id)} is another memory's", code="conflict")

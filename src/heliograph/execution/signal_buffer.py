@@ -4,7 +4,7 @@ Most signals are part of the commit that ends the turn, at no extra cost. Deltas
 batches, a few tens of milliseconds apart, and each batch is one `append`. Consecutive deltas of one stream are joined.
 
 Every kernel call that logs signals of the turn goes through the buffer, one at a time. The kernel recognizes a repeated
-call by `said`: the number of signals that this owner had logged before.
+call by `signals_emitted`: the number of signals that this owner had logged before.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ class SignalBuffer:
         drafts = [self._item(d) for d in self._with_parents(batch)]
         self._in_flight = len(batch)
         await self._world.failpoint("before_append")
-        result = await self._ledger.append({"phase": self.phase, "said": self._signals_emitted, "signals": drafts})
+        result = await self._ledger.append({"phase": self.phase, "signals_emitted": self._signals_emitted, "signals": drafts})
         self._in_flight = 0
-        if result.outcome == "refused":
+        if result.outcome == "rejected":
             log.error("%s: its signals were refused: %s", self._claimed.turn_id, result.message)
             self._drop(len(batch))
         else:
@@ -184,7 +184,7 @@ class SignalBuffer:
         self._drop(len(batch))
         self._ring(f"log:{self._claimed.run_id}")
         if any(self._wakes.match(draft.name) for draft in batch):
-            self._ring(f"owed:{self._claimed.target}")
+            self._ring(f"reaction:{self._claimed.target}")
 
     def _ring(self, name: str) -> None:
         self._world.ring(bell_keys(self._project, [name]))
@@ -211,7 +211,7 @@ class SignalBuffer:
         return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.marks else draft
 
     def _item(self, draft: Draft) -> dict[str, object]:
-        return {**draft_item(draft), "owed": bool(self._wakes.match(draft.name))}
+        return {**draft_item(draft), "is_pending": bool(self._wakes.match(draft.name))}
 
 
 def _can_join(last: Draft, draft: Draft) -> bool:

@@ -80,7 +80,7 @@ class StepRecorder:
         begun = await store_call(self._begin(request, reserve))
         if begun.budget is not None:
             raise BudgetExceeded(begun.message, tool=request.tool, call_id=request.call_id, error=budget_error(begun))
-        if begun.outcome == "refused":
+        if begun.outcome == "rejected":
             raise StepNotStarted(f"step {request.tool} did not start: {begun.message}", code=RESOURCE_EXHAUSTED)
         return _recorded_result(request, begun) if begun.outcome in ("done", "in_doubt") else None
 
@@ -97,7 +97,7 @@ class StepRecorder:
         if is_refused:
             more["not_made"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
         written = await store_call(self.signals.commit(partial(self._record, result, more), drafts))
-        if written.outcome == "refused":
+        if written.outcome == "rejected":
             code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
             raise AgentFailed(f"the result of step {request.tool} was refused: {written.message}", code=code)
 
@@ -128,7 +128,7 @@ class StepRecorder:
     def record_item(self, result: CallResult, signals_emitted: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
         item: dict[str, Any] = {
             "call_id": result.call_id, "status": result.status, "result": result.output, "error": result.error,
-            "signals": drafts, "said": signals_emitted,
+            "signals": drafts, "signals_emitted": signals_emitted,
         }  # fmt: skip
         sources = self.taint.sources
         has_read_more = len(sources) > self._sources_before.get(result.call_id, len(sources))

@@ -27,7 +27,7 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
     """Open the calls and release the turn, in one commit with the pending signals (K3).
 
     The outcome is 'suspended'; 'resolved', with all waits, where this worker still owns the turn because all results are
-    there (K16); 'stopped', where the kernel ended the turn; or 'refused'. Raises TurnLost.
+    there (K16); 'stopped', where the kernel ended the turn; or 'rejected'. Raises TurnLost.
     """
     claimed, world = owned.claimed, owned.world
     items = [_call_item(owned, request) for request in effect.calls]
@@ -36,7 +36,7 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
     async def send(signals_emitted: int, drafts: list[dict[str, object]], first: int) -> WriteResult:
         _place(items, drafts, first)
         return await owned.ledger.suspend({
-            "phase": owned.signals.phase, "said": signals_emitted, "signals": drafts, "cards": cards, "join": effect.join,
+            "phase": owned.signals.phase, "signals_emitted": signals_emitted, "signals": drafts, "cards": cards, "join": effect.join,
             "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0),
         })  # fmt: skip
 
@@ -94,7 +94,7 @@ async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) 
 
 def _ring_for_end(services: ProjectServices, claimed: Claimed) -> None:
     """Announce that the kernel ended the turn: to observers of the run, to reactions, and to a waiting parent."""
-    services.ring(f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}")
+    services.ring(f"log:{claimed.run_id}", f"reaction:{claimed.target}", f"report:{claimed.target}")
 
 
 def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:

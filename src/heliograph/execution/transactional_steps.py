@@ -74,7 +74,7 @@ async def _attempt(
         except (KernelRejected, SetupError) as error:  # SetupError: the function changed the connection's role
             undone = _COMMITTED if await transaction.was_committed() else "it was undone"
             return _failure(request, f"{undone}: {error.message}"), None
-        if write_result.outcome == "refused" and await transaction.was_committed():
+        if write_result.outcome == "rejected" and await transaction.was_committed():
             return _failure(request, f"{_COMMITTED}: {write_result.message}"), None
         return result, write_result
 
@@ -91,7 +91,7 @@ def _failure(request: CallRequest, message: str) -> CallResult:
 async def _commit(
     steps: StepRecorder, transaction: Transaction, request: CallRequest, result: CallResult
 ) -> WriteResult:
-    """Commit the effect with its record. The outcome is 'refused' where the connection broke before the commit."""
+    """Commit the effect with its record. The outcome is 'rejected' where the connection broke before the commit."""
 
     async def send(signals_emitted: int, drafts: list[dict[str, object]], _first: int) -> WriteResult:
         try:
@@ -99,12 +99,12 @@ async def _commit(
         except StoreUnavailable as error:
             # the kernel has either both or neither: beginning the step again returns a recorded result
             begun = await steps.ledger.begin_call(steps.intent_item(request, steps.tool_reserve))
-            outcome: Literal["duplicate", "refused"] = "duplicate" if begun.outcome == "done" else "refused"
+            outcome: Literal["duplicate", "rejected"] = "duplicate" if begun.outcome == "done" else "rejected"
             return WriteResult(steps.turn_id, outcome, code=_LOST, message=error.message)
 
     await steps.world.failpoint("before_record")
     write_result = await steps.signals.commit(send, [steps.resulted(request, result)])
-    if write_result.outcome == "refused" and write_result.code != _LOST:
+    if write_result.outcome == "rejected" and write_result.code != _LOST:
         raise AgentFailed(
             f"the result of step {request.tool} was refused: {write_result.message}", code=write_result.code
         )

@@ -150,7 +150,7 @@ class Ledger:
         return await self._write("stop_runs", list(items))
 
     async def react(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Commit a reaction; return its outcome: 'ok', 'conflict', or 'refused' with code and message."""
+        """Commit a reaction; return its outcome: 'ok', 'conflict', or 'rejected' with code and message."""
         [row] = await self._write("react", [item])
         return row
 
@@ -299,7 +299,7 @@ class Ledger:
     def _ring_end(self, turn: dict[str, Any]) -> None:
         """Ring for a turn that the kernel ended: its run's log, the reaction to its end, and the call of its parent."""
         self.world.ring(
-            bell_keys(self.project, [f"log:{turn['run_id']}", f"owed:{turn['target']}", f"report:{turn['target']}"])
+            bell_keys(self.project, [f"log:{turn['run_id']}", f"reaction:{turn['target']}", f"report:{turn['target']}"])
         )
 
     def _ring_owners(self, owners: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ class RunRow(msgspec.Struct, frozen=True):
     signal_count: int
     open_turns: int
     activations: int
-    owed: int
+    pending_reactions: int
     created_at: datetime
     ended_at: datetime | None
 
@@ -65,7 +65,7 @@ class TurnRow(msgspec.Struct, frozen=True):
     depth: int = 0
     parent_turn_id: str | None = None
     parent_call_id: str | None = None
-    defers: int = 0
+    defer_count: int = 0
     due_at: datetime | None = None
     waiting_tool_count: int | None = None
     resume_deadline: datetime | None = None
@@ -112,10 +112,10 @@ class BudgetRow(msgspec.Struct, frozen=True):
 
     turn_id: str
     kind: str
-    most: int
+    amount_max: int
     used: int
     reserved: int
-    over: int
+    overspent: int
 
 
 class DelegationRow(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ _PUBLIC_V6 = ipaddress.ip_network("2000::/3")
 class EgressRejected(Rejected):
     """This process does not send anything there."""
 
-    default_code = "egress_refused"
+    default_code = "egress_rejected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class EgressPolicy:
 
 
 def server_policy(allow: str = "") -> EgressPolicy:
-    """Where servers of tools may be: `allow` has origins, divided by spaces or commas. Raises Rejected (`egress_refused`).
+    """Where servers of tools may be: `allow` has origins, divided by spaces or commas. Raises Rejected (`egress_rejected`).
 
     It is no part of what callbacks may reach, which whoever asks for a run can name.
     """
@@ -118,7 +118,7 @@ def server_policy(allow: str = "") -> EgressPolicy:
 def read_allowed(text: str, project: str) -> frozenset[str]:
     """Origins divided by spaces or commas; `name=origin` is meant for the project of that name alone.
 
-    Raises Rejected (`egress_refused`) for what is no origin.
+    Raises Rejected (`egress_rejected`) for what is no origin.
     """
     allowed = set()
     for entry in _entries(text):

@@ -14,7 +14,7 @@ from heliograph.types import JsonObject
 class Reaction:
     """The drafts, in log order, and the changes of the run that commit together.
 
-    stops: the open turns that a terminating run stops: {turns, reason}, where turns is `all`, or `people` for the turns that
+    stops: the open turns that a terminating run stops: {turns, reason}, where turns is `all`, or `human_waits` for the turns that
     only wait for people. keeps_taint: the kernel keeps the untrusted keys that the run has recorded, because the reaction may
     have been computed without the run's memory.
     """
@@ -49,6 +49,6 @@ class Reaction:
             view.state if self.state is None else self.state,
             view.memory if self.memory is None else self.memory,
             view.open_turns - closed + len(self.activations),
-            view.owed,
+            view.pending_reactions,
             view.activations + len(self.activations),
         )

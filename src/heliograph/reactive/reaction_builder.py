@@ -47,7 +47,7 @@ class ReactionBuilder:
         self.now = now
         self.new_id = new_id
         self.open_turns = view.open_turns - closing
-        self.pending = view.owed if pending is None else pending
+        self.pending = view.pending_reactions if pending is None else pending
         self.state = view.state
         # a memory of an earlier version, or one that was edited, may lack entries: these are as in a new run
         self.memory: dict[str, Any] = {**new_memory(workflow, now), **copied(view.memory)}
@@ -97,7 +97,7 @@ class ReactionBuilder:
             self.reaction.status = "terminating"
             self.memory["stopped_by"] = reason
             if self.open_turns + len(self.reaction.activations):
-                self.reaction.stops = {"turns": "people" if reason == END_WHEN else "all", "reason": reason}
+                self.reaction.stops = {"turns": "human_waits" if reason == END_WHEN else "all", "reason": reason}
                 is_untrusted = quotes_exception(reason)
                 self.add(
                     Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now, is_untrusted)

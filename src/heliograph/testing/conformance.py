@@ -90,10 +90,10 @@ class DoorbellConformance:
 
     @pytest.mark.proves("L0-08")
     async def test_ring_reaches_the_others_with_its_keys_only(self) -> None:
-        self.local.ring(["work:newsroom", "log:run_1-a_B", "owed:newsroom"])
+        self.local.ring(["work:newsroom", "log:run_1-a_B", "reaction:newsroom"])
         await self.rings.wait_for("work:newsroom")
         await self.rings.wait_for("log:run_1-a_B")
-        await self.rings.wait_for("owed:newsroom")
+        await self.rings.wait_for("reaction:newsroom")
         assert len(self.rings.keys) == 3
 
     async def test_ring_does_not_return_to_its_own_process(self, ground: BellGround) -> None:

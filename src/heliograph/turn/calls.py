@@ -142,5 +142,5 @@ def check_timeout(seconds: Any) -> float | None:
 
 def failed_first_error(request: CallRequest) -> JsonObject:
     """The error of a call that is not made because `request`, of the same step, failed first; as the kernel words it."""
-    return {"code": CANCELED, "recoverable": False, "failed_first": request.call_id,
+    return {"code": CANCELED, "recoverable": False, "first_failed_call": request.call_id,
             "message": f"call {request.call_id} ({request.tool}) failed first"}  # fmt: skip

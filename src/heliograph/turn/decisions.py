@@ -16,7 +16,7 @@ _REASON_MAX = 500
 
 def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
     """The first event of a claimed turn. A turn without a message in its inbox is refused (L0-42)."""
-    is_resumed = claimed.defers > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
+    is_resumed = claimed.defer_count > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
     if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
         return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")
     return Hydrated(
@@ -34,12 +34,14 @@ def after_suspension(result: WriteResult, claimed: Claimed, spec: AgentSpec) -> 
     """The next event after the kernel answered a suspension; None where the turn is suspended or has ended."""
     if result.outcome == "resolved":
         return Resolved(terminating_result(result.waits), awaits_terminating(result.waits))
-    if result.outcome != "refused":
+    if result.outcome != "rejected":
         return None
     if result.code == "run_stopping":
         return Raised("canceled", CANCELED, result.message)
-    if result.code == "queue_full" and claimed.defers < spec.retries:  # the queue of a child agent drains with time
-        delay = _delay_seconds(claimed, claimed.defers + 1)
+    if (
+        result.code == "queue_full" and claimed.defer_count < spec.retries
+    ):  # the queue of a child agent drains with time
+        delay = _delay_seconds(claimed, claimed.defer_count + 1)
         return DeferTurn(safe_repr(str(result.message), _REASON_MAX), delay, spec.retries)
     return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {result.message}")
 
@@ -50,9 +52,9 @@ def deferral_after(error: BaseException, claimed: Claimed, spec: AgentSpec, defe
     deferrals_before: the deferrals before the agent last made progress; the agent's `retries` count from there.
     """
     at_most = deferrals_before + spec.retries
-    if not isinstance(error, HarnessError) or not error.recoverable or claimed.defers >= at_most:
+    if not isinstance(error, HarnessError) or not error.recoverable or claimed.defer_count >= at_most:
         return None
-    delay = max(_delay_seconds(claimed, claimed.defers - deferrals_before + 1), error.retry_after_seconds)
+    delay = max(_delay_seconds(claimed, claimed.defer_count - deferrals_before + 1), error.retry_after_seconds)
     return DeferTurn(safe_repr(error.message, _REASON_MAX), min(delay, DELAY_SECONDS_MAX), at_most)
 
 

@@ -122,7 +122,7 @@ class Journal:
 def _is_not_made(wait: Wait, request: CallRequest) -> bool:
     """Whether this record says that the call was not made: a budget was too small, or another call failed first."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
-    is_it = isinstance(error, dict) and (error.get("code") == BUDGET_EXCEEDED or "failed_first" in error)
+    is_it = isinstance(error, dict) and (error.get("code") == BUDGET_EXCEEDED or "first_failed_call" in error)
     return is_it and request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", request.tool)
 
 

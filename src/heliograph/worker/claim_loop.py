@@ -233,6 +233,6 @@ def _history(claimed: Claimed) -> str:
     """The past of a turn that is not at its beginning, for the log."""
     resolved = sum(wait.state == "resolved" for wait in claimed.waits)
     parts = [f"{len(claimed.waits)} calls, {resolved} answered"] if claimed.waits else []
-    parts += [f"deferred {claimed.defers} times"] if claimed.defers else []
+    parts += [f"deferred {claimed.defer_count} times"] if claimed.defer_count else []
     parts += [f"recovered {claimed.attempts} times"] if claimed.attempts else []
     return f" ({'; '.join(parts)})" if parts else ""

@@ -70,7 +70,7 @@ class PendingReactions:
         answer = await services.ledger.react({
             "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
         })  # fmt: skip
-        if answer["outcome"] == "refused":
+        if answer["outcome"] == "rejected":
             raise KernelRejected(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
             services.ring(f"log:{run_id}")

@@ -99,8 +99,7 @@ class Watchdog:
 
     def _spawn_loops(self, services: ProjectServices) -> list[Task]:
         """Start the loops of one project, except its sweeps."""
-        # the bell of pending reactions is named `owed:` on the wire
-        reactions, reports = ([f"{kind}:{target}" for target in services.targets] for kind in ("owed", "report"))
+        reactions, reports = ([f"{kind}:{target}" for target in services.targets] for kind in ("reaction", "report"))
         spawn = services.world.spawn
         loops = [
             spawn("watchdog react", self._run_on_ring(services, reactions, "react", self._reactions.react)),

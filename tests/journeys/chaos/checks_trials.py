@@ -20,7 +20,7 @@ AT_ANY_TIME: Mapping[str, str] = {
     "a turn was tried more often than it may be": """
         select agent_turn_id from heliograph.agent_turns where attempts >= max_attempts""",
     "a turn was put off more often than the project allows": f"""
-        select agent_turn_id from heliograph.agent_turns where defers > {LIMITS["defers_max"]}""",
+        select agent_turn_id from heliograph.agent_turns where defer_count > {LIMITS["defers_max"]}""",
     "a turn was delegated deeper than the project allows": f"""
         select agent_turn_id from heliograph.agent_turns where depth > {LIMITS["depth_max"]}""",
     "a turn has more cards than the project allows": f"""
@@ -41,7 +41,7 @@ AT_ANY_TIME: Mapping[str, str] = {
           join (select agent_turn_id, count(*) as times from heliograph.leases group by 1) l using (agent_turn_id)
           left join (select agent_turn_id, count(distinct tool_call_id) as calls, count(distinct step_id) as steps
                        from heliograph.turn_waiting_tools where kind <> 'inline' and state = 'resolved' group by 1) w using (agent_turn_id)
-         where l.times > 1 + t.attempts + t.defers + coalesce(case when t.agent_id like '%/scout' then w.calls else w.steps end, 0)""",
+         where l.times > 1 + t.attempts + t.defer_count + coalesce(case when t.agent_id like '%/scout' then w.calls else w.steps end, 0)""",
     "a turn that was told to stop waits for something": """
         select agent_id from heliograph.agent_state_head where status in ('suspended', 'dispatched') and stop_requested_at is not null""",
     "a turn slept although nothing was left to wake it": """

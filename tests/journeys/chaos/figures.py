@@ -47,7 +47,7 @@ async def measure(
               from (select agent_turn_id, started_at, turn_epoch, lag(ended_at) over w as before, lag(turn_epoch) over w as last
                       from heliograph.leases window w as (partition by agent_turn_id order by turn_epoch)) l
               join heliograph.agent_turns t using (agent_turn_id)
-             where t.defers = 0 and l.turn_epoch = l.last + 2""",
+             where t.defer_count = 0 and l.turn_epoch = l.last + 2""",
     }
     found = {what: await _spread(runtime, query) for what, query in spread.items()}
     found["worker killed to next owner"] = await _spread(

@@ -59,7 +59,7 @@ UNSEEN: Mapping[str, str] = {
     "recovery_loses_place": "who is claimed first among those that wait is told by no record, and all are claimed",
     "result_fields_unchecked": "the worker checks the fields before the kernel does",
     "no_dispatch_timeout": "no project of chaos sets dispatch_seconds_max",
-    "people_time_counts": "no turn of chaos waits for people",
+    "human_wait_counts": "no turn of chaos waits for people",
     "parent_time_counts": "no turn of chaos waits for people",
     "limit_leaves_turns": "no run of chaos reaches its max_activations",
     "message_clears_taint": "chaos does not compare the taint of a state with the log",

@@ -39,14 +39,14 @@ def open_budgets(tx: Transaction, activations: list[Row]) -> list[Row]:
             turn_id = get_text(item, "turn_id")
             for kind in sorted(own):
                 tx.insert(tx.tables.budgets, (turn_id, kind), {
-                    "turn_id": turn_id, "kind": kind, "most": own[kind], "reserved": 0, "used": 0, "over": 0})  # fmt: skip
+                    "turn_id": turn_id, "kind": kind, "amount_max": own[kind], "reserved": 0, "used": 0, "overspent": 0})  # fmt: skip
             item = j.joined(item, {"budgets": [*(owners if isinstance(owners, list) else ()), turn_id]})  # noqa: PLW2901
         opened.append(item)
     return opened
 
 
 def budget_of(tx: Transaction, turn_id: str) -> Row:
-    return {row["kind"]: row["most"] for row in tx.tables.budgets.of(turn_id)}
+    return {row["kind"]: row["amount_max"] for row in tx.tables.budgets.of(turn_id)}
 
 
 def reserve(tx: Transaction, items: list[Any], answers: list[Row], opened: set[int]) -> None:
@@ -94,15 +94,15 @@ def _shortfall(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
     for row in _rows(tx, owners):
         held = row["reserved"] if "reserve_ignored" in tx.bugs else 0
         if row["kind"] in asked and asked[row["kind"]] > _left_of(row) + held:
-            message = (f"the budget of turn {row['turn_id']} has {max(_left_of(row), 0)} of {row['most']} {row['kind']} left; "
+            message = (f"the budget of turn {row['turn_id']} has {max(_left_of(row), 0)} of {row['amount_max']} {row['kind']} left; "
                        f"this call asks for {asked[row['kind']]}")  # fmt: skip
-            told = {key: row[key] for key in ("turn_id", "kind", "most", "used", "reserved", "over")}
+            told = {key: row[key] for key in ("turn_id", "kind", "amount_max", "used", "reserved", "overspent")}
             return {**rejection("BUDGET_EXCEEDED", message), "budget": told}
     return None
 
 
 def _left_of(row: Row) -> int:
-    return int(row["most"] - row["used"] - row["reserved"] - row["over"])
+    return int(row["amount_max"] - row["used"] - row["reserved"] - row["overspent"])
 
 
 def remaining(tx: Transaction, owners: list[str]) -> Row:
@@ -139,9 +139,9 @@ def settle(tx: Transaction, call: Any, used: Row) -> None:
     held = wait["reserved"] or {}
     for row in [row for owner in owners for row in tx.tables.budgets.of(owner)]:
         before, amount = held.get(row["kind"], 0), used.get(row["kind"], held.get(row["kind"], 0))
-        taken = min(amount, row["most"] - row["used"] - row["reserved"] + before)
+        taken = min(amount, row["amount_max"] - row["used"] - row["reserved"] + before)
         tx.update(tx.tables.budgets, row, reserved=row["reserved"] - before, used=row["used"] + taken,
-                  over=row["over"] + amount - taken)  # fmt: skip
+                  overspent=row["overspent"] + amount - taken)  # fmt: skip
     tx.set(wait, reserved=None)
 
 

@@ -268,13 +268,15 @@ def _defer(tx: Transaction, item: Any, defers_max: int) -> Row:
     turn, own = tx.tables.turns[turn_id], j.parse_integer(get_text(item, "defers_max"))
     most, reason = defers_max if own is None else own, get_text(item, "reason")
     reason = None if reason is None else reason[:1000]
-    if turn["defers"] >= most and "defer_uncapped" not in tx.bugs:
-        message = f"deferred {turn['defers'] + 1} times, at most {most} are allowed; the last reason: {reason or ''}"
+    if turn["defer_count"] >= most and "defer_uncapped" not in tx.bugs:
+        message = (
+            f"deferred {turn['defer_count'] + 1} times, at most {most} are allowed; the last reason: {reason or ''}"
+        )
         is_untrusted = get_text(item, "trust") == "untrusted"
         woken = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message, is_untrusted=is_untrusted)
         return {"outcome": "exhausted", **bells(tx, woken)}
     due_at = tx.now + interval(j.parse_float(get_text(item, "delay_seconds")) or 0.0)
-    tx.set(turn, defers=turn["defers"] + 1)
+    tx.set(turn, defer_count=turn["defer_count"] + 1)
     for row in tx.tables.inbox.of(turn_id):
         if row["status"] == "processing":
             tx.set(

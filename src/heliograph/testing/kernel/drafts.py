@@ -25,13 +25,13 @@ def refuse_drafts(run: Row, drafts: Any) -> Row | None:
 def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
     if not isinstance(draft, dict):
         return "a signal is an object"
-    name, agent, owed = (get(draft, key) for key in ("name", "agent", "owed"))
+    name, agent, pending = (get(draft, key) for key in ("name", "agent", "is_pending"))
     if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
         return "a signal has a name of 1 to 200 bytes"
     if not (agent is ABSENT or agent is None or (isinstance(agent, str) and len(agent.encode()) <= 200)):
         return "the agent of a signal is a name of at most 200 bytes"
-    if not (owed is ABSENT or owed is None or isinstance(owed, bool)):
-        return "owed is true or false"
+    if not (pending is ABSENT or pending is None or isinstance(pending, bool)):
+        return "is_pending is true or false"
     if not _is_earlier(run_id, base, place, get(draft, "parent")):
         return f"the parent of {name[:80]} is no earlier signal of the run"
     return None

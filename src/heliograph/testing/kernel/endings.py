@@ -67,9 +67,9 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
     """All of one ending but its card and its events. Answers the children that are to be stopped."""
     tables, turn_id = tx.tables, turn["agent_turn_id"]
     head = tables.heads[turn["agent_id"]]
-    if head["active_agent_turn_id"] == turn_id and head["status"] == "suspended" and turn["people_since"] is None:
+    if head["active_agent_turn_id"] == turn_id and head["status"] == "suspended" and turn["human_wait_since"] is None:
         waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
-        tx.set(turn, people_since=tx.now - waited if waited else None)
+        tx.set(turn, human_wait_since=tx.now - waited if waited else None)
     tx.update(tables.turns, turn, state="done", outcome=get_text(item, "outcome"), deliverable_card_id=end_of(turn_id),
               finished_at=tx.now)  # fmt: skip
     for row in tables.inbox.of(turn_id):
@@ -87,7 +87,7 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
             tables.heads, head, status="idle", turn_epoch=head["turn_epoch"] + 1, active_agent_turn_id=None, phase=None,
             owner=None, lease_until=None, ready_at=None, due_at=None, waiting_tool_count=0, resume_deadline=None,
             resumes_on=None, expecting_correlation_id=None, stop_requested_at=None, force_at=None, stop_reason=None,
-            refusals=0, trace_id=None, parent_step_id=None, moved_at=max(tx.now, head["moved_at"]),
+            sweep_failures=0, trace_id=None, parent_step_id=None, moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
     return [wait["child_turn_id"] for wait in closed if wait["child_turn_id"] is not None]
 
@@ -106,7 +106,7 @@ def end_by_kernel(
     tx.update(tx.tables.runs, run, open_turns=run["open_turns"] - (0 if "open_turns_miscounted" in tx.bugs else 1))
     payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": end_of(turn_id)}
     log(tx, run["run_id"], turn_id, [{
-        "name": "agent:failed", "agent": head["agent_name"], "owed": True, "payload": payload,
+        "name": "agent:failed", "agent": head["agent_name"], "is_pending": True, "payload": payload,
         "parent": signal_id(run["run_id"], turn["activation_seq"]), **trust,
     }])  # fmt: skip
     return dispatch_next(tx, [turn["agent_id"]])

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.tables import Row, Transaction
 
 def goes_on_without(result: Any) -> bool:
     """Whether the child of this call is to be stopped, because its parent goes on."""
-    return get_text(result, "message_type") == "timeout" or get(result, "is_given_up") is True
+    return get_text(result, "message_type") == "timeout" or get(result, "is_canceled_sibling") is True
 
 
 def with_canceled_siblings(tx: Transaction, results: list[Any]) -> list[Any]:
@@ -22,14 +22,14 @@ def with_canceled_siblings(tx: Transaction, results: list[Any]) -> list[Any]:
         wait = tx.tables.waits.get((get_text(result, "turn_id"), get_text(result, "call_id")))
         if wait is not None and get_text(result, "status") != "success" and _is_cancelable(wait):
             first.setdefault((wait["agent_turn_id"], wait["step_id"]), wait)
-    given_up = [
+    canceled = [
         (wait, failed)
         for (turn_id, step_id), failed in (first.items() if "no_fail_fast" not in tx.bugs else ())
         for wait in tx.tables.waits.of(turn_id)
         if _is_cancelable(wait) and wait["step_id"] == step_id and (turn_id, wait["tool_call_id"]) not in told
     ]
-    given_up.sort(key=lambda pair: (pair[0]["agent_turn_id"], pair[0]["position"]))
-    return results + [_canceled(wait, failed) for wait, failed in given_up]
+    canceled.sort(key=lambda pair: (pair[0]["agent_turn_id"], pair[0]["position"]))
+    return results + [_canceled(wait, failed) for wait, failed in canceled]
 
 
 def _is_cancelable(wait: Row) -> bool:
@@ -38,10 +38,10 @@ def _is_cancelable(wait: Row) -> bool:
 
 def _canceled(wait: Row, failed: Row) -> Row:
     call_id = failed["tool_call_id"]
-    error = {"code": "CANCELED", "recoverable": False, "failed_first": call_id,
+    error = {"code": "CANCELED", "recoverable": False, "first_failed_call": call_id,
              "message": f"call {call_id} ({failed['tool']}) failed first"}  # fmt: skip
     return {"turn_id": wait["agent_turn_id"], "call_id": wait["tool_call_id"], "status": "canceled",
-            "message_type": "tool_result", "is_given_up": True, "error": error}  # fmt: skip
+            "message_type": "tool_result", "is_canceled_sibling": True, "error": error}  # fmt: skip
 
 
 def response_of(tx: Transaction, item: Row, limited: Row) -> Row:

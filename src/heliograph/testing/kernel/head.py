@@ -20,27 +20,27 @@ def run_of(agent_id: str | None) -> str | None:
 
 
 def log(tx: Transaction, run_id: str, turn_id: str | None, entries: list[Any]) -> int:
-    """Bug: no_owed."""
-    owed = 0 if "no_owed" in tx.bugs else sum(is_pending(entry) for entry in entries)
+    """Bug: no_pending_reactions."""
+    pending = 0 if "no_pending_reactions" in tx.bugs else sum(is_pending(entry) for entry in entries)
     run = tx.tables.runs[run_id]
     first = int(run["signal_seq"]) + 1
-    tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + len(entries), owed=run["owed"] + owed,
-              version=run["version"] + (1 if owed else 0), updated_at=tx.now)  # fmt: skip
-    insert_signals(tx, run_id, first, turn_id, entries, owed=owed > 0)
+    tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + len(entries), pending_reactions=run["pending_reactions"] + pending,
+              version=run["version"] + (1 if pending else 0), updated_at=tx.now)  # fmt: skip
+    insert_signals(tx, run_id, first, turn_id, entries, is_pending=pending > 0)
     return first
 
 
 def insert_signals(
-    tx: Transaction, run_id: str, first: int, turn_id: str | None, entries: list[Any], *, owed: bool = False
+    tx: Transaction, run_id: str, first: int, turn_id: str | None, entries: list[Any], *, is_pending: bool = False
 ) -> None:
     tx.insert(tx.tables.signals, (run_id, first), {
         "run_id": run_id, "seq": first, "count": len(entries), "entries": entries, "agent_turn_id": turn_id,
-        "at": tx.now, "owed": owed,
+        "at": tx.now, "is_pending": is_pending,
     })  # fmt: skip
 
 
 def is_pending(entry: Any) -> bool:
-    return bool(j.parse_boolean(get_text(entry, "owed")))
+    return bool(j.parse_boolean(get_text(entry, "is_pending")))
 
 
 def signal_at(tx: Transaction, run_id: str, seq: int) -> Row | None:

@@ -1,4 +1,4 @@
-"""47_people.sql for the in-memory kernel, under the same names without the underscore. Times in microseconds."""
+"""48_human_waits.sql for the in-memory kernel, under the same names without the underscore. Times in microseconds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def is_human_wait(waits: list[Row]) -> bool:
 
 
 def begin_human_wait(tx: Transaction, turn: Row, waits: list[Row], at: int) -> None:
-    """What `_suspend_heads` does: a turn of a running run that is suspended on people only has people_since."""
+    """What `_suspend_heads` does: a turn of a running run that is suspended on people only has human_wait_since."""
     if is_human_wait(waits) and tx.tables.runs[turn["run_id"]]["status"] == "running":
-        tx.set(turn, people_since=at)
+        tx.set(turn, human_wait_since=at)
 
 
 def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: bool) -> int:
@@ -33,35 +33,38 @@ def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: boo
         if turn is None:
             continue
         head = tx.tables.heads[turn["agent_id"]]
-        total += turn["people_time"]
-        if turn["people_since"] is not None:
+        total += turn["human_wait_time"]
+        if turn["human_wait_since"] is not None:
             until = tx.now if turn["finished_at"] is None else turn["finished_at"]
-            total += max(0, until - turn["people_since"])
+            total += max(0, until - turn["human_wait_since"])
         elif head["status"] == "suspended" and head["active_agent_turn_id"] == turn["agent_turn_id"]:
             total += human_wait_time(tx, turn["agent_turn_id"], head["moved_at"], with_open=True)
     return min(max(0, tx.now - since), total)
 
 
 def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: bool) -> None:
-    """Bug: people_time_counts."""
-    if turn["people_since"] is not None:
-        waited = max(0, tx.now - turn["people_since"])
+    """Bug: human_wait_counts."""
+    if turn["human_wait_since"] is not None:
+        waited = max(0, tx.now - turn["human_wait_since"])
     else:
         waited = human_wait_time(tx, turn["agent_turn_id"], since, with_open=False)
     if resumes:
-        credit = 0 if "people_time_counts" in tx.bugs else waited
+        credit = 0 if "human_wait_counts" in tx.bugs else waited
         tx.set(
-            turn, people_since=None, people_time=turn["people_time"] + credit, expires_at=turn["expires_at"] + credit
+            turn,
+            human_wait_since=None,
+            human_wait_time=turn["human_wait_time"] + credit,
+            expires_at=turn["expires_at"] + credit,
         )
     elif tx.tables.runs[turn["run_id"]]["status"] != "running":
-        tx.set(turn, people_since=None)
-    elif turn["people_since"] is None:
-        tx.set(turn, people_since=tx.now - waited)
+        tx.set(turn, human_wait_since=None)
+    elif turn["human_wait_since"] is None:
+        tx.set(turn, human_wait_since=tx.now - waited)
 
 
 def end_human_wait(tx: Transaction, turn: Row) -> None:
     """What `_sweep_stuck` does."""
-    if turn["people_since"] is not None:
+    if turn["human_wait_since"] is not None:
         credit_human_wait_time(tx, turn, tx.now, resumes=True)
 
 
@@ -78,7 +81,7 @@ def defer_expiry(tx: Transaction, turn: Row) -> bool:
     waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
     if turn["expires_at"] + waited <= tx.now:
         return False
-    tx.set(turn, people_since=tx.now - waited)
+    tx.set(turn, human_wait_since=tx.now - waited)
     return True
 
 
@@ -93,9 +96,9 @@ def question(tx: Transaction, turn_id: str, call_id: str) -> str | None:
 
 
 def expiry_message(tx: Transaction, turn: Row) -> str:
-    message = f"not finished within its ttl_seconds, {rounded(turn['expires_at'] - turn['people_time'] - turn['created_at'])} s"
-    if turn["people_time"]:
-        message += f", and {rounded(turn['people_time'])} s of waiting for people"
+    message = f"not finished within its ttl_seconds, {rounded(turn['expires_at'] - turn['human_wait_time'] - turn['created_at'])} s"
+    if turn["human_wait_time"]:
+        message += f", and {rounded(turn['human_wait_time'])} s of waiting for people"
     waits = [w for w in tx.tables.waits.of(turn["agent_turn_id"]) if w["state"] == "open" and w["kind"] != "inline"]
     named = [_named(tx, wait) for wait in sorted(waits, key=lambda w: int(w["position"]))[:_CALLS_NAMED]]
     return f"{message}; still open: {', '.join(named)}" if named else message

@@ -50,7 +50,7 @@ _BEGINNING = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 class InMemoryKernel:
     """An empty kernel in memory, a `backend.Backend`."""
 
-    name = "twin"  # on the command line, in `--backend twin`
+    name = "memory"  # on the command line, in `--backend memory`
 
     def __init__(self, bugs: Iterable[str] = ()):
         self.bugs = frozenset(bugs)

@@ -24,7 +24,7 @@ def limits(tx: Transaction) -> Row:
 
 
 def rejection(code: str, message: str) -> Row:
-    return {"outcome": "refused", "code": code, "message": message}
+    return {"outcome": "rejected", "code": code, "message": message}
 
 
 def refuse_signals(signals: Any, limits: Row) -> Row | None:

@@ -38,7 +38,7 @@ def order_stops(tx: Transaction, run_id: str, body: Row, *, only_human: bool = F
     for turn in sorted(turns, key=lambda t: str(t["agent_turn_id"])):
         waits = tx.tables.waits.of(turn["agent_turn_id"])
         is_joining = any(wait["state"] == "open" and wait["kind"] == "child" for wait in waits)
-        if only_human and (turn["people_since"] is None or is_joining):
+        if only_human and (turn["human_wait_since"] is None or is_joining):
             continue
         key = f"stop:{turn['agent_turn_id']}"
         tx.next("outbox_id")
@@ -60,7 +60,7 @@ def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
         "reason": None if reason is None else reason[:200],
         "actor": None,
     }
-    order_stops(tx, run_id, body, only_human=j.get_text(stops, "turns") == "people")
+    order_stops(tx, run_id, body, only_human=j.get_text(stops, "turns") == "human_waits")
 
 
 def acknowledge(tx: Transaction, key: str) -> None:

@@ -15,16 +15,16 @@ from heliograph.testing.kernel.tables import Row, Transaction
 def sweep_pending_reactions(tx: Transaction, targets: Any, limit: int | None) -> list[Row]:
     check_sweep(limit)
     wanted = set(j.texts(targets))
-    owing = [r for r in tx.tables.runs.values() if r["owed"] > 0 and r["target"] in wanted]
-    return [_run_with_pending(tx, run) for run in first(owing, lambda r: (r["refusals"], r["run_id"]), limit)]
+    runs = [r for r in tx.tables.runs.values() if r["pending_reactions"] > 0 and r["target"] in wanted]
+    return [_run_with_pending(tx, run) for run in first(runs, lambda r: (r["rejections"], r["run_id"]), limit)]
 
 
 def _run_with_pending(tx: Transaction, run: Row) -> Row:
     signals = [
         {"seq": row["seq"] + n, "name": get_raw(entry, "name"), "payload": payload_of(entry), "agent": get_raw(entry, "agent"),
          "turn_id": row["agent_turn_id"]}
-        for row in tx.tables.signals.of(run["run_id"]) if row["owed"]
+        for row in tx.tables.signals.of(run["run_id"]) if row["is_pending"]
         for n, entry in enumerate(row["entries"]) if is_pending(entry)
     ]  # fmt: skip
     view = run_view(tx, run)
-    return {"target": run["target"], "run": view, "refusals": run["refusals"], "signals": signals or None}
+    return {"target": run["target"], "run": view, "rejections": run["rejections"], "signals": signals or None}

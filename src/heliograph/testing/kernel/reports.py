@@ -40,7 +40,7 @@ def report(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _answer(item: Any, verdict: Row, resumed: list[str]) -> Row:
-    is_told = verdict["outcome"] in ("invalid", "refused")
+    is_told = verdict["outcome"] in ("invalid", "rejected")
     return {
         "turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"),
         "resumed": verdict["outcome"] == "applied" and get_text(item, "turn_id") in resumed, "outcome": verdict["outcome"],

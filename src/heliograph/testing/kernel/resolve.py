@@ -146,14 +146,21 @@ def _log_results(tx: Transaction, items: list[Row], limited: Row) -> None:
     """One row of the log for each turn."""
     for places in _together([item["turn"]["agent_turn_id"] for item in items]):
         group = [items[n] for n in places]
-        run, hears = group[0]["run"], group[0]["run"]["hears_reports"]
+        run = group[0]["run"]
         entries = [_entry(tx, item, limited) for item in group]
-        insert_signals(tx, run["run_id"], group[0]["seq"], group[0]["turn"]["agent_turn_id"], entries, owed=hears)
+        insert_signals(
+            tx,
+            run["run_id"],
+            group[0]["seq"],
+            group[0]["turn"]["agent_turn_id"],
+            entries,
+            is_pending=run["wakes_on_results"],
+        )
     for run_id in {item["wait"]["run_id"] for item in items}:
         run, seqs = tx.tables.runs[run_id], [i["seq"] for i in items if i["wait"]["run_id"] == run_id]
-        owed = len(seqs) if run["hears_reports"] else 0
-        tx.update(tx.tables.runs, run, signal_seq=max(seqs), owed=run["owed"] + owed,
-                  version=run["version"] + (1 if owed else 0), updated_at=tx.now)  # fmt: skip
+        pending = len(seqs) if run["wakes_on_results"] else 0
+        tx.update(tx.tables.runs, run, signal_seq=max(seqs), pending_reactions=run["pending_reactions"] + pending,
+                  version=run["version"] + (1 if pending else 0), updated_at=tx.now)  # fmt: skip
 
 
 def _together(keys: list[str]) -> list[list[int]]:
@@ -177,7 +184,7 @@ def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
 def _draft(item: Row, name: str, payload: Row) -> Row:
     head = item["head"]
     return {"name": name, "agent": head["agent_name"], "parent": head["parent_step_id"], "payload": payload,
-            "owed": item["run"]["hears_reports"], **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
+            "is_pending": item["run"]["wakes_on_results"], **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
 
 
 def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:

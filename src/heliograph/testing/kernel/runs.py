@@ -30,7 +30,7 @@ _NO_HEAD = Refusal("23503", "a turn was asked for an agent that its run does not
 
 def run_view(tx: Transaction, run: Row) -> Row:
     """Bug: ends_with_open_turns (the view shows one open turn at most)."""
-    keys = ("run_id", "status", "version", "state", "memory", "open_turns", "owed", "activations")
+    keys = ("run_id", "status", "version", "state", "memory", "open_turns", "pending_reactions", "activations")
     view = {key: run[key] for key in keys}
     if "ends_with_open_turns" in tx.bugs:
         view["open_turns"] = min(view["open_turns"], 1)
@@ -124,12 +124,12 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
     turn = tx.insert(tx.tables.turns, turn_id, {
         "agent_turn_id": turn_id, "agent_id": agent_id, "run_id": run_id, "queue_seq": tx.next("queue_seq"),
         "state": "queued", "message_type": message_type, "outcome": None, "priority": placed["priority"], "attempts": 0,
-        "max_attempts": attempts, "defers": 0, "card_count": 0, "depth": placed["depth"],
+        "max_attempts": attempts, "defer_count": 0, "card_count": 0, "depth": placed["depth"],
         "parent_turn_id": told["parent_turn_id"], "parent_call_id": told["parent_call_id"],
         "cause_seq": placed["cause_seq"], "activation_seq": placed["activation_seq"],
         "context_box_id": told["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
         "result_fields": None if fields is ABSENT else fields, "actor": told["actor"], "deliverable_card_id": None,
-        "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "people_since": None, "people_time": 0,
+        "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "human_wait_since": None, "human_wait_time": 0,
         "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners, "callback_url": get_text(item, "callback_url"),
     })  # fmt: skip
     if is_next:
@@ -188,7 +188,7 @@ def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | 
         "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None, "priority": 1,
         "ready_at": None, "due_at": None, "waiting_tool_count": 0, "resume_deadline": None, "resumes_on": None,
         "expecting_correlation_id": None, "stop_requested_at": None, "force_at": None, "stop_reason": None,
-        "refusals": 0, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,
+        "sweep_failures": 0, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,
     }  # fmt: skip
     tx.offer(tx.tables.heads, agent_id, row)
     return tx.tables.heads[agent_id]
@@ -263,8 +263,8 @@ def react(tx: Transaction, items: Any) -> list[Row]:
             )
             if verdict["outcome"] == "ok":
                 verdict, awake = _pay(tx, run, item)
-            if verdict["outcome"] == "refused":
-                tx.set(run, refusals=run["refusals"] + 1)
+            if verdict["outcome"] == "rejected":
+                tx.set(run, rejections=run["rejections"] + 1)
         answer.append({"run_id": run_id, **bells(tx, awake), **verdict})
     return answer
 
@@ -274,9 +274,9 @@ def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
     savepoint = tx.savepoint()
     try:
         for row in tx.tables.signals.of(run["run_id"]):
-            if row["owed"]:
-                tx.set(row, owed=False)
-        tx.update(tx.tables.runs, run, owed=0, refusals=0)
+            if row["is_pending"]:
+                tx.set(row, is_pending=False)
+        tx.update(tx.tables.runs, run, pending_reactions=0, rejections=0)
         return {"outcome": "ok"}, commit_reactions(tx, [item], 0)
     except Refusal as refusal:
         tx.rollback(savepoint)
@@ -331,8 +331,8 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
         "run_id": run_id, "target": get_text(item, "target"), "status": "running" if status is None else status,
         "outcome": get_text(reaction, "outcome"), "request_hash": request, "state": {} if state is ABSENT else state,
         "memory": {} if memory is ABSENT else memory, "version": 1, "signal_seq": written, "pruned_seq": 0,
-        "open_turns": woken, "activations": woken, "owed": 0, "refusals": 0,
-        "hears_reports": bool(j.parse_boolean(get_text(item, "hears_reports"))), "stop_reason": None,
+        "open_turns": woken, "activations": woken, "pending_reactions": 0, "rejections": 0,
+        "wakes_on_results": bool(j.parse_boolean(get_text(item, "wakes_on_results"))), "stop_reason": None,
         "created_at": tx.now, "updated_at": tx.now, "ended_at": tx.now if status == "ended" else None,
         "callback_url": get_text(item, "callback_url"),
     })  # fmt: skip

@@ -50,7 +50,7 @@ def _check_stop(item: Any) -> None:
 
 
 def stop_turn(tx: Transaction, item: Any) -> Row:
-    """Bugs: stop_no_check (K12), force_postponed."""
+    """Bugs: stop_no_check (K12), force_delayed."""
     turn_id, is_graceful = get_text(item, "turn_id"), get_text(item, "mode") == "graceful"
     turn = tx.tables.turns.get(turn_id)
     if turn is None:
@@ -66,7 +66,7 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
         if head["force_at"] is None:
             _note_stop(tx, turn, item, reason, "pending")
         asked_at, before, given = (head[key] for key in ("stop_requested_at", "force_at", "stop_reason"))
-        if before is None or before > force_at or "force_postponed" in tx.bugs:
+        if before is None or before > force_at or "force_delayed" in tx.bugs:
             tx.update(tx.tables.heads, head, stop_requested_at=tx.now if asked_at is None else asked_at, force_at=force_at,
                       stop_reason=reason if given is None else given)  # fmt: skip
         soonest = force_at if before is None else min(before, force_at)
@@ -128,7 +128,8 @@ def sweep_stops(tx: Transaction, limit: int | None) -> Row:
     ordered = [o["agent_turn_id"] for o in first(orders, lambda o: (o["due_at"], o["outbox_id"]), limit)]
     late = [h for h in tables.heads.values() if h["force_at"] is not None and h["force_at"] <= tx.now]
     due = [
-        h["active_agent_turn_id"] for h in first(late, lambda h: (h["refusals"], h["force_at"], h["agent_id"]), limit)
+        h["active_agent_turn_id"]
+        for h in first(late, lambda h: (h["sweep_failures"], h["force_at"], h["agent_id"]), limit)
     ]
     due += [turn_id for turn_id in ordered if turn_id in tables.turns]
     answer = sweep_each(tx, [] if "no_stop_sweep" in tx.bugs else due, ("stopped", "stopping", "owners"), _sweep_stop)

@@ -151,20 +151,23 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
 def _log_once(tx: Transaction, item: Any, firsts: dict[str, int]) -> None:
     turn_id, agent_id = str(get_text(item, "turn_id")), str(get_text(item, "agent_id"))
     run, drafts = tx.tables.runs[str(run_of(agent_id))], get(item, "signals")
-    lease, said = tx.tables.leases[agent_id, j.get_whole(item, "epoch")], j.parse_integer(get_text(item, "said"))
-    if said is not None and lease["said"] > said:
-        if lease["said_seq"] is not None:
-            firsts[turn_id] = lease["said_seq"]
+    lease, emitted = (
+        tx.tables.leases[agent_id, j.get_whole(item, "epoch")],
+        j.parse_integer(get_text(item, "signals_emitted")),
+    )
+    if emitted is not None and lease["signals_emitted"] > emitted:
+        if lease["last_append_seq"] is not None:
+            firsts[turn_id] = lease["last_append_seq"]
         return
     count = 0 if drafts is None else j.length(drafts)
     if not count:
         return
     first = firsts[turn_id] = int(run["signal_seq"]) + 1
-    is_owing = any(isinstance(draft, dict) and draft.get("owed") is True for draft in drafts)
-    owed = sum(is_pending(draft) for draft in drafts) if is_owing else 0
-    insert_signals(tx, run["run_id"], first, turn_id, drafts, owed=is_owing)
-    tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + count, updated_at=tx.now, owed=run["owed"] + owed,
-              version=run["version"] + (1 if owed else 0))  # fmt: skip
+    has_pending = any(isinstance(draft, dict) and draft.get("is_pending") is True for draft in drafts)
+    pending = sum(is_pending(draft) for draft in drafts) if has_pending else 0
+    insert_signals(tx, run["run_id"], first, turn_id, drafts, is_pending=has_pending)
+    tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + count, updated_at=tx.now, pending_reactions=run["pending_reactions"] + pending,
+              version=run["version"] + (1 if pending else 0))  # fmt: skip
 
 
 def _apply_early(tx: Transaction, items: list[Any], limited: Row) -> None:
@@ -235,10 +238,10 @@ def _keep_running(tx: Transaction, item: Any, first: int | None) -> None:
         j.get_whole(item, "epoch"),
     )
     head, phase, drafts = tx.tables.heads[agent_id], get_text(item, "phase"), get(item, "signals")
-    lease, said = tx.tables.leases[agent_id, epoch], j.parse_integer(get_text(item, "said"))
+    lease, emitted = tx.tables.leases[agent_id, epoch], j.parse_integer(get_text(item, "signals_emitted"))
     count = 0 if drafts is None else j.length(drafts)
-    if count and not (said is not None and lease["said"] > said):
-        tx.set(lease, said=lease["said"] + count, said_seq=first)
+    if count and not (emitted is not None and lease["signals_emitted"] > emitted):
+        tx.set(lease, signals_emitted=lease["signals_emitted"] + count, last_append_seq=first)
     for row in tx.tables.inbox.of(turn_id):
         if row["applied"] and row["status"] == "pending":
             tx.set(row, status="processing", turn_epoch=epoch)

@@ -10,7 +10,7 @@ from heliograph.testing.kernel.head import bells
 from heliograph.testing.kernel.jsonb import Refusal
 from heliograph.testing.kernel.tables import Row, Transaction
 
-REFUSALS_MAX = 5  # then a turn is ended as failed
+FAILURES_MAX = 5  # then a turn is ended as failed
 
 
 def sweep_each(
@@ -27,9 +27,9 @@ def sweep_each(
         except Refusal as refusal:
             tx.rollback(savepoint)
             head = tx.tables.heads[agent_id]
-            tx.set(head, refusals=head["refusals"] + 1)
+            tx.set(head, sweep_failures=head["sweep_failures"] + 1)
             told = {"failed": {"turn_id": turn_id, "code": refusal.state, "message": refusal.message}}
-            ended = None if head["refusals"] < REFUSALS_MAX else _end_as_failed(tx, turn, head, refusal.state)
+            ended = None if head["sweep_failures"] < FAILURES_MAX else _end_as_failed(tx, turn, head, refusal.state)
             if ended is not None:
                 told["failed"]["ended"] = True
                 woken.update(ended)
@@ -43,14 +43,14 @@ def _end_as_failed(tx: Transaction, turn: Row, head: Row, state: str) -> list[st
     """Ends the turn as failed. Returns the agents that it woke; None when not even this can be done."""
     if turn["state"] == "done":
         return None
-    message = f"the kernel failed on this turn {head['refusals']} times, the last time with {state}"
+    message = f"the kernel failed on this turn {head['sweep_failures']} times, the last time with {state}"
     savepoint = tx.savepoint()
     try:
         woken = end_by_kernel(tx, turn["agent_turn_id"], "failed", "INTERNAL_ERROR", message)
     except Refusal:
         tx.rollback(savepoint)
         return None
-    tx.set(head, refusals=0)
+    tx.set(head, sweep_failures=0)
     return woken
 
 

@@ -24,7 +24,7 @@ def sweep_leases(tx: Transaction, limit: int | None) -> Row:
     """Bug: no_lease_sweep."""
     check_sweep(limit)
     due = [h for h in tx.tables.heads.values() if h["status"] == "running" and h["lease_until"] <= tx.now]
-    found = first(due, lambda h: (h["refusals"], h["lease_until"], h["agent_id"]), limit)
+    found = first(due, lambda h: (h["sweep_failures"], h["lease_until"], h["agent_id"]), limit)
     turns = [] if "no_lease_sweep" in tx.bugs else [h["active_agent_turn_id"] for h in found]
     return sweep_each(tx, turns, ("recovered", "ended"), _sweep_lease)
 
@@ -60,12 +60,12 @@ def _sweep_either(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 def _first_unrefused(tx: Transaction, rows: list[Row], key: Any, limit: int | None) -> list[Row]:
     """The first ones of heads on which no sweep failed; and when there are few, the others."""
     heads = tx.tables.heads
-    found = first([r for r in rows if not heads[r["agent_id"]]["refusals"]], key, limit)
+    found = first([r for r in rows if not heads[r["agent_id"]]["sweep_failures"]], key, limit)
     if limit is None or len(found) < limit:
-        refused = [r for r in rows if heads[r["agent_id"]]["refusals"]]
+        refused = [r for r in rows if heads[r["agent_id"]]["sweep_failures"]]
         found += first(
             refused,
-            lambda r: (heads[r["agent_id"]]["refusals"], *key(r)),
+            lambda r: (heads[r["agent_id"]]["sweep_failures"], *key(r)),
             None if limit is None else limit - len(found),
         )
     return found
@@ -86,14 +86,14 @@ def _sweep_expiry(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 
 
 def _is_expired(tx: Transaction, turn: Row) -> bool:
-    return turn["state"] != "done" and turn["people_since"] is None and bool(turn["expires_at"] <= tx.now)
+    return turn["state"] != "done" and turn["human_wait_since"] is None and bool(turn["expires_at"] <= tx.now)
 
 
 def sweep_queued(tx: Transaction, limit: int | None) -> Row:
     """Bug: no_queued_sweep."""
     check_sweep(limit)
     heads = [tx.tables.heads[a] for a in {t["agent_id"] for t in tx.tables.turns.values() if t["state"] == "queued"}]
-    idle = first([h for h in heads if h["status"] == "idle"], lambda h: (h["refusals"], h["agent_id"]), limit)
+    idle = first([h for h in heads if h["status"] == "idle"], lambda h: (h["sweep_failures"], h["agent_id"]), limit)
     turns = [] if "no_queued_sweep" in tx.bugs else [tx.tables.queued(h["agent_id"])[0]["agent_turn_id"] for h in idle]
     return sweep_each(tx, turns, ("dispatched",), _sweep_queue)
 
@@ -216,7 +216,7 @@ def sweep_stuck(tx: Transaction, limit: int | None, after: str | None = "") -> R
     )
     seen = active if limit is None else active[: 10 * limit]
     stuck = [h for h in (tx.tables.heads[a] for a in seen) if _is_stuck(tx, h)]
-    found = first(stuck, lambda h: (h["refusals"], h["agent_id"]), limit)
+    found = first(stuck, lambda h: (h["sweep_failures"], h["agent_id"]), limit)
     turns = [h["active_agent_turn_id"] for h in found]
     is_full = limit is not None and seen and len(seen) == 10 * limit
     return {**sweep_each(tx, turns, ("resumed",), _sweep_stuck), "after": seen[-1] if is_full else None}

@@ -94,8 +94,8 @@ def _run_holds(row: Row) -> bool:
         and (row["outcome"] is None or row["outcome"] in OUTCOMES)
         and is_ended == (row["outcome"] is not None) == (row["ended_at"] is not None)
         and row["open_turns"] >= 0
-        and row["owed"] >= 0
-        and not (is_ended and (row["open_turns"] or row["owed"]))  # K26
+        and row["pending_reactions"] >= 0
+        and not (is_ended and (row["open_turns"] or row["pending_reactions"]))  # K26
     )
 
 
@@ -150,8 +150,8 @@ def _wait_holds(row: Row) -> bool:
 
 
 def _budget_holds(row: Row) -> bool:
-    is_counted = all(row[column] >= 0 for column in ("most", "reserved", "used", "over"))
-    return is_counted and bool(row["used"] + row["reserved"] <= row["most"])
+    is_counted = all(row[column] >= 0 for column in ("amount_max", "reserved", "used", "overspent"))
+    return is_counted and bool(row["used"] + row["reserved"] <= row["amount_max"])
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ class Project:
     signals: Table = field(default_factory=lambda: Table("signals", "run_id entries", group="run_id"))
     limits: Table = field(default_factory=lambda: Table("project_limits", ""))
     wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
-    budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind most", _budget_holds, "turn_id"))
+    budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind amount_max", _budget_holds, "turn_id"))
 
     def __iter__(self) -> Iterator[Table]:
         return (getattr(self, column.name) for column in fields(self))

@@ -71,7 +71,7 @@ def _is_wanted(head: Row, target: tuple[str | None, Any, str | None]) -> bool:
 
 
 def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list[Row]:
-    """The inbox rows that it is owed now. Bug: no_bump."""
+    """The inbox rows that are due for it now. Bug: no_bump."""
     bump = 0 if "no_bump" in tx.bugs else 1
     tx.update(
         tx.tables.heads, head, status="running", turn_epoch=head["turn_epoch"] + bump, owner=worker,
@@ -81,12 +81,12 @@ def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list
     agent_id, epoch = head["agent_id"], head["turn_epoch"]
     tx.insert(tx.tables.leases, (agent_id, epoch), {
         "agent_id": agent_id, "turn_epoch": epoch, "agent_turn_id": head["active_agent_turn_id"], "owner": worker,
-        "started_at": head["moved_at"], "ended_at": None, "said": 0, "said_seq": None,
+        "started_at": head["moved_at"], "ended_at": None, "signals_emitted": 0, "last_append_seq": None,
     })  # fmt: skip
     taken = []
     for row in tx.tables.inbox.of(head["active_agent_turn_id"]):
-        is_owed = row["status"] in ("pending", "deferred") and row["next_retry_at"] <= head["moved_at"]
-        if is_owed and row["payload"] is None:
+        is_due = row["status"] in ("pending", "deferred") and row["next_retry_at"] <= head["moved_at"]
+        if is_due and row["payload"] is None:
             tx.set(row, status="processing", turn_epoch=epoch)
             taken.append(row)
     taken.sort(key=lambda row: (row["next_retry_at"], row["created_at"], row["inbox_id"]))
@@ -99,7 +99,7 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         "agent_id": head["agent_id"], "agent": head["agent_name"], "run_id": run_id, "target": head["target"],
         "turn_id": turn["agent_turn_id"], "epoch": head["turn_epoch"], "priority": head["priority"],
         "phase": head["phase"], "attempts": turn["attempts"], "max_attempts": turn["max_attempts"],
-        "defers": turn["defers"], "ttl_seconds": (turn["expires_at"] - tx.now) / 1_000_000,
+        "defer_count": turn["defer_count"], "ttl_seconds": (turn["expires_at"] - tx.now) / 1_000_000,
         "context_box_id": turn["context_box_id"], "output_box_id": turn["output_box_id"],
         "activation_id": signal_id(run_id, turn["activation_seq"]), "cause": signal_at(tx, run_id, turn["cause_seq"]),
         "inbox": inbox, "run": run_view(tx, tx.tables.runs[run_id]),
@@ -109,7 +109,7 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
     if turn["result_fields"] is not None or turn["parent_turn_id"] is not None or turn["message_type"] != "turn":
         row |= {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
     if turn["parent_turn_id"] is not None:
-        row["has_spoken"] = any(lease["said"] > 0 for lease in tx.tables.leases.of(head["agent_id"])
+        row["has_spoken"] = any(lease["signals_emitted"] > 0 for lease in tx.tables.leases.of(head["agent_id"])
                                 if lease["agent_turn_id"] == turn["agent_turn_id"])  # fmt: skip
     if turn["budgets"] is not None:
         row["budget"] = remaining(tx, turn["budgets"])
@@ -137,7 +137,7 @@ def _check_lease(lease_seconds: float) -> None:
 
 
 def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
-    """Bug: stop_not_told."""
+    """Bug: stop_not_delivered."""
     _check_lease(lease_seconds)
     listed, answer = j.elements(items), []
     for item in listed:
@@ -155,7 +155,7 @@ def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
                 phase=head["phase"] if phase is None else phase,
             )
             row["outcome"] = "ok"
-            if head["stop_requested_at"] is not None and "stop_not_told" not in tx.bugs:
+            if head["stop_requested_at"] is not None and "stop_not_delivered" not in tx.bugs:
                 row["stop"] = {"reason": head["stop_reason"], "requested_at": timestamp(head["stop_requested_at"])}
         answer.append(row)
     return answer
@@ -225,12 +225,17 @@ def append_drafts(tx: Transaction, item: Any, limited: Row) -> int | None:
     drafts = get(item, "signals")
     if drafts is ABSENT or drafts == []:
         return None
-    lease, said = tx.tables.leases.get((agent_id, epoch)), j.parse_integer(get_text(item, "said"))
-    if lease is not None and said is not None and lease["said"] > said and "append_repeats" not in tx.bugs:
-        return None if lease["said_seq"] is None else int(lease["said_seq"])
+    lease, emitted = tx.tables.leases.get((agent_id, epoch)), j.parse_integer(get_text(item, "signals_emitted"))
+    if (
+        lease is not None
+        and emitted is not None
+        and lease["signals_emitted"] > emitted
+        and "append_repeats" not in tx.bugs
+    ):
+        return None if lease["last_append_seq"] is None else int(lease["last_append_seq"])
     first = log(tx, str(run_of(agent_id)), turn_id, j.elements(drafts))
     if lease is not None:
-        tx.set(lease, said=lease["said"] + len(drafts), said_seq=first)
+        tx.set(lease, signals_emitted=lease["signals_emitted"] + len(drafts), last_append_seq=first)
     return first
 
 

@@ -21,11 +21,11 @@ def unclaimed(tx: Transaction, others: Collection[str], limit: int | None) -> li
         return []
     late = [h for h in tx.tables.heads.values() if _is_late(tx, h) and h["active_agent_turn_id"] not in others]
     at_once = first(
-        [h for h in late if h["due_at"] is None], lambda h: (h["refusals"], h["moved_at"], h["agent_id"]), limit
+        [h for h in late if h["due_at"] is None], lambda h: (h["sweep_failures"], h["moved_at"], h["agent_id"]), limit
     )
     rest = None if limit is None else limit - len(at_once)
     deferred = first(
-        [h for h in late if h["due_at"] is not None], lambda h: (h["refusals"], h["due_at"], h["agent_id"]), rest
+        [h for h in late if h["due_at"] is not None], lambda h: (h["sweep_failures"], h["due_at"], h["agent_id"]), rest
     )
     return [h["active_agent_turn_id"] for h in (*at_once, *deferred)]
 

@@ -60,7 +60,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("finish_splits_event", "K1"),
     Mutant("kernel_end_without_event", "K1 K19"),
     Mutant("no_ttl_sweep", "K19"),
-    Mutant("people_time_counts", "K19"),
+    Mutant("human_wait_counts", "K19"),
     Mutant("parent_time_counts", "K19"),
     Mutant("no_dispatch_timeout", "K20"),
     Mutant("no_chain", "K8 K10", ("no_chain", "no_queued_sweep")),
@@ -71,7 +71,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     # reactions of a run
     Mutant("no_version_guard", "K24"),
     Mutant("react_unguarded", "K24 K25"),
-    Mutant("no_owed", "K25"),
+    Mutant("no_pending_reactions", "K25"),
     Mutant("ends_with_open_turns", "K26"),
     Mutant("open_turns_miscounted", "K27"),
     Mutant("limit_leaves_turns", "G-47"),
@@ -99,8 +99,8 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("stop_no_check", "K12"),
     Mutant("stop_lost", "K12"),
     Mutant("stop_forgotten", "K12"),
-    Mutant("stop_not_told", "K12"),
-    Mutant("force_postponed", "K12"),
+    Mutant("stop_not_delivered", "K12"),
+    Mutant("force_delayed", "K12"),
     Mutant("no_stop_sweep", "K12"),
     Mutant("stopped_run_wakes", "K24"),
     # budgets

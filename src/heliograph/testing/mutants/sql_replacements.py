@@ -20,7 +20,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');\ncontinue;",
          "if false then\ncontinue;"),
     ),
-    "append_repeats": (("if v_lease.said > (p_item ->> 'said')::integer then", "if false then"),),
+    "append_repeats": (("if v_lease.signals_emitted > (p_item ->> 'signals_emitted')::integer then", "if false then"),),
     "no_lease_sweep": (
         ("where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now", "where false"),
     ),
@@ -57,11 +57,11 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "where x.project_id = p_project and x.agent_id = v_agents[n] and x.active_agent_turn_id = i.item ->> 'turn_id' offset 0) h on true"),
     ),
     "no_ttl_sweep": (
-        ("where t.project_id = p_project and t.state <> 'done' and t.people_since is null and t.expires_at <= p_now and h.refusals = 0", "where false"),
+        ("where t.project_id = p_project and t.state <> 'done' and t.human_wait_since is null and t.expires_at <= p_now and h.sweep_failures = 0", "where false"),
     ),
     "limit_leaves_turns": (("if v_stops is not null then", "if false then"),),
-    "people_time_counts": (
-        ("people_time = t.people_time + case when f.resumes then f.waited else '0' end", "people_time = t.people_time"),
+    "human_wait_counts": (
+        ("human_wait_time = t.human_wait_time + case when f.resumes then f.waited else '0' end", "human_wait_time = t.human_wait_time"),
         ("expires_at = t.expires_at + case when f.resumes then f.waited else '0' end", "expires_at = t.expires_at"),
     ),
     "parent_time_counts": (("if v_waited is null or p_turn.expires_at + v_waited <= p_now then", "if true then"),),
@@ -69,8 +69,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "message_clears_taint": (("then r.memory || jsonb_build_object('activations_before', r.activations)",
                               "then r.memory - 'untrusted_keys' || jsonb_build_object('activations_before', r.activations)"),),
     "no_chain": (("where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h", "where false offset 0) h"),),
-    "no_owed": (
-        ("v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);",
+    "no_pending_reactions": (
+        ("v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'is_pending')::boolean);",
          "v_pending integer := 0;"),
     ),
     "no_wait_cas": (
@@ -112,7 +112,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("where o.waits > 0 and not (coalesce(i.\"join\" = 'each', false) and case", "where o.waits > 0 and not (false and case"),
     ),
     "no_timeout_sweep": (
-        ("where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now and h.refusals = 0",
+        ("where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now and h.sweep_failures = 0",
          "where false"),
     ),
     "resume_at_once": (("o.waits = 0 or p_resumes_on = 'each' as resumes", "true as resumes"),),
@@ -128,7 +128,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("elsif v_turn.state = 'done' then\nreturn jsonb_build_object('outcome', 'already_done', 'turn_outcome', v_turn.outcome);",
          ""),
     ),
-    "stop_not_told": (
+    "stop_not_delivered": (
         ("case when r.stop_requested_at is null then '{}'", "case when true then '{}'"),
     ),
     "no_stop_sweep": (
@@ -140,13 +140,13 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "update heliograph.agent_state_head set stop_requested_at = null, force_at = null, stop_reason = null\n"
          "where project_id = p_project and agent_id = p_agent_id;\nreturn null;"),
     ),
-    "force_postponed": (
+    "force_delayed": (
         ("force_at = least(force_at, v_force_at),", "force_at = v_force_at,"),
         ("and (force_at is null or force_at > v_force_at);", ";"),
     ),
     "stopped_run_wakes": (("where x.status <> 'running') r", "where false) r"),),
-    "reserve_ignored": (("and b.used + b.reserved + b.over + (p_asked -> b.kind)::bigint > b.most",
-                         "and b.used + b.over + (p_asked -> b.kind)::bigint > b.most"),),
+    "reserve_ignored": (("and b.used + b.reserved + b.overspent + (p_asked -> b.kind)::bigint > b.amount_max",
+                         "and b.used + b.overspent + (p_asked -> b.kind)::bigint > b.amount_max"),),
     "reserve_kept": (("w.agent_turn_id = any (p_turn_ids) and w.reserved is not null", "false"),),
     "commands_free": (("update heliograph.budgets b set used = b.used + s.count", "update heliograph.budgets b set used = b.used"),),
     "depth_unbounded": (("from queue q where v_depth > p_limits.depth_max", "from queue q where false"),

@@ -59,7 +59,7 @@ class TurnBook:
     parent: tuple[str, str] | None = None  # the turn and the call that wait for it
     ready_at: int | None = None
     recoveries: int = 0
-    defers: int = 0
+    defer_count: int = 0
     ended_by: str | None = None  # the id of its deliverable
     ended_at: int = 0
     outcome: str | None = None

@@ -70,7 +70,7 @@ class Oracles(WaitOracle):
 
     def refused(self, who: str, function: str, error: KernelRejected) -> None:
         """The constraints are the last line of defence (K21): nothing that the runtime does may reach it."""
-        self.blame("kernel_refused", f"{who} {function}: {error.message}")
+        self.blame("kernel_rejected", f"{who} {function}: {error.message}")
 
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
         self._count_answer(function, answer)

@@ -18,7 +18,7 @@ def signals_of(row: Row) -> list[Row]:
         found.append({
             "run_id": row["run_id"], "seq": row["seq"] + n, "name": get_text(entry, "name"),
             "payload": {} if payload is ABSENT else payload, "at": get_text(entry, "at") or row["at"],
-            "agent": get_text(entry, "agent"), "agent_turn_id": row["agent_turn_id"], "owed": row["owed"] and is_pending(entry),
+            "agent": get_text(entry, "agent"), "agent_turn_id": row["agent_turn_id"], "is_pending": row["is_pending"] and is_pending(entry),
             "is_untrusted": get_text(entry, "trust") == "untrusted",
             "parent_id": signal_id(row["run_id"], row["seq"] + (j.whole(parent) or 0)) if is_index else j.text(parent),
         })  # fmt: skip

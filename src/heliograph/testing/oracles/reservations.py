@@ -31,7 +31,8 @@ def check_reservations(blame: Blame, tables: Mapping[str, list[Row]]) -> None:
                 "reservation_unheld",
                 f"{turn_id} {kind}: {row['reserved']} reserved, open calls hold {held[turn_id, kind]}",
             )
-        if row["used"] + row["reserved"] > row["most"]:
+        if row["used"] + row["reserved"] > row["amount_max"]:
             blame(
-                "over_budget", f"{turn_id} {kind}: {row['used']} used and {row['reserved']} reserved of {row['most']}"
+                "over_budget",
+                f"{turn_id} {kind}: {row['used']} used and {row['reserved']} reserved of {row['amount_max']}",
             )

@@ -13,7 +13,7 @@ from heliograph.testing.oracles.human_tasks import is_kept, record_ended, waits_
 
 # What the owner of a turn may be answered; everybody else is stale.
 _OWNERS = frozenset({
-    "ok", "conflict", "refused", "stopped", "suspended", "resolved", "deferred", "exhausted", "fresh", "again", "done", "in_doubt",
+    "ok", "conflict", "rejected", "stopped", "suspended", "resolved", "deferred", "exhausted", "fresh", "again", "done", "in_doubt",
 })  # fmt: skip
 
 
@@ -68,7 +68,7 @@ class TurnOracle:
             if row["outcome"] == "started":
                 self.books.targets[row["run_id"]] = item["target"]
                 self.react_to(row["run_id"], item["reaction"], now)
-            if row["outcome"] != "refused" and is_known != (row["outcome"] in ("duplicate", "conflict")):
+            if row["outcome"] != "rejected" and is_known != (row["outcome"] in ("duplicate", "conflict")):
                 self.blame("start_answer", f"{row['run_id']} known: {is_known}, answer: {row['outcome']}")
 
     def enqueue(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
@@ -186,12 +186,14 @@ class TurnOracle:
                 continue
             self.expect_not_stopping("defer", turn)
             most = (self.books.limits.get("defers_max") or 3) if own is None else own
-            if (turn.defers >= most) != (row["outcome"] == "exhausted"):
-                self.blame("defer_cap", f"{turn.turn_id} was {row['outcome']} after {turn.defers} of {most} deferrals")
+            if (turn.defer_count >= most) != (row["outcome"] == "exhausted"):
+                self.blame(
+                    "defer_cap", f"{turn.turn_id} was {row['outcome']} after {turn.defer_count} of {most} deferrals"
+                )
             if row["outcome"] == "exhausted":
                 self.end(turn, "failed", now)
             else:
-                turn.defers += 1
+                turn.defer_count += 1
                 self.books.tokens.pop(turn.agent_id, None)
 
     def finish(self, args: tuple[Any, ...], answer: Any, now: int) -> None:

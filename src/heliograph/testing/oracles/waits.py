@@ -59,7 +59,7 @@ class WaitOracle(TurnOracle):
 
     def begin_call(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for item, row in zip(args[1], answer, strict=True):
-            if not self.is_owned("begin_call", item, row["outcome"]) or row["outcome"] == "refused":
+            if not self.is_owned("begin_call", item, row["outcome"]) or row["outcome"] == "rejected":
                 continue
             turn, epoch = self.turn(item["turn_id"]), item["epoch"]
             wait = turn.waits.get(item["call_id"])
@@ -90,7 +90,7 @@ class WaitOracle(TurnOracle):
     def suspend(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for item, row in zip(args[1], answer, strict=True):
             outcome = row["outcome"]
-            if not self.is_owned("suspend", item, outcome) or outcome == "refused":
+            if not self.is_owned("suspend", item, outcome) or outcome == "rejected":
                 continue
             turn = self.turn(item["turn_id"])
             if outcome == "stopped":

@@ -45,8 +45,8 @@ def mill(cast: Cast) -> Heliograph:
 
 
 def choir(cast: Cast) -> Heliograph:
-    """Prompt agents stream, and what they stream wakes others before they end: append, owed reactions, K25."""
-    app = Heliograph("choir", reducers={"heard": lambda old, new: [*old, new]})
+    """Prompt agents stream, and what they stream wakes others before they end: append, pending reactions, K25."""
+    app = Heliograph("choir", reducers={"received": lambda old, new: [*old, new]})
 
     @app.agent(activate_on=["workflow:start", "rehearse"], emits=["verse:ready"], updates="verse", max_attempts=3)
     async def write(context: Context) -> str:
@@ -61,14 +61,16 @@ def choir(cast: Cast) -> Heliograph:
         app.prompt_agent(name, "sing {signal.name}", activate_on=["verse:ready"], updates=name, timeout_seconds=1.2)
 
     @app.agent(
-        activate_on=["agent:progress"], when=lambda _state, signal: signal.payload["fraction"] == 0.5, updates="heard"
+        activate_on=["agent:progress"],
+        when=lambda _state, signal: signal.payload["fraction"] == 0.5,
+        updates="received",
     )
     async def listen(context: Context) -> str:
         await cast.work(context)
         return f"{context.signal.payload['message']}"
 
     @app.agent(
-        activate_on=["text:delta"], when=lambda _state, signal: "four" in signal.payload["content"], updates="heard"
+        activate_on=["text:delta"], when=lambda _state, signal: "four" in signal.payload["content"], updates="received"
     )
     def count(context: Context) -> str:
         return str(context.signal.payload["content"])

@@ -54,7 +54,7 @@ async def visit(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: i
         again = ("first", "other")[plan.index(f"{site}/same", 2)]
         await insist(world, lambda: ledger.start_runs([{**item, "request_hash": again}]))
     sent: dict[str, Any] | None = None
-    for n in range(plan.index(f"{site}/messages", messages + 1) if answer["outcome"] != "refused" else 0):
+    for n in range(plan.index(f"{site}/messages", messages + 1) if answer["outcome"] != "rejected" else 0):
         if plan.draw(f"{site}/burst") < 0.6:
             await world.sleep(plan.between(site, 0.0, 6.0))
         if sent is not None and plan.draw(f"{site}/repeat") < 0.25:
@@ -68,7 +68,7 @@ def _start(world: SimWorld, workflow: Workflow, run_id: str, state: Any) -> dict
     reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id)
     return {
         "run_id": run_id, "target": workflow.name, "request_hash": "first", "agents": sorted(workflow.agents),
-        "hears_reports": workflow.wakes_on_results, "signals": [draft_item(d) for d in reaction.drafts],
+        "wakes_on_results": workflow.wakes_on_results, "signals": [draft_item(d) for d in reaction.drafts],
         "reaction": reaction.to_item(),
     }  # fmt: skip
 
@@ -112,7 +112,7 @@ def _large(world: SimWorld, usually: float) -> float:
 
 async def serve_tools(world: SimWorld, ledger: Ledger, *, takes: bool) -> None:
     """Take commands, from the kernel or from the wire, and answer each of them some way; for ever."""
-    plan, heard = world.stage.plan, 0
+    plan, seen = world.stage.plan, 0
     while True:
         await world.sleep(plan.between("tools", 0.05, 0.8))
         if takes and not any(turn.awaited() for turn in _books(world).open_turns()) and plan.draw("tools/idle") > 0.1:
@@ -121,7 +121,7 @@ async def serve_tools(world: SimWorld, ledger: Ledger, *, takes: bool) -> None:
             rows = await insist(world, lambda: ledger.take_commands(TOOLS, 4, _VISIBLE_SECONDS))
             commands = [(row["turn_id"], row["call_id"], row["body"].get("token"), row["body"]) for row in rows]
         else:
-            new, heard = world.stage.commands[heard:], len(world.stage.commands)
+            new, seen = world.stage.commands[seen:], len(world.stage.commands)
             commands = [(body["agent_turn_id"], body["tool_call_id"], body.get("token"), body) for body in new]
         for turn_id, call_id, token, body in commands:
             world.spawn(f"tool {turn_id} {call_id}", _answer(world, ledger, turn_id, call_id, token, body))

@@ -103,7 +103,7 @@ async def _crowd(act: Act, owner: Owner, _turn: TurnBook) -> None:
         {"card_id": f"card_{owner['turn_id']}_{owner['epoch']}_{n}", "kind": "note", "content": "x" * n}
         for n in (0, LONG, 2)
     ]
-    await act("append", {**owner, "phase": None, "said": 0, "signals": [], "cards": cards})
+    await act("append", {**owner, "phase": None, "signals_emitted": 0, "signals": [], "cards": cards})
 
 
 async def _overflow(act: Act, owner: Owner, turn: TurnBook) -> None:
@@ -139,7 +139,7 @@ async def _hire(act: Act, owner: Owner, *children: Mapping[str, str]) -> None:
          "child": {**rest, **child}}
         for n, child in enumerate(children)
     ]  # fmt: skip
-    await act("suspend", {**owner, "phase": "act", "said": 0, "seen": 0, "join": "all", "calls": calls, "cards": [],
+    await act("suspend", {**owner, "phase": "act", "signals_emitted": 0, "seen": 0, "join": "all", "calls": calls, "cards": [],
                           "signals": [{"name": "agent:activated", "payload": {}, "parent": root}]})  # fmt: skip
 
 

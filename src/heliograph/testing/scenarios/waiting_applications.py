@@ -33,7 +33,9 @@ def count(results: Iterable[CallResult]) -> int:
 def foundry(cast: Cast) -> Heliograph:
     """Calls that tools answer, all at once and one by one, results that end a turn, an agent that hears results, and more
     calls than a budget allows: K3, K4, K5, K11, K15, K16, K18, S12."""
-    app = Heliograph("foundry", reducers={"total": lambda old, new: old + new, "heard": lambda old, new: [*old, new]})
+    app = Heliograph(
+        "foundry", reducers={"total": lambda old, new: old + new, "received": lambda old, new: [*old, new]}
+    )
 
     def calls(context: Context, least: int) -> list[Call]:
         return [
@@ -75,7 +77,7 @@ def foundry(cast: Cast) -> Heliograph:
         except ToolFailed as error:
             return {"failed": error.code}
 
-    @app.agent(activate_on=["tool:result"], updates="heard", when=lambda state, signal: len(state["heard"]) < 3
+    @app.agent(activate_on=["tool:result"], updates="received", when=lambda state, signal: len(state["received"]) < 3
                and signal.payload["name"] == "fetch")  # fmt: skip
     async def hear(context: Context) -> str:
         await cast.work(context)

@@ -27,7 +27,7 @@ _WORDS = SONG.split()
 APPLICATIONS: dict[str, Callable[[Cast], Heliograph]] = {
     "bench": bench, "choir": choir, "clan": clan, "errand": errand, "foundry": foundry, "mill": mill, "wheel": wheel,
 }  # fmt: skip
-FIRST_STATE: JsonObject = {"total": 0, "heard": [], "nothing": None}
+FIRST_STATE: JsonObject = {"total": 0, "received": [], "nothing": None}
 
 
 def make_workflows(cast: Cast) -> dict[str, Workflow]:

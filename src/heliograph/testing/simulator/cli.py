@@ -38,7 +38,7 @@ def main(arguments: list[str], kind: type[argparse.ArgumentParser] = _Parser) ->
     return code
 
 
-def run(seeds: int, backend: str = "twin", start: int = 0, jobs: int | None = None) -> int:
+def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = None) -> int:
     """Simulate seeds; one line for each that fails."""
     from heliograph.testing.simulator.coverage import unreached
     from heliograph.testing.simulator.jobs import run_seeds
@@ -61,7 +61,7 @@ def run(seeds: int, backend: str = "twin", start: int = 0, jobs: int | None = No
     return 1 if failed or missing else 0
 
 
-def replay(case: Case, backend: str = "twin", *, trace: bool = False, mutant: str | None = None) -> int:
+def replay(case: Case, backend: str = "memory", *, trace: bool = False, mutant: str | None = None) -> int:
     """Simulate one case again; `trace` prints every kernel call and every fault."""
     from heliograph.testing.mutants.catalog import MUTANTS
     from heliograph.testing.simulator.jobs import open_backend
@@ -77,7 +77,7 @@ def replay(case: Case, backend: str = "twin", *, trace: bool = False, mutant: st
     return 1 if result.violations else 0
 
 
-def shrink(case: Case, backend: str = "twin", *, mutant: str | None = None) -> int:
+def shrink(case: Case, backend: str = "memory", *, mutant: str | None = None) -> int:
     """Print the smallest case that fails like this one, as JSON for `replay --case`."""
     import msgspec
 
@@ -110,16 +110,16 @@ def diff(seeds: int, start: int = 0) -> int:
     from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
     differing = 0
-    with open_backend("twin") as twin, open_backend("postgres") as postgres:
+    with open_backend("memory") as memory, open_backend("postgres") as postgres:
         for seed in range(start, start + seeds):
-            results = [simulate(Case(seed), backend, keeps_trace=True) for backend in (twin, postgres)]
+            results = [simulate(Case(seed), backend, keeps_trace=True) for backend in (memory, postgres)]
             found = first_difference(results[0], results[1])
-            if found is None and not have_same_rows(twin, postgres, PROJECT):
+            if found is None and not have_same_rows(memory, postgres, PROJECT):
                 found = "the same calls left other rows"
             if found is not None:
                 differing += 1
                 _say(f"HELIOGRAPH_SEED={seed} backend=both class=difference\n{found}")
-    _say(f"{seeds} seeds on twin and postgres: {differing} differ")
+    _say(f"{seeds} seeds on memory and postgres: {differing} differ")
     return 1 if differing else 0
 
 
@@ -133,7 +133,7 @@ def first_difference(left: Result, right: Result) -> str | None:
     return f"one trace has {len(left.log)} lines, the other {len(right.log)}"
 
 
-def mutants(backend: str = "twin", seeds: int = 300) -> int:
+def mutants(backend: str = "memory", seeds: int = 300) -> int:
     """Take out each rule in turn; print the seed and the check that detect it, and the time."""
     from heliograph.testing.mutants.catalog import MUTANTS, hunt
     from heliograph.testing.simulator.jobs import open_mutants
@@ -166,9 +166,9 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
         if "backend" in names:
             to.add_argument(
                 "--backend",
-                choices=["twin", "postgres"],
-                default="twin",
-                help="the kernel: in memory (twin), or PostgreSQL",
+                choices=["memory", "postgres"],
+                default="memory",
+                help="the kernel: in memory, or PostgreSQL",
             )
         if "seeds" in names:
             to.add_argument("--seeds", type=_count, default=seeds, metavar="N", help=f"how many seeds ({seeds})")

@@ -55,8 +55,8 @@ def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
 
 @contextmanager
 def open_backend(name: str, mutant: Mutant | None = None) -> Iterator[Backend]:
-    """`twin` is the in-memory kernel; `postgres` starts a server that is removed afterwards."""
-    if name == "twin":
+    """`memory` is the in-memory kernel; `postgres` starts a server that is removed afterwards."""
+    if name == "memory":
         yield mutant.in_memory() if mutant else InMemoryKernel()
         return
     with databases(1) as [url]:
@@ -71,7 +71,7 @@ def open_backend(name: str, mutant: Mutant | None = None) -> Iterator[Backend]:
 @contextmanager
 def open_mutants(name: str) -> Iterator[Callable[[Mutant], AbstractContextManager[Backend]]]:
     """Opens a backend with a mutant in it, for one mutant after another; all of PostgreSQL's share one database."""
-    if name == "twin":
+    if name == "memory":
         yield lambda mutant: nullcontext(mutant.in_memory())
         return
     with databases(1) as [url]:

@@ -14,22 +14,23 @@ create function heliograph._run_of(p_agent_id text) returns text
     select split_part(p_agent_id, '/', 1)
 $$;
 
--- _log: append entries to a run's log after its newest signal, and raise signal_seq and, for those owed, owed and
---   version. For the kernel's own signals and for writers that commit no reaction. Answers the position of the first.
+-- _log: append entries to a run's log after its newest signal, and raise signal_seq and, for entries with is_pending,
+--   pending_reactions and version. For the kernel's own signals and for writers that commit no reaction. Answers the
+--   position of the first.
 --   The caller holds the run.
 create function heliograph._log(p_project text, p_run_id text, p_turn_id text, p_entries jsonb, p_now timestamptz)
     returns bigint language plpgsql as $$
 declare
     v_count integer := jsonb_array_length(p_entries);
-    v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);
+    v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'is_pending')::boolean);
     v_first bigint;
 begin
     update heliograph.runs
-       set signal_seq = signal_seq + v_count, owed = owed + v_pending, version = version + sign(v_pending)::integer,
-           updated_at = p_now
+       set signal_seq = signal_seq + v_count, pending_reactions = pending_reactions + v_pending,
+           version = version + sign(v_pending)::integer, updated_at = p_now
      where project_id = p_project and run_id = p_run_id
     returning signal_seq - v_count + 1 into v_first;
-    insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, owed)
+    insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending)
     values (p_project, p_run_id, v_first, v_count, p_entries, p_turn_id, p_now, v_pending > 0);
     return v_first;
 end $$;
@@ -58,7 +59,8 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
                           and octet_length(p_draft ->> 'agent') <= 200,
                           p_draft ->> 'agent' is null)
         then 'the agent of a signal is a name of at most 200 bytes'
-        when not coalesce(jsonb_typeof(p_draft -> 'owed') in ('boolean', 'null'), true) then 'owed is true or false'
+        when not coalesce(jsonb_typeof(p_draft -> 'is_pending') in ('boolean', 'null'), true)
+        then 'is_pending is true or false'
         when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'),
                 'null') end
             when 'first' then p_draft ->> 'parent' is null

@@ -21,7 +21,7 @@ end $$;
 -- _rejection: a refusal as an answer carries it.
 create function heliograph._rejection(p_code text, p_message text) returns jsonb
     language sql immutable as $$
-    select jsonb_build_object('outcome', 'refused', 'code', p_code, 'message', p_message)
+    select jsonb_build_object('outcome', 'rejected', 'code', p_code, 'message', p_message)
 $$;
 
 -- A limit in bytes counts the text of a JSON value as PostgreSQL writes it. No part of a request is longer than the

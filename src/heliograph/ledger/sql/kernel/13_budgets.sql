@@ -29,7 +29,7 @@ $$;
 create function heliograph._open_budgets(p_project text, p_activations jsonb) returns jsonb
     language plpgsql as $$
 begin
-    insert into heliograph.budgets (project_id, turn_id, kind, most)
+    insert into heliograph.budgets (project_id, turn_id, kind, amount_max)
     select p_project, a.item ->> 'turn_id', k.key, k.value::bigint
       from jsonb_array_elements(p_activations) with ordinality a (item, n)
      cross join lateral jsonb_each(nullif(a.item -> 'budget', 'null')) k
@@ -44,13 +44,13 @@ end $$;
 -- _budget_of: a turn's own budget as it was declared; null for none.
 create function heliograph._budget_of(p_project text, p_turn_id text) returns jsonb
     language sql stable as $$
-    select jsonb_object_agg(b.kind, b.most) from heliograph.budgets b where b.project_id = p_project
+    select jsonb_object_agg(b.kind, b.amount_max) from heliograph.budgets b where b.project_id = p_project
         and b.turn_id = p_turn_id
 $$;
 
 -- _reserve: reserve what calls that begin may use, all of it in each budget or nothing. p_items: begin_call's;
 --   p_answers: what it would answer, with is_new where the call was opened just now. Answers these: where a budget
---   lacks it, 'refused' with code BUDGET_EXCEEDED and the budget, and the call is not open.
+--   lacks it, 'rejected' with code BUDGET_EXCEEDED and the budget, and the call is not open.
 --   One that begins again has perhaps been done before by another owner: what it reserved then counts as used, but for
 --   tool calls: it is the same call of its tool, however often it begins.
 --   The caller holds the heads and the runs.
@@ -135,14 +135,14 @@ create function heliograph._shortfall(p_project text, p_owners text[], p_asked j
     language sql stable as $$
     select heliograph._rejection('BUDGET_EXCEEDED',
                                  format('the budget of turn %s has %s of %s %s left; this call asks for %s',
-                               b.turn_id, greatest(b.most - b.used - b.reserved - b.over, 0), b.most, b.kind,
-                               p_asked ->> b.kind))
-           || jsonb_build_object('budget', jsonb_build_object('turn_id', b.turn_id, 'kind', b.kind, 'most', b.most,
-                                                              'used', b.used,
-                                                              'reserved', b.reserved, 'over', b.over))
+                                        b.turn_id, greatest(b.amount_max - b.used - b.reserved - b.overspent, 0),
+                                        b.amount_max, b.kind, p_asked ->> b.kind))
+           || jsonb_build_object('budget', jsonb_build_object(
+                  'turn_id', b.turn_id, 'kind', b.kind, 'amount_max', b.amount_max, 'used', b.used,
+                  'reserved', b.reserved, 'overspent', b.overspent))
       from heliograph.budgets b
      where b.project_id = p_project and b.turn_id = any (p_owners) and p_asked ? b.kind
-       and b.used + b.reserved + b.over + (p_asked -> b.kind)::bigint > b.most
+       and b.used + b.reserved + b.overspent + (p_asked -> b.kind)::bigint > b.amount_max
      order by b.turn_id, b.kind limit 1
 $$;
 
@@ -150,7 +150,8 @@ $$;
 create function heliograph._remaining(p_project text, p_owners text[]) returns jsonb
     language sql stable as $$
     select jsonb_object_agg(l.kind, l.amount)
-      from (select b.kind, min(greatest(b.most - b.used - b.reserved - b.over, 0)) as amount from heliograph.budgets b
+      from (select b.kind, min(greatest(b.amount_max - b.used - b.reserved - b.overspent, 0)) as amount
+              from heliograph.budgets b
              where b.project_id = p_project and b.turn_id = any (p_owners) group by b.kind) l
 $$;
 
@@ -194,14 +195,15 @@ begin
 end $$;
 
 -- _settle: what a call has used in the place of what it reserved. p_used: amounts by kind; a kind that it does not name
---   counts as it was reserved. Beyond what is left it counts as over: a budget is never above its limit, and what
---   happened is not hidden. The caller holds the head and the run.
+--   counts as it was reserved. Beyond what is left it counts as overspent: a budget is never above its limit,
+--   and what happened is not hidden. The caller holds the head and the run.
 create function heliograph._settle(p_project text, p_turn_id text, p_call_id text, p_used jsonb) returns void
     language plpgsql as $$
 begin
     update heliograph.budgets b
-       set reserved = b.reserved - s.reserved, used = b.used + least(s.used, b.most - b.used - b.reserved + s.reserved),
-           over = b.over + s.used - least(s.used, b.most - b.used - b.reserved + s.reserved)
+       set reserved = b.reserved - s.reserved,
+           used = b.used + least(s.used, b.amount_max - b.used - b.reserved + s.reserved),
+           overspent = b.overspent + s.used - least(s.used, b.amount_max - b.used - b.reserved + s.reserved)
       from (select x.ctid as at, coalesce(heliograph._as_whole(w.reserved -> x.kind), 0) as reserved,
                    coalesce((p_used -> x.kind)::bigint, heliograph._as_whole(w.reserved -> x.kind), 0) as used
               from heliograph.agent_turns t
@@ -245,11 +247,11 @@ create function heliograph._doctor_budgets(p_project text) returns table (found 
     select 'U2 only an open call holds a reservation', w.agent_turn_id || ' ' || w.tool_call_id from w
      where w.state <> 'open' or w.kind <> 'inline'
     union all
-    select 'U3 no budget is above its limit', b.turn_id || ' ' || b.kind from b where b.used + b.reserved > b.most
+    select 'U3 no budget is above its limit', b.turn_id || ' ' || b.kind from b where b.used + b.reserved > b.amount_max
     union all
     select 'O13 a budget has its turn', b.turn_id || ' ' || b.kind from b left join t on t.agent_turn_id = b.turn_id
      where not coalesce(b.turn_id = any (t.budgets), false)
 $$;
 
 create view heliograph.budget_overview as
-select b.project_id, b.turn_id, b.kind, b.most, b.used, b.reserved, b.over from heliograph.budgets b;
+select b.project_id, b.turn_id, b.kind, b.amount_max, b.used, b.reserved, b.overspent from heliograph.budgets b;

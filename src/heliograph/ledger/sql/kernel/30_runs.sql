@@ -5,7 +5,7 @@ create function heliograph._run_view(p_run heliograph.runs) returns jsonb
     language sql stable as $$
     select jsonb_build_object('run_id', p_run.run_id, 'status', p_run.status, 'version', p_run.version,
                               'state', p_run.state, 'memory', p_run.memory, 'open_turns', p_run.open_turns,
-                              'owed', p_run.owed, 'activations', p_run.activations)
+                              'pending_reactions', p_run.pending_reactions, 'activations', p_run.activations)
 $$;
 
 -- _enqueue: one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
@@ -150,7 +150,7 @@ end $$;
 --   is_message: a message from outside, which restarts the count of max_activations. keeps_taint: the untrusted keys of
 --   the run's memory stay as they are, whatever the new memory says. Returns the agents that it woke.
 --   The caller has compared the versions.
---   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
+--   raises: 23514 for a run that has ended, or would end with a turn open or a reaction pending (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
 create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
     returns text[] language plpgsql as $$
@@ -222,7 +222,7 @@ end $$;
 create function heliograph._stop_open_turns(p_project text, p_stops jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 begin
-    perform heliograph._order_stops(p_project, s ->> 'run_id', coalesce(s ->> 'turns' = 'people', false),
+    perform heliograph._order_stops(p_project, s ->> 'run_id', coalesce(s ->> 'turns' = 'human_waits', false),
                                     jsonb_build_object(
                 'mode', 'graceful', 'grace_seconds', null, 'reason', left(s ->> 'reason', 200), 'actor', null), p_now)
        from jsonb_array_elements(p_stops) s;
@@ -239,9 +239,9 @@ begin
     insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
     select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, p_body, p_now, p_now
       -- those of the run: not all that are open
-      from (select x.agent_turn_id, x.state, x.people_since from heliograph.agent_turns x
+      from (select x.agent_turn_id, x.state, x.human_wait_since from heliograph.agent_turns x
              where x.project_id = p_project and x.run_id = p_run_id order by x.queue_seq offset 0) t
-     where t.state <> 'done' and (not p_only_human or t.people_since is not null and not exists (
+     where t.state <> 'done' and (not p_only_human or t.human_wait_since is not null and not exists (
            select from heliograph.turn_waiting_tools w
             where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.state = 'open'
               and w.kind = 'child'))

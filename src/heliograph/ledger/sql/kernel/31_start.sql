@@ -1,8 +1,9 @@
 -- start_runs: begin runs. Run, heads of all its agents, workflow:start and what it wakes: one transaction.
---   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, callback_url, signals: [draft], reaction}],
---   see _commit_reactions. Answers [{run_id, outcome, targets}] in the order of p_runs: 'started'; 'duplicate' for the
+--   p_runs: [{run_id, target, request_hash, agents: [name], wakes_on_results, callback_url, signals: [draft],
+--   reaction}], see _commit_reactions. Answers [{run_id, outcome, targets}] in the order of p_runs: 'started';
+--   'duplicate' for the
 --   same request again, which changes nothing, also when the run is pruned by now; 'conflict' for a run id that another
---   request has taken; 'refused' with code and message: payload_too_large, fan_out, invalid_signal. targets: what to
+--   request has taken; 'rejected' with code and message: payload_too_large, fan_out, invalid_signal. targets: what to
 --   ring, of the whole call.
 --   raises: see _enter; 22023 for a run, an agent, a turn or a context that is none, naming the field; 23514 for a
 --           reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks, 23505 for one with
@@ -56,10 +57,10 @@ begin
         ), begun as (
             insert into heliograph.runs
                 (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
-                 activations, hears_reports, outcome, ended_at, created_at, updated_at, callback_url)
+                 activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url)
             select p_project, run_id, item ->> 'target', coalesce(reaction ->> 'status', 'running'), hash,
                    coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1, written, more, more,
-                   coalesce((item ->> 'hears_reports')::boolean, false), reaction ->> 'outcome',
+                   coalesce((item ->> 'wakes_on_results')::boolean, false), reaction ->> 'outcome',
                    case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, item ->> 'callback_url'
               from judged where pruned_hash is null and refusal is null order by run_id
             on conflict do nothing

@@ -8,7 +8,7 @@
 --   may use; see begin_call. Answers [{turn_id, outcome, targets}] in the order of p_messages: 'queued'; 'duplicate'
 --   for a turn id that exists or is pruned, 'conflict' if it was another message's (of another agent, name, payload,
 --   type, context, result_fields, budget or callback); 'busy'; 'unknown_agent'; 'ended' for a run that is over;
---   'refused' with code and message: queue_full, recursion_depth_exceeded, payload_too_large, reserved_name,
+--   'rejected' with code and message: queue_full, recursion_depth_exceeded, payload_too_large, reserved_name,
 --   unknown_box, box_in_use; unknown_cause, unknown_turn for a signal that the run, or a parent that the project does
 --   not have.
 --   raises: see _enter; 22023 for a priority, a ttl or a limit out of range, and for an id or a name that is none,

@@ -66,7 +66,7 @@ begin
     select jsonb_agg(jsonb_build_object(
                'agent_id', m.agent_id, 'agent', m.agent_name, 'run_id', m.run_id, 'target', m.target,
                'turn_id', m.active_agent_turn_id, 'epoch', m.turn_epoch, 'priority', m.priority, 'phase', m.phase,
-               'attempts', t.attempts, 'max_attempts', t.max_attempts, 'defers', t.defers,
+               'attempts', t.attempts, 'max_attempts', t.max_attempts, 'defer_count', t.defer_count,
                'ttl_seconds', extract(epoch from t.expires_at - p_now)::float8,
                'context_box_id', t.context_box_id, 'output_box_id', t.output_box_id,
                'activation_id', heliograph._signal_id(m.run_id, t.activation_seq),
@@ -134,7 +134,8 @@ create function heliograph._has_spoken(p_project text, p_agent_id text, p_turn_i
     language sql stable as $$
     select exists (
         select from heliograph.leases l
-         where l.project_id = p_project and l.agent_id = p_agent_id and l.said > 0 and l.turn_epoch > coalesce((
+         where l.project_id = p_project and l.agent_id = p_agent_id and l.signals_emitted > 0
+           and l.turn_epoch > coalesce((
                select o.turn_epoch from heliograph.leases o
                 where o.project_id = p_project and o.agent_id = p_agent_id and o.agent_turn_id <> p_turn_id
                 order by o.turn_epoch desc limit 1), -1))

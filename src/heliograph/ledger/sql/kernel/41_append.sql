@@ -1,9 +1,10 @@
 -- append: what a running turn says on its way (K2): cards to its output box, signals to the log, its phase.
---   p_items: [{agent_id, turn_id, epoch, phase, said, cards: [{card_id, kind, content}], signals: [draft]}]. said is
---   the number of drafts that this owner appended before. A draft marked owed wakes others: see react.
---   Answers [{turn_id, outcome, first_seq}] in the order of p_items: 'ok'; 'stale', or 'refused' with code and message
+--   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards: [{card_id, kind, content}], signals: [draft]}].
+--   signals_emitted is the number of drafts that this owner appended before. A draft with is_pending wakes other
+--   agents: see react.
+--   Answers [{turn_id, outcome, first_seq}] in the order of p_items: 'ok'; 'stale', or 'rejected' with code and message
 --   (too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal), which wrote nothing.
---   The same call again (a lost reply) is 'ok' and writes nothing: cards are known by id, drafts by said.
+--   The same call again (a lost reply) is 'ok' and writes nothing: cards are known by id, drafts by signals_emitted.
 --   raises: see _enter; 22023 for a card or a phase that is none, naming the field; 23514 for a card that says it is a
 --           deliverable: only an ending writes one
 --   locks:  the heads, then the runs
@@ -115,12 +116,13 @@ begin
     select l.* into v_lease from heliograph.leases l
      where l.project_id = p_project and l.agent_id = p_item ->> 'agent_id'
        and l.turn_epoch = (p_item ->> 'epoch')::bigint;
-    if v_lease.said > (p_item ->> 'said')::integer then
-        return v_lease.said_seq;
+    if v_lease.signals_emitted > (p_item ->> 'signals_emitted')::integer then
+        return v_lease.last_append_seq;
     end if;
     v_first := heliograph._log(p_project, heliograph._run_of(p_item ->> 'agent_id'), p_item ->> 'turn_id', v_drafts,
                                p_now);
-    update heliograph.leases set said = said + jsonb_array_length(v_drafts), said_seq = v_first
+    update heliograph.leases
+       set signals_emitted = signals_emitted + jsonb_array_length(v_drafts), last_append_seq = v_first
      where project_id = p_project and agent_id = v_lease.agent_id and turn_epoch = v_lease.turn_epoch;
     return v_first;
 end $$;

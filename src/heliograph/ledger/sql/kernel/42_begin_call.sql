@@ -10,7 +10,7 @@
 --   it again, because an owner starts no effect before it has read this answer. 'again': an earlier owner began the
 --   call, and repeating it is safe. A transactional call that is open has not happened, because its effect is committed
 --   with its result. 'done', with status and content: the result is recorded. 'in_doubt', with status and content: an
---   earlier owner began a call that must not run twice; its status is now unknown. 'stale'. 'refused' with code and
+--   earlier owner began a call that must not run twice; its status is now unknown. 'stale'. 'rejected' with code and
 --   message: too_many_waits; not_inline, if the id is that of a call for which the turn waits; BUDGET_EXCEEDED, if a
 --   budget, which the answer names, lacks the reservation.
 --   raises: see _enter; 22023 for an id without 1 to 200 bytes, an unknown effect, a timeout out of range

@@ -1,15 +1,15 @@
 -- Recording inline calls: an owner commits the result of an effect after it has happened (K13).
 
 -- record_call: commit the results of inline calls.
---   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], said, used, taint,
---   not_made}]. status: success with result; failed, timeout, unknown or canceled with error. signals, said: as in
---   append; no other signal logs the result. used: how much of its reservation the call used, by kind. A kind that is
---   not named counts as used up; of a canceled call as unused, because its effect did not happen. taint: the untrusted
---   sources that the turn has read by now, if this call read some; without it those of begin_call remain. not_made:
---   {step_id, tool, taint} of a call that was never begun, because it is not to run at all. It is opened and recorded
---   in this commit.
+--   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], signals_emitted, used,
+--   taint, not_made}]. status: success with result; failed, timeout, unknown or canceled with error. signals,
+--   signals_emitted: as in append; no other signal logs the result. used: how much of its reservation the call used, by
+--   kind. A kind that is not named counts as used up; of a canceled call as unused, because its effect did not happen.
+--   taint: the untrusted sources that the turn has read by now, if this call read some; without it those of begin_call
+--   remain. not_made: {step_id, tool, taint} of a call that was never begun, because it is not to run at all. It is
+--   opened and recorded in this commit.
 --   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
---   before; nothing is written. 'stale'. 'refused' with code and message: payload_too_large, not_begun, not_inline,
+--   before; nothing is written. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
 --   too_many_waits, reserved_name, invalid_signal.
 --   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call
 --   locks:  the heads, then the runs

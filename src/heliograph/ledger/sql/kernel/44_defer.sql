@@ -50,7 +50,7 @@ begin
     if v_woken is not null then
         return jsonb_build_object('outcome', 'stopped') || heliograph._bells(p_project, v_woken);
     end if;
-    select defers into v_defers from heliograph.agent_turns
+    select defer_count into v_defers from heliograph.agent_turns
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
     if v_defers >= v_most then
         v_woken := heliograph._end_by_kernel(p_project, p_item ->> 'turn_id', 'failed', 'RESOURCE_EXHAUSTED',
@@ -58,7 +58,7 @@ begin
             p_now, p_is_untrusted => coalesce(p_item ->> 'trust' = 'untrusted', false));
         return jsonb_build_object('outcome', 'exhausted') || heliograph._bells(p_project, v_woken);
     end if;
-    update heliograph.agent_turns set defers = defers + 1
+    update heliograph.agent_turns set defer_count = defer_count + 1
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
     update heliograph.agent_inbox
        set status = 'deferred', retry_count = retry_count + 1, next_retry_at = v_due_at, defer_reason = v_reason

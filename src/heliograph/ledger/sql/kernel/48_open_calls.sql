@@ -58,21 +58,21 @@ begin
                         where z.project_id = p_project and z.agent_turn_id = y.agent_turn_id offset 0) x) c
          where t.ctid = c.at
     ), logged as (
-        insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, owed)
-        select p_project, run_id, signal_seq + 1, written, signals, turn_id, p_now, signals @> '[{"owed": true}]'
+        insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending)
+        select p_project, run_id, signal_seq + 1, written, signals, turn_id, p_now, signals @> '[{"is_pending": true}]'
           from item where written > 0 order by run_id collate "C"
     ), run as (
         update heliograph.runs r
-           set signal_seq = r.signal_seq + i.written, updated_at = p_now, owed = r.owed + i.owed,
-               version = r.version + sign(i.owed)::integer
-          from (select run_at, written, case when not signals @> '[{"owed": true}]' then 0 else (
-                           select count(*)::integer from jsonb_array_elements(signals) s where (s ->> 'owed')::boolean)
-                               end as owed
+           set signal_seq = r.signal_seq + i.written, updated_at = p_now,
+               pending_reactions = r.pending_reactions + i.pending, version = r.version + sign(i.pending)::integer
+          from (select run_at, written, case when not signals @> '[{"is_pending": true}]' then 0 else (
+                           select count(*)::integer from jsonb_array_elements(signals) s
+                            where (s ->> 'is_pending')::boolean) end as pending
                   from item where written > 0) i
          where r.ctid = i.run_at
     )
-    select jsonb_object_agg(turn_id, coalesce(said_seq, signal_seq + 1)) filter (where written > 0
-                                                                                 or said_seq is not null),
+    select jsonb_object_agg(turn_id, coalesce(last_append_seq, signal_seq + 1))
+               filter (where written > 0 or last_append_seq is not null),
            (select count(*) from card) < sum(coalesce(jsonb_array_length(cards), 0))
       into v_firsts, v_is_short from item;
     if v_is_short then
@@ -87,16 +87,16 @@ begin
 end $$;
 
 -- _suspending: the items of a round of suspend with the rows that they change. written: how many of its drafts are new;
---   said_seq: where the log has them if none is. The caller holds the heads and the runs.
+--   last_append_seq: where the log has them if none is. The caller holds the heads and the runs.
 create function heliograph._suspending(p_project text, p_items jsonb) returns table (
     agent_id text, turn_id text, epoch bigint, cards jsonb, signals jsonb, calls jsonb, run_id text,
     parent_step_id text, turn_at tid, output_box_id text, run_at tid, signal_seq bigint, written integer,
-    said_seq bigint
+    last_append_seq bigint
 ) language sql stable as $$
     select i.agent_id, i.turn_id, i.epoch, i.cards, i.signals, i.calls, h.run_id, h.parent_step_id, t.at,
-           t.output_box_id, r.at, r.signal_seq, l.written, l.said_seq
+           t.output_box_id, r.at, r.signal_seq, l.written, l.last_append_seq
       from jsonb_to_recordset(p_items) as i
-           (agent_id text, turn_id text, epoch bigint, said integer, cards jsonb, signals jsonb, calls jsonb)
+           (agent_id text, turn_id text, epoch bigint, signals_emitted integer, cards jsonb, signals jsonb, calls jsonb)
      cross join lateral (
            select x.run_id, x.parent_step_id from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = i.agent_id offset 0) h
@@ -107,8 +107,9 @@ create function heliograph._suspending(p_project text, p_items jsonb) returns ta
            select x.ctid as at, x.signal_seq from heliograph.runs x
             where x.project_id = p_project and x.run_id = h.run_id offset 0) r
      cross join lateral (
-           select case when x.said > i.said then 0 else coalesce(jsonb_array_length(i.signals), 0) end as written,
-                  case when x.said > i.said then x.said_seq end as said_seq
+           select case when x.signals_emitted > i.signals_emitted then 0
+                       else coalesce(jsonb_array_length(i.signals), 0) end as written,
+                  case when x.signals_emitted > i.signals_emitted then x.last_append_seq end as last_append_seq
              from heliograph.leases x
             where x.project_id = p_project and x.agent_id = i.agent_id and x.turn_epoch = i.epoch offset 0) l
 $$;

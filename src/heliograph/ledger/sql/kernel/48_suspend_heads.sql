@@ -51,8 +51,8 @@ begin
                         where y.project_id = p_project and y.agent_turn_id = i.turn_id and y.status = 'processing'
                           and y.payload is null offset 0) x) f
          where m.ctid = f.at
-    ), turn as (  -- see 47_people.sql
-        update heliograph.agent_turns t set people_since = f.moved_at
+    ), turn as (  -- see 48_human_waits.sql
+        update heliograph.agent_turns t set human_wait_since = f.moved_at
           from (select x.at, i.moved_at from item i
                  cross join lateral (
                        select y.status from heliograph.runs y
@@ -75,7 +75,7 @@ begin
 end $$;
 
 -- _keep_running: the turns of a round that are not suspended keep running. Their owners receive the results with this
---   answer, so the messages of the results are theirs; their drafts count as said.
+--   answer, so the messages of the results are theirs; their drafts are added to signals_emitted.
 --   The caller holds the heads.
 create function heliograph._keep_running(
     p_project text, p_items jsonb, p_suspended text[], p_firsts jsonb, p_now timestamptz
@@ -83,17 +83,18 @@ create function heliograph._keep_running(
     language plpgsql as $$
 begin
     with item as materialized (
-        select i.agent_id, i.turn_id, i.epoch, i.phase, i.said, coalesce(jsonb_array_length(i.signals), 0) as count,
+        select i.agent_id, i.turn_id, i.epoch, i.phase, i.signals_emitted,
+               coalesce(jsonb_array_length(i.signals), 0) as count,
                (p_firsts ->> i.turn_id)::bigint as first_seq
           from jsonb_to_recordset(p_items) as i
-               (agent_id text, turn_id text, epoch bigint, phase text, said integer, signals jsonb)
+               (agent_id text, turn_id text, epoch bigint, phase text, signals_emitted integer, signals jsonb)
          where i.turn_id <> all (p_suspended)
     ), lease as (
-        update heliograph.leases l set said = l.said + f.count, said_seq = f.first_seq
+        update heliograph.leases l set signals_emitted = l.signals_emitted + f.count, last_append_seq = f.first_seq
           from (select x.at, i.count, i.first_seq from item i cross join lateral (
                        select y.ctid as at from heliograph.leases y
                         where y.project_id = p_project and y.agent_id = i.agent_id and y.turn_epoch = i.epoch
-                          and i.count > 0 and not coalesce(y.said > i.said, false) offset 0) x) f
+                          and i.count > 0 and not coalesce(y.signals_emitted > i.signals_emitted, false) offset 0) x) f
          where l.ctid = f.at
     ), message as (
         update heliograph.agent_inbox m set status = 'processing', turn_epoch = f.epoch

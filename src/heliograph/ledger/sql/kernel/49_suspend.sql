@@ -2,13 +2,13 @@
 
 -- suspend: write the calls of running turns, and suspend the turns. Commands leave from the outbox after this commit,
 --   so no result comes before its wait exists.
---   p_items: [{agent_id, turn_id, epoch, phase, said, cards, signals, join, seen, calls: [{call_id, step_id, tool,
---   kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint, is_trusted, command:
---   {subject, body}, child: {agent, instance, turn_id, activation, cause, priority, max_attempts, ttl_seconds,
---   context_box_id, result_fields, budget, callback_url}}]}].
---   said, cards, signals: as in append. join: with 'all' the turn resumes when none of its calls is open, earlier ones
---   included; with 'each' as soon as one is resolved. seen: the highest resolved_position that the owner has received
---   from claim or with 'resolved'; without it the inbox decides which results the owner has received.
+--   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, calls: [{call_id,
+--   step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint, is_trusted,
+--   command: {subject, body}, child: {agent, instance, turn_id, activation, cause, priority, max_attempts,
+--   ttl_seconds, context_box_id, result_fields, budget, callback_url}}]}].
+--   signals_emitted, cards, signals: as in append. join: with 'all' the turn resumes when none of its calls is open,
+--   earlier ones included; with 'each' as soon as one is resolved. seen: the highest resolved_position that the owner
+--   has received from claim or with 'resolved'; without it the inbox decides which results the owner has received.
 --   kind: programs outside report the calls of kind tool and human. child: a turn of another agent, or of an instance
 --   of one, whose cause and activation are indexes of signals. timer: resolved as success at its deadline. fails_fast:
 --   the first call of a step that fails cancels the other calls of the step that have this mark. taint, is_trusted: as
@@ -17,7 +17,7 @@
 --   Answers [{turn_id, outcome, first_seq, targets}] in the order of p_items. 'suspended'. 'resolved', with "waits" as
 --   in claim: everything is written, but the turn keeps running, because early reports resolved its last calls, or
 --   because a streaming join has a result that its owner has not received. 'stopped': a graceful stop was pending and
---   has ended the turn. 'stale'. 'refused' with code and message; nothing is written: too_many_waits, too_many_cards,
+--   has ended the turn. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits, too_many_cards,
 --   payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle, run_stopping,
 --   id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal; BUDGET_EXCEEDED, if a budget, which the answer
 --   names, lacks the tool calls. Each call of kind tool counts as one, from the moment it is made.

@@ -31,11 +31,11 @@ begin
         update heliograph.agent_turns t
            set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id),
                finished_at = p_now,
-               -- its parent reads it, see 47_people.sql
-               people_since = case when e.is_suspended and t.people_since is null
+               -- its parent reads it, see 48_human_waits.sql
+               human_wait_since = case when e.is_suspended and t.human_wait_since is null
                                    then p_now - nullif(heliograph._human_wait_time(
                                             p_project, e.turn_id, e.moved_at, true, p_now), '0')
-                                   else t.people_since end
+                                   else t.human_wait_since end
           from ending e where t.ctid = e.turn_at
     ), message as (
         update heliograph.agent_inbox i
@@ -62,7 +62,7 @@ begin
                    and heliograph._is_unpublished(c.published_at)
                  order by c.key for update) found
          where o.project_id = p_project and o.key = found.key
-    ), told as (
+    ), event as (
         insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
         select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now from ending
         union all
@@ -88,7 +88,7 @@ begin
            set status = 'idle', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
                lease_until = null, ready_at = null, due_at = null, waiting_tool_count = 0, resume_deadline = null,
                resumes_on = null, expecting_correlation_id = null, stop_requested_at = null, force_at = null,
-               stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null,
+               stop_reason = null, sweep_failures = 0, trace_id = null, parent_step_id = null,
                moved_at = greatest(p_now, h.moved_at)
           from ending e
          where h.ctid = e.head_at and e.is_active
@@ -128,7 +128,7 @@ create function heliograph._ending(p_project text, p_endings jsonb) returns tabl
 $$;
 
 -- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, past its TTL, stopped (K12, K19, L0-87).
---   Deliverable, agent:failed in the log, and the reaction owed by the run (K25). Returns the agents that it woke.
+--   Deliverable, agent:failed in the log, and a pending reaction of the run (K25). Returns the agents that it woke.
 --   p_is_untrusted: the message quotes untrusted content, so both are marked.
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run, then see _terminal; the caller holds the head
@@ -151,7 +151,7 @@ begin
     update heliograph.runs set open_turns = open_turns - 1
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(
-            'name', 'agent:failed', 'agent', h.agent_name, 'owed', true,
+            'name', 'agent:failed', 'agent', h.agent_name, 'is_pending', true,
             'parent', heliograph._signal_id(v_turn.run_id, v_turn.activation_seq),
             'payload', jsonb_build_object('agent', h.agent_name, 'outcome', p_outcome, 'error', v_error,
                                           'deliverable_card_id', heliograph._deliverable_id(p_turn_id))) || v_trust),

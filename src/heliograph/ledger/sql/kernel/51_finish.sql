@@ -3,7 +3,7 @@
 --   Answers [{turn_id, outcome, targets, run}] in the order of p_items. outcome: 'ok'; 'conflict' when the run moved
 --   on since the reaction was computed: nothing was written, run is the new view, compute again; 'duplicate' when
 --   this epoch's deliverable is the turn's already (a retry after a lost reply); 'stale': another owner, stop;
---   'refused' with code and message (payload_too_large, fan_out, queue_full, result_fields, invalid_content,
+--   'rejected' with code and message (payload_too_large, fan_out, queue_full, result_fields, invalid_content,
 --   invalid_signal; id_conflict: a turn that it wakes exists): nothing was written.
 --   targets: what to ring, of the whole call.
 --   raises: see _enter; 22023 for no content, an outcome that there is not, a turn or a context that is none; 23514 for

@@ -1,7 +1,7 @@
 -- react: pay what a run owes: the reaction to signals that nobody has reacted to (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from sweep_pending_reactions's answer.
 --   Answers [{run_id, outcome, targets}]: 'ok'; 'conflict' when the run moved on: somebody else reacted, or will;
---   'refused' with code and message: payload_too_large, fan_out, queue_full, invalid_signal, or what no table takes
+--   'rejected' with code and message: payload_too_large, fan_out, queue_full, invalid_signal, or what no table takes
 --   (23514 for a run that may not end yet, or has ended); it is counted on the run, so that sweep_pending_reactions
 --   lets the others go first (K23).
 --   raises: see _enter; nothing that an item of its own can be blamed for
@@ -37,18 +37,18 @@ begin
         end if;
         if v_verdict ->> 'outcome' = 'ok' then
             begin  -- a savepoint: what is refused leaves nothing of itself
-                -- an equal version means that nothing became owed since: all that is owed is reacted to now
-                update heliograph.signals set owed = false
-                 where project_id = p_project and run_id = v_item ->> 'run_id' and owed;
-                update heliograph.runs set owed = 0, refusals = 0 where project_id = p_project
+                -- an equal version means that no signal became pending since: this reaction covers all of them
+                update heliograph.signals set is_pending = false
+                 where project_id = p_project and run_id = v_item ->> 'run_id' and is_pending;
+                update heliograph.runs set pending_reactions = 0, rejections = 0 where project_id = p_project
                     and run_id = v_item ->> 'run_id';
                 v_woken := heliograph._commit_reactions(p_project, jsonb_build_array(v_item), 0, p_now);
             exception when data_exception or integrity_constraint_violation then
                 v_verdict := heliograph._rejection(sqlstate, sqlerrm);
             end;
         end if;
-        if v_verdict ->> 'outcome' = 'refused' then
-            update heliograph.runs set refusals = refusals + 1 where project_id = p_project
+        if v_verdict ->> 'outcome' = 'rejected' then
+            update heliograph.runs set rejections = rejections + 1 where project_id = p_project
                 and run_id = v_item ->> 'run_id';
         end if;
         v_answer := v_answer || (jsonb_build_object('run_id', v_item ->> 'run_id')

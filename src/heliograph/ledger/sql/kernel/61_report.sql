@@ -10,7 +10,7 @@
 --   resumed: the turn resumes. 'early': the report is kept, because the turn is running and has not opened this call
 --   yet; suspend applies it. 'duplicate': a result was reported before. 'late': the call has timed out. 'turn_done'.
 --   After these five the reporter has nothing more to do. 'unknown_turn', 'unknown_call', 'bad_token': nothing is
---   stored. 'invalid' with code and message: invalid_result, payload_too_large. 'refused' with code and message:
+--   stored. 'invalid' with code and message: invalid_result, payload_too_large. 'rejected' with code and message:
 --   too_many_early; report again once the call is open. targets: the workers to notify, for the whole call.
 --   raises: see _enter
 --   locks:  the heads, then the runs, then the commands acknowledged

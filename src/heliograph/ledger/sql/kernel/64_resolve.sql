@@ -2,10 +2,11 @@
 
 -- _resolve: resolve open waits, and resume the turns that wait for nothing else. The only function that does.
 --   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, trust,
---   is_given_up}]. A result whose wait is not open changes nothing. message_type: of the inbox row (L0-60, L0-75); null
---   for an inline call, whose owner has the result. inbox_id: the row of an early report. more: further fields of the
---   card. session: the login that answered for a person; the card has it beside the name of that person (S18). trust:
---   'untrusted' for a delegated turn that had read untrusted content. is_given_up: see _with_canceled_siblings.
+--   is_canceled_sibling}]. A result whose wait is not open changes nothing. message_type: of the inbox row
+--   (L0-60, L0-75); null for an inline call, whose owner has the result. inbox_id: the row of an early report. more:
+--   further fields of the card. session: the login that answered for a person; the card has it beside the name of that
+--   person (S18). trust: 'untrusted' for a delegated turn that had read untrusted content. is_canceled_sibling: see
+--   _with_canceled_siblings.
 --   p_bytes: see _exceeds. p_logs: log tool:result, or delegation_response for a delegated turn.
 --   For each wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row,
 --   edge report/response (join/response for a delegated turn), signal, the command acknowledged (K18), and a stop for a
@@ -67,17 +68,17 @@ begin
            set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
          where outbox.body ->> 'mode' <> 'force'
     ), logged as (
-        insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, owed)
+        insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending)
         select p_project, run_id, min(seq), count(*), jsonb_agg(heliograph._result_entry(call_id, tool, child_turn_id,
-                   agent_name, parent_step_id, hears_reports, status, ended, value, trust, card_id, duration_ms,
+                   agent_name, parent_step_id, wakes_on_results, status, ended, value, trust, card_id, duration_ms,
                    heliograph._exceeds(value, p_bytes, p_limits.payload_bytes_max)) order by seq),
-               turn_id, p_now, bool_or(hears_reports)
+               turn_id, p_now, bool_or(wakes_on_results)
           from item where p_logs group by run_id, turn_id order by min(seq)
     ), run as (
         update heliograph.runs r
-           set signal_seq = g.seq, owed = r.owed + g.pending, version = r.version + sign(g.pending)::integer,
-               updated_at = p_now
-          from (select run_at, max(seq) as seq, count(*) filter (where hears_reports) as pending
+           set signal_seq = g.seq, pending_reactions = r.pending_reactions + g.pending,
+               version = r.version + sign(g.pending)::integer, updated_at = p_now
+          from (select run_at, max(seq) as seq, count(*) filter (where wakes_on_results) as pending
                   from item where p_logs group by run_at) g where r.ctid = g.run_at
     ), awaited as (
         select head_at, turn_id, min(resumes_on) as resumes_on, min(suspended_at) as suspended_at,
@@ -112,17 +113,17 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
     goes_on_without boolean, ended text, duration_ms bigint, card_id text, wait_at tid, tool text,
     kind text, trust text, child_turn_id text, agent_id text, run_id text, after_execution text, output_box_id text,
     head_at tid, agent_name text, turn_epoch bigint, parent_step_id text, resumes_on text, is_awaited boolean,
-    suspended_at timestamptz, run_at tid, hears_reports boolean, place bigint, seq bigint, content jsonb
+    suspended_at timestamptz, run_at tid, wakes_on_results boolean, place bigint, seq bigint, content jsonb
 ) language sql stable as $$
     select x.turn_id, x.call_id, x.status, v.value, x.message_type, x.actor, x.inbox_id,
-           m.at, x.message_type = 'timeout' or x.is_given_up, coalesce(x.more ->> 'outcome', x.status),
+           m.at, x.message_type = 'timeout' or x.is_canceled_sibling, coalesce(x.more ->> 'outcome', x.status),
            greatest(0, floor(extract(epoch from p_now - w.opened_at) * 1000))::bigint,
            heliograph._result_id(x.turn_id, x.call_id), w.at, w.tool, w.kind, w.trust, w.child_turn_id, w.agent_id,
            w.run_id,
            case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
                 then x.output #>> '{__cg_control,after_execution}' else w.after_execution end,
            t.output_box_id, h.at, h.agent_name, h.turn_epoch, h.parent_step_id, h.resumes_on,
-           h.status = 'suspended' and w.kind <> 'inline', h.moved_at, r.at, r.hears_reports,
+           h.status = 'suspended' and w.kind <> 'inline', h.moved_at, r.at, r.wakes_on_results,
            o.last + row_number() over (partition by x.turn_id order by x.n),
            r.signal_seq + row_number() over (partition by w.run_id order by x.turn_id, x.n),
            -- one object where that is possible, because joining two costs more
@@ -136,9 +137,9 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
                    else '{}' end
       from rows from (jsonb_to_recordset(p_results) as
            (turn_id text, call_id text, status text, output jsonb, error jsonb, message_type text, actor text,
-            inbox_id bigint, more jsonb, session text, is_given_up boolean, trust text)) with ordinality
-           x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, is_given_up,
-              trust, n)
+            inbox_id bigint, more jsonb, session text, is_canceled_sibling boolean, trust text)) with ordinality
+           x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session,
+              is_canceled_sibling, trust, n)
      cross join lateral (select case x.status when 'success' then x.output else x.error end as value) v
      cross join lateral (
            select y.ctid as at, y.*,
@@ -160,7 +161,7 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
             where y.project_id = p_project and y.agent_id = w.agent_id
               and y.active_agent_turn_id = x.turn_id offset 0) h
      cross join lateral (
-           select y.ctid as at, y.signal_seq, y.hears_reports from heliograph.runs y
+           select y.ctid as at, y.signal_seq, y.wakes_on_results from heliograph.runs y
             where y.project_id = p_project and y.run_id = w.run_id offset 0) r
      cross join lateral (
            select coalesce(max(y.resolved_position), 0) as last from heliograph.turn_waiting_tools y
@@ -179,7 +180,7 @@ create function heliograph._result_entry(
 ) returns jsonb language sql stable as $$
     select jsonb_build_object(
         'name', case when p_child_turn_id is null then 'tool:result' else 'delegation_response' end,
-        'agent', p_agent, 'parent', p_parent, 'owed', p_is_pending, 'payload', case
+        'agent', p_agent, 'parent', p_parent, 'is_pending', p_is_pending, 'payload', case
         when p_child_turn_id is not null
         then jsonb_build_object('id', p_call_id, 'target_agent', p_tool, 'task_id', p_child_turn_id, 'outcome', p_ended,
                  'status', case when p_ended in ('success', 'partial') then 'completed' else 'failed' end,
@@ -210,7 +211,7 @@ $$;
 
 -- _with_canceled_siblings: the results, followed by the calls that they cancel. Where a call that fails fast did not
 --   succeed, the other open calls of its step with that mark are canceled, and their errors name the call that failed
---   first. is_given_up: each delegated turn among them is stopped, because its parent continues without it.
+--   first. is_canceled_sibling: each delegated turn among them is stopped, because its parent continues without it.
 --   The caller holds the heads.
 create function heliograph._with_canceled_siblings(p_project text, p_results jsonb) returns jsonb
     language sql stable as $$
@@ -227,8 +228,8 @@ create function heliograph._with_canceled_siblings(p_project text, p_results jso
     )
     select p_results || coalesce(jsonb_agg(jsonb_build_object(
                'turn_id', w.agent_turn_id, 'call_id', w.tool_call_id, 'status', 'canceled',
-               'message_type', 'tool_result', 'is_given_up', true, 'error', jsonb_build_object(
-                   'code', 'CANCELED', 'recoverable', false, 'failed_first', f.tool_call_id,
+               'message_type', 'tool_result', 'is_canceled_sibling', true, 'error', jsonb_build_object(
+                   'code', 'CANCELED', 'recoverable', false, 'first_failed_call', f.tool_call_id,
                    'message', format('call %s (%s) failed first', f.tool_call_id, f.tool)))
                order by w.agent_turn_id, w.position), '[]')
       from failed f

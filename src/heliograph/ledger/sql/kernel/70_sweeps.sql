@@ -23,13 +23,13 @@ begin
     return heliograph._sweep_each(p_project, 'lease', array(
         select h.active_agent_turn_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now
-         order by h.refusals, h.lease_until, h.agent_id limit p_limit for update skip locked), '{recovered,ended}',
-         p_now);
+         order by h.sweep_failures, h.lease_until, h.agent_id limit p_limit for update skip locked),
+        '{recovered,ended}', p_now);
 end $$;
 
 -- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. It skips turns that wait for
---   people, see 47_people.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no worker
---   claimed in time, see 73_unclaimed.sql.
+--   people, see 48_human_waits.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no
+--   worker claimed in time, see 73_unclaimed.sql.
 --   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
@@ -44,8 +44,8 @@ begin
     v_due := array(
         select t.agent_turn_id from heliograph.agent_turns t
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
-         where t.project_id = p_project and t.state <> 'done' and t.people_since is null and t.expires_at <= p_now
-           and h.refusals = 0
+         where t.project_id = p_project and t.state <> 'done' and t.human_wait_since is null and t.expires_at <= p_now
+           and h.sweep_failures = 0
          order by t.expires_at, t.agent_turn_id limit p_limit for update of h skip locked);
     if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
         v_due := v_due || array(
@@ -54,12 +54,12 @@ begin
              where t.project_id = p_project and t.agent_turn_id = any (array(
                    select d.agent_turn_id from heliograph.agent_turns d
                     cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
-                          select x.refusals from heliograph.agent_state_head x
+                          select x.sweep_failures from heliograph.agent_state_head x
                            where x.project_id = p_project and x.agent_id = d.agent_id offset 0) r
-                    where d.project_id = p_project and d.state <> 'done' and d.people_since is null
+                    where d.project_id = p_project and d.state <> 'done' and d.human_wait_since is null
                       and d.expires_at <= p_now
-                      and r.refusals > 0
-                    order by r.refusals, d.expires_at, d.agent_turn_id limit p_limit - cardinality(v_due)))
+                      and r.sweep_failures > 0
+                    order by r.sweep_failures, d.expires_at, d.agent_turn_id limit p_limit - cardinality(v_due)))
              order by h.agent_id for update of h skip locked);
     end if;
     v_due := v_due || heliograph._unclaimed(p_project, v_due, p_limit, p_now);
@@ -81,7 +81,7 @@ begin
           from heliograph._first_queued(p_project) w
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id
               and h.status = 'idle'
-         order by h.refusals, h.agent_id limit p_limit for update of h skip locked), '{dispatched}', p_now);
+         order by h.sweep_failures, h.agent_id limit p_limit for update of h skip locked), '{dispatched}', p_now);
 end $$;
 
 -- _first_queued: for each agent with queued turns the oldest one, from agent to agent, however many wait for each.
@@ -170,7 +170,7 @@ create function heliograph._try_sweep(p_project text, p_sweep text, p_agent_id t
     returns jsonb language plpgsql as $$
 declare
     v_failed jsonb;
-    v_refusals integer;
+    v_failures integer;
     v_woken text[];
 begin
     return case p_sweep when 'lease' then heliograph._sweep_lease(p_project, p_agent_id, p_turn_id, p_now)
@@ -187,12 +187,12 @@ exception when others then
         raise;  -- the store is out of something or about to stop: that is nobody's failure here
     end if;
     v_failed := jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm);
-    update heliograph.agent_state_head set refusals = refusals + 1
-     where project_id = p_project and agent_id = p_agent_id returning refusals into v_refusals;
+    update heliograph.agent_state_head set sweep_failures = sweep_failures + 1
+     where project_id = p_project and agent_id = p_agent_id returning sweep_failures into v_failures;
     -- that one is another transaction's failure: it held its lock for too long
-    if v_refusals >= 5 and sqlstate <> '55P03' then
+    if v_failures >= 5 and sqlstate <> '55P03' then
         v_woken := heliograph._end_as_failed(p_project, p_agent_id, p_turn_id, format(
-            'the kernel failed on this turn %s times, the last time with %s', v_refusals, sqlstate), p_now);
+            'the kernel failed on this turn %s times, the last time with %s', v_failures, sqlstate), p_now);
     end if;
     return case when v_woken is null then jsonb_build_object('failed', v_failed)
                 else jsonb_build_object('failed', v_failed || '{"ended": true}', 'woken', to_jsonb(v_woken)) end;
@@ -213,7 +213,7 @@ begin
         return null;
     end if;
     v_woken := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'INTERNAL_ERROR', p_message, p_now);
-    update heliograph.agent_state_head set refusals = 0 where project_id = p_project and agent_id = p_agent_id;
+    update heliograph.agent_state_head set sweep_failures = 0 where project_id = p_project and agent_id = p_agent_id;
     return v_woken;
 exception when others then
     if sqlstate ~ '^(40|53|57|58)' then
@@ -260,7 +260,7 @@ declare
     v_turn heliograph.agent_turns;
 begin
     select * into v_turn from heliograph.agent_turns
-     where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done' and people_since is null
+     where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done' and human_wait_since is null
        and expires_at <= p_now;
     if not found or heliograph._defer_expiry(p_project, v_turn, p_now) then
         return '{}';

@@ -19,7 +19,7 @@ begin
         select w.agent_turn_id from heliograph.turn_waiting_tools w
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id
          where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
-           and h.refusals = 0
+           and h.sweep_failures = 0
          order by w.deadline, w.agent_turn_id, w.tool_call_id limit p_limit for update of h skip locked);
     if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
         v_due := v_due || array(
@@ -27,11 +27,11 @@ begin
              where h.project_id = p_project and h.agent_id = any (array(
                    select w.agent_id from heliograph.turn_waiting_tools w
                     cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
-                          select x.refusals from heliograph.agent_state_head x
+                          select x.sweep_failures from heliograph.agent_state_head x
                            where x.project_id = p_project and x.agent_id = w.agent_id offset 0) r
                     where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
-                      and r.refusals > 0
-                    order by r.refusals, w.deadline, w.agent_turn_id, w.tool_call_id
+                      and r.sweep_failures > 0
+                    order by r.sweep_failures, w.deadline, w.agent_turn_id, w.tool_call_id
                         limit p_limit - cardinality(v_due)))
              order by h.agent_id for update skip locked);
     end if;
@@ -141,7 +141,7 @@ declare
     v_results jsonb;
 begin
     perform heliograph._lock_runs(p_project, array[heliograph._run_of(p_agent_id)]);
-    with told as (
+    with due as (
         update heliograph.outbox o set published_at = p_now, deliveries = o.deliveries + 1
           from (select x.key from heliograph.outbox x
                  where x.project_id = p_project and heliograph._is_unpublished(x.published_at) and x.due_at <= p_now
@@ -163,7 +163,7 @@ begin
                                       jsonb_build_object('code', 'DELEGATION_ERROR', 'message', c.content -> 'text'))
                                   || jsonb_build_object('child_turn_id', t.agent_turn_id)) end
                      order by d.outbox_id) into v_results
-      from told d
+      from due d
      cross join lateral (
            select x.* from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = d.child_turn_id offset 0) t
@@ -201,12 +201,12 @@ begin
                select from heliograph.turn_waiting_tools w
                 where w.project_id = p_project and w.agent_turn_id = h.active_agent_turn_id and w.state = 'open'
                   and w.kind <> 'inline')
-         order by h.refusals, h.agent_id limit p_limit for update of h skip locked), '{resumed}', p_now)
+         order by h.sweep_failures, h.agent_id limit p_limit for update of h skip locked), '{resumed}', p_now)
         || jsonb_build_object('after', case when cardinality(v_agents) = 10 * p_limit::bigint
                               then v_agents[cardinality(v_agents)] end);
 end $$;
 
--- _sweep_stuck: see sweep_stuck. Its inbox has nothing that would be owed, so the sweep puts something there.
+-- _sweep_stuck: see sweep_stuck. Its inbox has no open row, so the sweep puts something there.
 --   raises: whatever the turn's rows make impossible
 --   The caller holds the head.
 create function heliograph._sweep_stuck(
@@ -229,9 +229,9 @@ begin
         return '{}';
     end if;
     update heliograph.agent_turns
-       set people_since = null, people_time = people_time + heliograph._span(people_since, p_now),
-           expires_at = expires_at + heliograph._span(people_since, p_now)
-     where project_id = p_project and agent_turn_id = p_turn_id and people_since is not null;
+       set human_wait_since = null, human_wait_time = human_wait_time + heliograph._span(human_wait_since, p_now),
+           expires_at = expires_at + heliograph._span(human_wait_since, p_now)
+     where project_id = p_project and agent_turn_id = p_turn_id and human_wait_since is not null;
     insert into heliograph.agent_inbox
         (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, next_retry_at, created_at)
     values (p_project, p_turn_id, p_agent_id, 'timeout', 'pending', p_turn_id, p_now, p_now);

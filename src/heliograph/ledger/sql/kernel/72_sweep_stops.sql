@@ -24,7 +24,7 @@ begin
     v_due := array(
         select h.active_agent_turn_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.force_at <= p_now
-         order by h.refusals, h.force_at, h.agent_id limit p_limit for update skip locked);
+         order by h.sweep_failures, h.force_at, h.agent_id limit p_limit for update skip locked);
     v_due := v_due || array(
         select t.agent_turn_id from heliograph.agent_turns t
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id

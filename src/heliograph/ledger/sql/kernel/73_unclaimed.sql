@@ -22,11 +22,11 @@ begin
         select h.active_agent_turn_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null and h.moved_at <= v_before
            and h.active_agent_turn_id <> all (p_except)
-         order by h.refusals, h.moved_at, h.agent_id limit p_limit for update skip locked);
+         order by h.sweep_failures, h.moved_at, h.agent_id limit p_limit for update skip locked);
     return v_found || array(
         select h.active_agent_turn_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.due_at <= v_before and h.active_agent_turn_id <> all (p_except)
-         order by h.refusals, h.due_at, h.agent_id limit p_limit - cardinality(v_found) for update skip locked);
+         order by h.sweep_failures, h.due_at, h.agent_id limit p_limit - cardinality(v_found) for update skip locked);
 end $$;
 
 -- _sweep_unclaimed: end a turn that has waited for a worker for too long; null for any other turn.

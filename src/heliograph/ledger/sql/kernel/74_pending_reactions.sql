@@ -4,9 +4,9 @@
 -- sweep_pending_reactions: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to.
 --   Those whose reaction was refused come after all others, so that they hold up nobody. At most p_limit runs, and no
 --   more than fit into one answer: further runs come with the next call.
---   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}]. A run that does not fit into an
---   answer alone comes without its signals, state and memory, and with failure: {code, message}: its worker ends it as
---   failed.
+--   Answers [{target, run, rejections, signals: [{seq, name, payload, agent, turn_id}]}]. A run that does not fit into
+--   an answer alone comes without its signals, state and memory, and with failure: {code, message}: its worker ends it
+--   as failed.
 --   raises: see _enter; 22023 for a negative limit
 --   Takes no locks: react compares the version.
 create function heliograph.sweep_pending_reactions(p_project text, p_targets jsonb, p_limit integer) returns jsonb
@@ -34,14 +34,14 @@ begin
         select (r.run).*
           from (select distinct e #>> '{}' as name from jsonb_array_elements(p_targets) e) t
          cross join lateral (
-               select x as run, x.refusals, x.run_id from heliograph.runs x
-                where x.project_id = p_project and x.target = t.name and x.owed > 0
-                order by x.refusals, x.run_id limit p_limit) r
-         order by r.refusals, r.run_id limit p_limit
+               select x as run, x.rejections, x.run_id from heliograph.runs x
+                where x.project_id = p_project and x.target = t.name and x.pending_reactions > 0
+                order by x.rejections, x.run_id limit p_limit) r
+         order by r.rejections, r.run_id limit p_limit
     loop
         select * into v_item from heliograph._readable_run(p_project, v_run, p_bytes_max);
-        exit when v_item.bytes > v_bytes_left and cardinality(v_items) > 0 and not v_item.owed ? 'failure';
-        v_items := v_items || v_item.owed;
+        exit when v_item.bytes > v_bytes_left and cardinality(v_items) > 0 and not v_item.item ? 'failure';
+        v_items := v_items || v_item.item;
         v_bytes_left := v_bytes_left - v_item.bytes;
         exit when v_bytes_left <= 0;  -- also after a run that is too large: measuring it takes as long as reading it
     end loop;
@@ -53,7 +53,7 @@ end $$;
 --   of its contents.
 --   raises: what says that the store is out of something or about to stop
 create function heliograph._readable_run(
-    p_project text, p_run heliograph.runs, p_bytes_max integer, out owed jsonb, out bytes bigint
+    p_project text, p_run heliograph.runs, p_bytes_max integer, out item jsonb, out bytes bigint
 ) language plpgsql stable as $$
 declare
     v_failure jsonb;
@@ -61,8 +61,8 @@ begin
     begin  -- a savepoint: what exceeds one value of JSON cannot even be measured, or built
         bytes := heliograph._bytes_of_pending(p_project, p_run);  -- before it is built, which takes much longer
         if bytes <= p_bytes_max then
-            owed := heliograph._run_with_pending(p_project, p_run);
-            bytes := greatest(bytes, pg_column_size(owed));
+            item := heliograph._run_with_pending(p_project, p_run);
+            bytes := greatest(bytes, pg_column_size(item));
         end if;
         if bytes <= p_bytes_max then
             return;
@@ -81,8 +81,8 @@ begin
     end;
     p_run.state := '{}';
     p_run.memory := '{}';
-    owed := jsonb_build_object('target', p_run.target, 'run', heliograph._run_view(p_run), 'refusals', p_run.refusals,
-                               'signals', '[]'::jsonb, 'failure', v_failure);
+    item := jsonb_build_object('target', p_run.target, 'run', heliograph._run_view(p_run),
+                               'rejections', p_run.rejections, 'signals', '[]'::jsonb, 'failure', v_failure);
 end $$;
 
 -- _bytes_of_pending: how many bytes a run's state and memory, and the log entries with signals that it has not reacted
@@ -93,7 +93,7 @@ create function heliograph._bytes_of_pending(p_project text, p_run heliograph.ru
     select octet_length(p_run.state::text) + octet_length(p_run.memory::text)
            + coalesce(sum(octet_length(s.entries::text)), 0)::bigint
       from heliograph.signals s
-     where s.project_id = p_project and s.run_id = p_run.run_id and s.owed
+     where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending
 $$;
 
 -- _run_with_pending: a run with the signals that it has not reacted to.
@@ -101,12 +101,12 @@ $$;
 create function heliograph._run_with_pending(p_project text, p_run heliograph.runs) returns jsonb
     language sql stable as $$
     select jsonb_build_object(
-               'target', p_run.target, 'run', heliograph._run_view(p_run), 'refusals', p_run.refusals, 'signals', (
+               'target', p_run.target, 'run', heliograph._run_view(p_run), 'rejections', p_run.rejections, 'signals', (
                    select jsonb_agg(jsonb_build_object('seq', s.seq + e.n - 1, 'name', e.entry -> 'name',
                               'payload', coalesce(e.entry -> 'payload', '{}'), 'agent', e.entry -> 'agent',
                               'turn_id', s.agent_turn_id) order by s.seq, e.n)
                      from heliograph.signals s
                     cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
-                    where s.project_id = p_project and s.run_id = p_run.run_id and s.owed
-                      and heliograph._as_boolean(e.entry -> 'owed')))
+                    where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending
+                      and heliograph._as_boolean(e.entry -> 'is_pending')))
 $$;

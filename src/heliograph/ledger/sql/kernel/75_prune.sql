@@ -3,7 +3,7 @@
 -- prune: delete finished turns and ended runs that are older than p_before, with all that belongs to them; in runs that
 --   go on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses; memories whose time
 --   to live is over. A turn stays while a row of its outbox is on its way, or its callback is, or a fork or another
---   turn reads a box of it; of a log, the causes of the turns that are left and what is owed stay. Each turn and run
+--   turn reads a box of it; of a log, the causes of the turns that are left and pending signals stay. Each turn and run
 --   leaves a tombstone, so that a late duplicate is still told from something new. A tombstone is older than it looks:
 --   it was made when its turn was as old as p_before then. It goes once it is 30 days older than p_before itself.
 --   p_limit: at most so many of each kind in this call. Nothing is waited for: what somebody holds stays until the next

@@ -37,8 +37,8 @@ begin
     return jsonb_build_object('signals', v_signals, 'runs', v_runs);
 end $$;
 
--- _shorten_log: delete up to p_limit rows from the front of a run's log, up to the first that is young, or owed, or the
---   cause of a turn that is left. Answers how many.
+-- _shorten_log: delete up to p_limit rows from the front of a run's log, up to the first that is young, has a pending
+--   signal, or is the cause of a turn that is left. Answers how many.
 --   The caller holds the run.
 create function heliograph._shorten_log(p_project text, p_run heliograph.runs, p_before timestamptz, p_limit integer)
     returns integer language plpgsql as $$
@@ -50,7 +50,7 @@ begin
     v_needed := least((select min(least(t.cause_seq, t.activation_seq)) from heliograph.agent_turns t
                         where t.project_id = p_project and t.run_id = p_run.run_id),
                       (select min(s.seq) from heliograph.signals s
-                        where s.project_id = p_project and s.run_id = p_run.run_id and s.owed));
+                        where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending));
     select max(f.seq + f.count - 1) into v_upto
       from (select s.seq, s.count, bool_and(s.at < p_before and s.seq + s.count <= coalesce(v_needed, s.seq + s.count))
                                        over (order by s.seq) as is_old

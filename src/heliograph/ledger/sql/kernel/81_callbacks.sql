@@ -127,7 +127,7 @@ end $$;
 --   the longest first, are dead until somebody redelivers them; why the last try failed stays. Where no worker can
 --   sign, what they tell of could never be pruned. None is given up while somebody tries any of the project: what was
 --   taken, or is to be tried again, is due later. p_limit: at most so many; null for all.
---   Answers {given_up: [callback_id]}.
+--   Answers {abandoned: [callback_id]}.
 --   raises: see _enter; 22023 for a negative limit, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, skipping those that somebody holds
 create function heliograph.sweep_callbacks(
@@ -145,7 +145,7 @@ begin
     end if;
     if exists (select from heliograph.callbacks c where c.project_id = p_project and c.state = 'due'
                and c.due_at > p_now) then
-        return '{"given_up": []}';
+        return '{"abandoned": []}';
     end if;
     v_late := heliograph._lock_due_callbacks(p_project, p_limit, p_now - make_interval(secs => p_older_seconds));
     update heliograph.callbacks c
@@ -154,7 +154,7 @@ begin
                'not tried again in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS' else
                'not tried in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS' end
      where c.project_id = p_project and c.callback_id = any (v_late);
-    return jsonb_build_object('given_up', to_jsonb(v_late));
+    return jsonb_build_object('abandoned', to_jsonb(v_late));
 end $$;
 
 -- redeliver_callbacks: send these again, from the first try on, delivered or dead; p_keys: [callback_id].

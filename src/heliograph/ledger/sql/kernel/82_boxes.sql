@@ -5,7 +5,7 @@
 -- put_boxes: put context boxes together from outside (L0-95). p_items: [{box_id, cards: [{card_id, kind, content}]}]; a
 --   card without an id is card:<box_id>:<n>. The box is whole from the start, and nobody adds to it later.
 --   Answers [{box_id, outcome}] in the order of p_items: 'put'; 'duplicate' for the same cards again; 'conflict' for an
---   id that other cards, or another kind of box, have; 'refused' with code and message (payload_too_large,
+--   id that other cards, or another kind of box, have; 'rejected' with code and message (payload_too_large,
 --   card_exists).
 --   raises: see _enter; 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without
 --           kind or content
@@ -58,7 +58,7 @@ end $$;
 --   p_items: [{agent_id, turn_id, epoch, context_box_id, output_box_id}]; a key that is not there changes nothing, a
 --   null context is none. The output box must be the turn's own, box_<turn>, or a fork made for it; the context one
 --   that nobody writes to. From then on cards and the deliverable go to the new output box (L0-82).
---   Answers [{turn_id, outcome}] in the order of p_items: 'ok'; 'stale'; 'refused' with code and message (unknown_box,
+--   Answers [{turn_id, outcome}] in the order of p_items: 'ok'; 'stale'; 'rejected' with code and message (unknown_box,
 --   box_not_writable, box_in_use), which changed nothing.
 --   raises: see _enter
 --   locks:  the heads; the boxes against prune

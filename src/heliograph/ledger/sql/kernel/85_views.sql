@@ -2,7 +2,7 @@
 
 create view heliograph.run_overview as
 select r.project_id, r.run_id, r.target, r.status, r.outcome, r.state, r.version, r.signal_seq as signal_count,
-       r.open_turns, r.activations, r.owed, r.stop_reason, r.created_at, r.updated_at, r.ended_at
+       r.open_turns, r.activations, r.pending_reactions, r.stop_reason, r.created_at, r.updated_at, r.ended_at
   from heliograph.runs r;
 
 create view heliograph.turn_overview as
@@ -12,7 +12,8 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
        case when t.state = 'active' then h.owner end as owner,
        case when t.state = 'active' then h.lease_until end as lease_until,
        coalesce(l.turn_epoch, case when t.state = 'active' then h.turn_epoch end) as turn_epoch,
-       t.outcome, t.attempts, t.max_attempts, t.defers, t.depth, t.message_type, t.parent_turn_id, t.parent_call_id,
+       t.outcome, t.attempts, t.max_attempts, t.defer_count, t.depth, t.message_type, t.parent_turn_id,
+       t.parent_call_id,
        case when t.state = 'active' then h.due_at end as due_at,
        case when t.state = 'active' then h.waiting_tool_count end as waiting_tool_count,
        case when t.state = 'active' then h.resume_deadline end as resume_deadline,

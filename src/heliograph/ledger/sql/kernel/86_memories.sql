@@ -3,7 +3,7 @@
 -- remember: keep texts. p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: whose it is; null:
 --   the project's, for all its agents. trust: 'untrusted' of a text that follows from untrusted content. ttl_seconds
 --   null: until it is forgotten. Answers [{memory_id, outcome}] in the order of p_items: 'remembered'; 'duplicate': it
---   is there, the same in agent, text and metadata; 'conflict': the id is another memory's; 'refused' with code and
+--   is there, the same in agent, text and metadata; 'conflict': the id is another memory's; 'rejected' with code and
 --   message: memory_too_large, too_many_memories.
 --   raises: see _enter; 22023 for an item that is no memory, naming the field
 --   locks:  an id that somebody else is just giving, ascending
@@ -139,7 +139,7 @@ begin
                         select * from (select * from heliograph.memories x
                                         where x.project_id = p_project and p_agent is null
                                         order by x.created_at desc, x.memory_id limit v_most) everybody) m
-                 where coalesce(m.expires_at, 'infinity') > p_now 
+                 where coalesce(m.expires_at, 'infinity') > p_now
                    and (v_is_open or m.words @@ v_words
                         or (cardinality(v_parts) > 0 and not exists (select from unnest(v_parts) x
                                                                      where position(x in m.text) = 0)))

@@ -46,7 +46,7 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
     union all
     select 'I9 no agent is busy', agent_id from h where p_quiescent and status <> 'idle'
     union all
-    select 'I10 an open turn is owed in the inbox, unless it is suspended', t.agent_turn_id from t
+    select 'I10 an open turn has an open inbox row, unless it is suspended', t.agent_turn_id from t
      where t.state <> 'done' and not exists (select from i where i.agent_id = t.agent_id
                                              and i.agent_turn_id = t.agent_turn_id)
        and not exists (select from h where h.active_agent_turn_id = t.agent_turn_id and h.status = 'suspended')

@@ -7,7 +7,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
          t as (select * from heliograph.agent_turns where project_id = p_project),
          g as (select * from heliograph.signals where project_id = p_project),
          s as (select g.run_id, g.seq + e.n - 1 as seq, e.entry ->> 'name' as name,
-                      g.owed and coalesce(heliograph._as_boolean(e.entry -> 'owed'), false) as owed,
+                      g.is_pending and coalesce(heliograph._as_boolean(e.entry -> 'is_pending'), false) as is_pending,
                       case jsonb_typeof(e.entry -> 'parent')
                            when 'number' then heliograph._signal_id(g.run_id,
                                                                     g.seq + heliograph._as_whole(e.entry -> 'parent'))
@@ -17,9 +17,9 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
       left join (select run_id, count(*) as open from t where state <> 'done' group by run_id) x using (run_id)
      where r.open_turns <> coalesce(x.open, 0)
     union all
-    select 'R2 owed reactions are counted right', r.run_id from r
-      left join (select run_id, count(*) as owed from s where owed group by run_id) x using (run_id)
-     where r.owed <> coalesce(x.owed, 0)
+    select 'R2 pending reactions are counted right', r.run_id from r
+      left join (select run_id, count(*) as pending from s where is_pending group by run_id) x using (run_id)
+     where r.pending_reactions <> coalesce(x.pending, 0)
     union all
     -- what is pruned is a front of it
     select 'R3 the log is gapless', r.run_id from r left join s using (run_id) group by r.run_id, r.signal_seq,
@@ -39,7 +39,8 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
            and s.parent_id = rtrim(heliograph._signal_id(s.run_id, 0), '0') || substring(s.parent_id from '[0-9]+$')
            and substring(s.parent_id from '[0-9]+$')::numeric > r.pruned_seq)))
     union all
-    select 'R6 nothing waits for ever', r.run_id from r where r.status <> 'ended' and r.open_turns = 0 and r.owed = 0
+    select 'R6 nothing waits for ever', r.run_id from r
+     where r.status <> 'ended' and r.open_turns = 0 and r.pending_reactions = 0
     union all
     select 'R7 every run has ended', r.run_id from r where p_quiescent and r.status <> 'ended'
     union all
@@ -121,7 +122,7 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
     union all
     select 'W11 a turn that waits for people is suspended', t.agent_turn_id from t
       left join h on h.active_agent_turn_id = t.agent_turn_id
-     where t.state <> 'done' and t.people_since is not null and h.status is distinct from 'suspended'
+     where t.state <> 'done' and t.human_wait_since is not null and h.status is distinct from 'suspended'
     union all
     select 'O4 an inbox row has its turn', i.agent_turn_id from i left join t using (agent_turn_id)
         where t.agent_id is null

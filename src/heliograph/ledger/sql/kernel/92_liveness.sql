@@ -43,7 +43,7 @@ begin
                 union all
                 (select 'L6 a turn has outlived its time: sweep_expired', agent_turn_id, expires_at
                    from heliograph.agent_turns
-                  where project_id = p_project and state <> 'done' and people_since is null and expires_at < v_grace
+                  where project_id = p_project and state <> 'done' and human_wait_since is null and expires_at < v_grace
                   order by expires_at, agent_turn_id limit 100)
                 union all
                 (select 'L7 a stop is not carried out: sweep_stops', agent_id, force_at
@@ -61,10 +61,10 @@ begin
                   where project_id = p_project and kind = 'task_event' and published_at is null and due_at < v_patience
                   order by due_at, key limit 100)
                 union all
-                (select 'L10 a reaction is owed: sweep_pending_reactions', run_id, updated_at
+                (select 'L10 a reaction is pending: sweep_pending_reactions', run_id, updated_at
                    from heliograph.runs
-                  where project_id = p_project and owed > 0 and updated_at < v_patience order by updated_at, run_id
-                      limit 100)
+                  where project_id = p_project and pending_reactions > 0 and updated_at < v_patience
+                  order by updated_at, run_id limit 100)
                 union all
                 (select 'L11 nobody sends a callback: a worker with HELIOGRAPH_WEBHOOK_SECRETS', callback_id, due_at
                    from heliograph.callbacks

@@ -1,8 +1,8 @@
 -- Time that a turn waits for people does not count toward its ttl_seconds. A turn that is suspended on questions to
--- people and on nothing else has people_since: sweep_expired skips it. When it resumes, expires_at moves forward by the
--- time that it waited, and people_time adds it up. A turn that waits for delegated turns gets the time for which these
--- have waited for people, but never more than the time for which it was suspended itself. So every turn still ends in
--- bounded time once no question is open (K19): each delegated turn has a ttl_seconds of its own.
+-- people and on nothing else has human_wait_since: sweep_expired skips it. When it resumes, expires_at moves forward
+-- by the time that it waited, and human_wait_time adds it up. A turn that waits for delegated turns gets the time for
+-- which these have waited for people, but never more than the time for which it was suspended itself. So every turn
+-- still ends in bounded time once no question is open (K19): each delegated turn has a ttl_seconds of its own.
 
 -- _span: the time between two moments as seconds, so that adding it to a timestamptz does not depend on a time zone; 0
 --   for a negative one.
@@ -18,15 +18,15 @@ create function heliograph._human_wait_time(
 ) returns interval language plpgsql stable as $$
 begin
     return (
-        select least(heliograph._span(p_since, p_now), coalesce(sum(c.people_time + case
-                   when c.people_since is not null
-                   then heliograph._span(c.people_since, coalesce(c.finished_at, p_now))
+        select least(heliograph._span(p_since, p_now), coalesce(sum(c.human_wait_time + case
+                   when c.human_wait_since is not null
+                   then heliograph._span(c.human_wait_since, coalesce(c.finished_at, p_now))
                    when h.status = 'suspended' and h.active_agent_turn_id = c.agent_turn_id
                    then heliograph._human_wait_time(p_project, c.agent_turn_id, h.moved_at, true, p_now)
                    else '0' end), '0'))
           from heliograph.turn_waiting_tools w
          cross join lateral (
-               select x.agent_turn_id, x.agent_id, x.people_time, x.people_since, x.finished_at
+               select x.agent_turn_id, x.agent_id, x.human_wait_time, x.human_wait_since, x.finished_at
                  from heliograph.agent_turns x
                 where x.project_id = p_project and x.agent_turn_id = w.child_turn_id offset 0) c
          cross join lateral (
@@ -44,20 +44,20 @@ create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb
     language plpgsql as $$
 begin
     update heliograph.agent_turns t
-       set people_since = case when f.waits_on then coalesce(t.people_since, p_now - f.waited) end,
-           people_time = t.people_time + case when f.resumes then f.waited else '0' end,
+       set human_wait_since = case when f.waits_on then coalesce(t.human_wait_since, p_now - f.waited) end,
+           human_wait_time = t.human_wait_time + case when f.resumes then f.waited else '0' end,
            expires_at = t.expires_at + case when f.resumes then f.waited else '0' end
       from (select x.at, i.resumes, not i.resumes and r.status = 'running' as waits_on,
-                   case when x.people_since is not null then heliograph._span(x.people_since, p_now)
+                   case when x.human_wait_since is not null then heliograph._span(x.human_wait_since, p_now)
                         else heliograph._human_wait_time(p_project, i.turn_id, i.since, false, p_now) end as waited
               from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean)
              cross join lateral (
-                   select y.ctid as at, y.people_since, y.run_id from heliograph.agent_turns y
+                   select y.ctid as at, y.human_wait_since, y.run_id from heliograph.agent_turns y
                     where y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x
              cross join lateral (
                    select y.status from heliograph.runs y
                     where y.project_id = p_project and y.run_id = x.run_id offset 0) r) f
-     where t.ctid = f.at and (f.waits_on or f.resumes and f.waited > '0' or t.people_since is not null);
+     where t.ctid = f.at and (f.waits_on or f.resumes and f.waited > '0' or t.human_wait_since is not null);
 end $$;
 
 -- _defer_expiry: keep a turn that is past its expires_at where the turns that it waits for have waited for people, and
@@ -84,7 +84,7 @@ begin
     if v_waited is null or p_turn.expires_at + v_waited <= p_now then
         return false;
     end if;
-    update heliograph.agent_turns set people_since = p_now - v_waited
+    update heliograph.agent_turns set human_wait_since = p_now - v_waited
      where project_id = p_project and agent_turn_id = p_turn.agent_turn_id;
     return true;
 end $$;
@@ -105,9 +105,10 @@ $$;
 create function heliograph._expiry_message(p_project text, p_turn heliograph.agent_turns) returns text
     language sql stable as $$
     select format('not finished within its ttl_seconds, %s s',
-                  round(extract(epoch from p_turn.expires_at - p_turn.people_time - p_turn.created_at), 3))
-           || case when p_turn.people_time = '0' then ''
-                   else format(', and %s s of waiting for people', round(extract(epoch from p_turn.people_time), 3)) end
+                  round(extract(epoch from p_turn.expires_at - p_turn.human_wait_time - p_turn.created_at), 3))
+           || case when p_turn.human_wait_time = '0' then ''
+                   else format(', and %s s of waiting for people',
+                               round(extract(epoch from p_turn.human_wait_time), 3)) end
            || coalesce((
                select '; still open: ' || string_agg(case w.kind
                           when 'human' then format('call %s asks a person "%s"', w.tool_call_id, coalesce(
