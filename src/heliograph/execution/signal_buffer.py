@@ -167,7 +167,9 @@ class SignalBuffer:
         drafts = [self._item(d) for d in self._with_parents(batch)]
         self._in_flight = len(batch)
         await self._world.failpoint("before_append")
-        result = await self._ledger.append({"phase": self.phase, "signals_emitted": self._signals_emitted, "signals": drafts})
+        result = await self._ledger.append(
+            {"phase": self.phase, "signals_emitted": self._signals_emitted, "signals": drafts}
+        )
         self._in_flight = 0
         if result.outcome == "rejected":
             log.error("%s: its signals were refused: %s", self._claimed.turn_id, result.message)

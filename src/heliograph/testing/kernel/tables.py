@@ -178,7 +178,9 @@ class Project:
     signals: Table = field(default_factory=lambda: Table("signals", "run_id entries", group="run_id"))
     limits: Table = field(default_factory=lambda: Table("project_limits", ""))
     wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
-    budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind amount_max", _budget_holds, "turn_id"))
+    budgets: Table = field(
+        default_factory=lambda: Table("budgets", "turn_id kind amount_max", _budget_holds, "turn_id")
+    )
 
     def __iter__(self) -> Iterator[Table]:
         return (getattr(self, column.name) for column in fields(self))
