@@ -169,8 +169,8 @@ async def test_box_that_does_not_fit_fails_its_turn_in_init_and_is_named(rig: Ri
     assert (turn.outcome, model.requests) == ("failed", [])
     assert (content["error"]["code"], content["error"]["message"]) == (
         "INIT_FAILED",
-        "box big-box does not fit: 3 of its cards have 2456 bytes as a model reads them, and agent reader reads at most "
-        "2000; put together a smaller box, or give the agent a larger context_bytes_max",
+        "box big-box is too large: 3 of its cards have 2456 bytes as a model reads them, and agent reader reads at most "
+        "2000; compose a smaller box, or give the agent a larger context_bytes_max",
     )
     assert names(signals) == ["error", "terminated", "agent:failed"]
     assert one(signals, "error")["details"] == {"phase": "init", "scope": "turn"}
@@ -378,7 +378,7 @@ async def test_bound_holds_for_a_box_of_cards_that_the_turn_has_written_itself(r
         await rig.ended(run_id)
     deliverable = (await rig.runtime.reader.cards(turn_id))[-1].content
     assert (deliverable["error"]["code"], len(model.requests)) == ("INIT_FAILED", 3)
-    assert "does not fit" in deliverable["error"]["message"]
+    assert "is too large" in deliverable["error"]["message"]
 
 
 def test_secret_within_a_card_is_starred_before_a_model_reads_it() -> None:

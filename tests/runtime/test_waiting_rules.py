@@ -20,7 +20,7 @@ async def test_plain_function_that_waits_fails_with_the_reason(rig: Rig) -> None
 
     result = await rig.run(app)
     assert (
-        "agent asker cannot call: a plain function cannot be left"
+        "agent asker cannot call: a plain function cannot be interrupted"
         in one(result.signals, "agent:failed")["error"]["message"]
     )
 

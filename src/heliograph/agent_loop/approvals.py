@@ -42,17 +42,17 @@ class Approvals:
         return grant.arguments if is_recorded else tool.checked(grant.arguments)
 
     def request(
-        self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any], time: int = 1, problem: str = ""
+        self, step: int, n: int, bound: BoundTool, arguments: dict[str, Any], time: int = 1, problem: str = ""
     ) -> CallRequest:  # fmt: skip
         """The question to a person. time: the number of this question; problem: the reason why the last arguments were invalid."""
-        made = tool.tool
-        question_text = f"May {self._agent} call {made.name}?"
+        tool = bound.tool
+        question_text = f"May {self._agent} call {tool.name}?"
         question_text += f" It was approved with other arguments, and was not called: {problem}" if problem else ""
         question_text += (
             f" The agent has read untrusted content: {self._taint.source_names}." if self._taint.has_read else ""
         )
-        question = Question("decision", question_text, arguments, made.may_edit,
-                            form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
+        question = Question("decision", question_text, arguments, tool.may_edit,
+                            form=bound.spec.parameters if tool.may_edit else None)  # fmt: skip
         call_id = CallId(step, n + 1).approval(time)
-        return CallRequest(call_id, self._journal.new_step(), made.name, "human", question.record(),
-                     made.approval_seconds, needs_token=False)  # fmt: skip
+        return CallRequest(call_id, self._journal.new_step(), tool.name, "human", question.record(),
+                     tool.approval_seconds, needs_token=False)  # fmt: skip

@@ -59,11 +59,11 @@ class LocalToolExecutor:
     ) -> dict[int, CallResult]:
         """The results of the calls. A repeated call reuses its idempotency key, so the receiver can deduplicate it."""
         ids = {n: CallId(step, n + 1) for n in calls}
-        made = {
+        requests = {
             n: self._call_request(call_id.again(again) if again else str(call_id), *calls[n])
             for n, call_id in ids.items()
         }
-        done = await _run_concurrently(self._run_step(made[n], *calls[n], str(ids[n])) for n in calls)
+        done = await _run_concurrently(self._run_step(requests[n], *calls[n], str(ids[n])) for n in calls)
         return dict(zip(calls, done, strict=True))
 
     async def _decisions(
@@ -82,15 +82,15 @@ class LocalToolExecutor:
         known = {n: resolve_doubt(doubts[n][0], requests[n], results[n], decisions[n]) for n in doubts}
         return {n: result for n, result in known.items() if result is not None}
 
-    def _call_request(self, call_id: str, tool: BoundTool, arguments: dict[str, Any]) -> CallRequest:
-        made = tool.tool
-        seconds = made.timeout_seconds
-        if seconds is not None and made.retries:
+    def _call_request(self, call_id: str, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
+        tool = bound.tool
+        seconds = tool.timeout_seconds
+        if seconds is not None and tool.retries:
             seconds += sum(
-                seconds + DELAY_SECONDS_MAX for _ in range(made.retries)
+                seconds + DELAY_SECONDS_MAX for _ in range(tool.retries)
             )  # an upper bound: each attempt has its own time-out
-        return CallRequest(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect,
-                     is_trusted=made.trusted)  # fmt: skip
+        return CallRequest(call_id, self._journal.new_step(), tool.name, "inline", arguments, seconds, tool.effect,
+                     is_trusted=tool.trusted)  # fmt: skip
 
     async def _run_step(self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
         claimed = self._owned.claimed

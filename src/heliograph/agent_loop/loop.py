@@ -6,10 +6,11 @@ replays the recorded replies and results, and continues after them. The last rep
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from heliograph.agent_loop.budgeted_model import MODEL, BudgetedModel, has_budget_for_models, too_large
-from heliograph.agent_loop.model_call import HarnessOf, Models, model_request
+from heliograph.agent_loop.model_call import HarnessOf, Models
 from heliograph.agent_loop.required_result import required_result, submits
 from heliograph.agent_loop.tool_call_router import Submitted, ToolCallRouter
 from heliograph.agent_loop.turn_tools import TurnTools
@@ -29,6 +30,7 @@ from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.context_box import context_text
 from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, record_of, replies_in, reply_of
 from heliograph.turn.journal import Journal
+from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import framed_within
 from heliograph.types import Json, JsonObject
 
@@ -38,7 +40,11 @@ async def run_agent_loop(
 ) -> AgentOutput:
     """Run the agent loop of one turn. Raises AgentFailed, Suspended, and the errors of the model's harness."""
     spec = owned.spec
-    prompt = _prompt(owned, context) if callable(spec.prompt) else _fill_template(spec.prompt or "", owned)
+    prompt = (
+        _prompt(spec.prompt, context, owned.taint)
+        if callable(spec.prompt)
+        else _fill_template(spec.prompt or "", owned.claimed, owned.taint)
+    )
     conversation = Conversation([*_box_messages(owned), redacted_text(prompt)], replay.journal)
     _resume(owned.claimed, replay.journal)
     try:
@@ -61,7 +67,7 @@ async def _loop(
     spec = owned.spec
     budgeted_model = BudgetedModel(owned, replay, models) if has_budget_for_models(owned.claimed) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):
-        request = model_request(owned, conversation.messages)
+        request = models.request(conversation.messages)
         reply = await (models.call(request) if budgeted_model is None else budgeted_model.call(1, request))
         if is_empty(reply):
             raise HarnessError("the model gave an empty reply", recoverable=True)
@@ -71,7 +77,7 @@ async def _loop(
     tools = TurnTools(owned, check_contexts(spec.name, contexts))
     router = ToolCallRouter(owned, replay, tools)
     for step in range(1, spec.max_steps + 1):
-        request = model_request(owned, conversation.messages, tools.specs_at(step))
+        request = models.request(conversation.messages, tools.specs_at(step))
         if budgeted_model is None:
             reply = await _recorded_model_call(
                 owned.claimed, replay, models, step, request, must_end=tools.must_end_with is not None
@@ -145,21 +151,20 @@ def _box_messages(owned: OwnedTurn) -> list[str]:
     return [context_text(box_id, cards) for box_id, cards in owned.boxes]
 
 
-def _prompt(owned: OwnedTurn, context: Context) -> str:
+def _prompt(function: Callable[[Context], str], context: Context, taint: Taint) -> str:
     """The result of a prompt function, with frames around the untrusted texts that it quotes literally."""
-    assert callable(owned.spec.prompt)
-    prompt = owned.spec.prompt(context)
-    return framed_within(prompt, owned.taint.values) if isinstance(prompt, str) else prompt
+    prompt = function(context)
+    return framed_within(prompt, taint.values) if isinstance(prompt, str) else prompt
 
 
-def _fill_template(template: str, owned: OwnedTurn) -> str:
+def _fill_template(template: str, claimed: Claimed, taint: Taint) -> str:
     """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never read as templates (S8).
 
     Untrusted values get frames. Raises InvalidInput (`template_undefined`) with the names that exist.
     """
-    cause = owned.claimed.cause
-    values: dict[str, Any] = {f"state.{key}": value for key, value in owned.claimed.run.state.items()}
+    cause = claimed.cause
+    values: dict[str, Any] = {f"state.{key}": value for key, value in claimed.run.state.items()}
     values |= {"signal.name": cause.name, "signal.payload": cause.payload}
     for name in {*placeholders(template)} & values.keys():
-        values[name] = owned.taint.rendered(name, values[name])
+        values[name] = taint.rendered(name, values[name])
     return substitute(template, values)

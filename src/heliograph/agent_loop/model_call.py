@@ -32,6 +32,11 @@ class Models:
         self._owned = owned
         self.harness_of = harness_of
 
+    def request(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
+        spec = self._owned.spec
+        return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
+                            has_untrusted=self._owned.taint.may_have_read)  # fmt: skip
+
     async def call(self, request: ModelRequest) -> ModelReply:
         """The reply of the first model that does not fail.
 
@@ -86,12 +91,6 @@ class Models:
             raise failure from error
         _finish_reply(reply, signals, start, draft, round((world.monotonic() - started) * 1000))
         return reply
-
-
-def model_request(owned: OwnedTurn, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
-    spec = owned.spec
-    return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
-                        has_untrusted=owned.taint.may_have_read)  # fmt: skip
 
 
 async def _streamed(

@@ -203,10 +203,10 @@ class ToolCallRouter:
                 return failed_message(call, error.message)
         return tool_message(call, result)
 
-    def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> CallRequest:
-        made = tool.tool
-        return CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
-                     made.effect, output_problems=tool.output_problems, is_trusted=made.trusted)  # fmt: skip
+    def _external(self, step: int, n: int, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
+        tool = bound.tool
+        return CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
+                     tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted)  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
         call_id, step_id = str(CallId(step, n + 1)), self._journal.new_step()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from heliograph.codes import ACTION_FAILED, TIMEOUT
+from heliograph.definitions.agent import AgentSpec
 from heliograph.errors import (
     HeliographError,
     InvalidInput,
@@ -20,18 +22,20 @@ from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.reactive.state_update import fold_changes
+from heliograph.records import Claimed
 from heliograph.signals.values import check_size, to_json
 from heliograph.turn.decisions import deferral_after
 from heliograph.turn.events import Acted, DeferTurn, Raised, SuspendTurn
 from heliograph.turn.interruptions import Defer, Interruption, Suspended
 from heliograph.turn.journal import Journal
 from heliograph.types import Json, JsonObject
+from heliograph.world.seam import World
 
 log = logging.getLogger("heliograph.execution")
 
 MESSAGE_MAX = 8192  # characters; with four bytes each, half of the limit of a signal
-_WAITS_ALREADY = "its turn has gone on without this task: await what you start before the function returns"
-_PLAIN = "a plain function cannot be left and run again while it waits; write async def, not def"
+_WAITS_ALREADY = "the function has returned without this task: await every task that it starts"
+_PLAIN = "a plain function cannot be interrupted while it waits; write async def, not def"
 
 RunEvent = Acted | Raised | SuspendTurn | DeferTurn
 
@@ -48,12 +52,12 @@ async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop
         else:
             output = to_json(await world.within(spec.timeout_seconds, _run(owned, context, replay)))
         journal.check_not_waiting()
-        check_size(output, f"what agent {spec.name} returned", "/output")
+        check_size(output, f"the output of agent {spec.name}", "/output")
         if not is_partial:
             _try_update(owned, output)
         return Acted(output, is_partial, limit)
     except (Interruption, BaseExceptionGroup) as raised:
-        return _interruption_event(_decisive_exception(raised), owned, journal)
+        return _interruption_event(_decisive_exception(raised), owned.claimed, spec, journal)
     except TurnTimedOut:
         return Raised("timeout", TIMEOUT, f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s")
     except (
@@ -61,12 +65,12 @@ async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop
         SystemExit,
         KeyboardInterrupt,
     ) as error:  # an exit of the program ends the turn, not the worker
-        return _failed(error, owned, journal)
+        return _failed(error, owned.claimed, spec, journal)
     finally:
         journal.wait_forbidden = _WAITS_ALREADY
 
 
-def _interruption_event(raised: BaseException, owned: OwnedTurn, journal: Journal) -> RunEvent:
+def _interruption_event(raised: BaseException, claimed: Claimed, spec: AgentSpec, journal: Journal) -> RunEvent:
     """The event of a function that suspended or deferred its turn. Raises TurnLost."""
     if isinstance(raised, Defer):
         return DeferTurn(raised.reason, raised.seconds, raised.at_most)
@@ -74,7 +78,7 @@ def _interruption_event(raised: BaseException, owned: OwnedTurn, journal: Journa
         return SuspendTurn(journal.new_calls, journal.join)
     if isinstance(raised, Interruption) and not isinstance(raised, Suspended):
         raise raised
-    return _failed(raised, owned, journal)
+    return _failed(raised, claimed, spec, journal)
 
 
 def _decisive_exception(raised: BaseException) -> BaseException:
@@ -88,9 +92,8 @@ def _decisive_exception(raised: BaseException) -> BaseException:
     return found
 
 
-def _failed(error: BaseException, owned: OwnedTurn, journal: Journal) -> Raised | DeferTurn:
+def _failed(error: BaseException, claimed: Claimed, spec: AgentSpec, journal: Journal) -> Raised | DeferTurn:
     """The event of a run that raised. A recoverable error of a model defers the turn, as often as the agent allows."""
-    claimed, spec = owned.claimed, owned.spec
     error = journal.error or error  # an earlier error of the journal may be the cause of this one
     if (deferral := deferral_after(error, claimed, spec, journal.deferrals_before)) is not None:
         return deferral
@@ -102,22 +105,23 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal) -> Raised 
 
 
 async def _run(owned: OwnedTurn, context: Context, replay: CallReplay) -> Any:
-    """The result of the function. After an interruption, wait for the steps of its tasks, which would be in doubt otherwise."""
+    """The result of the function. After an interruption, wait for running steps, which would be in doubt otherwise."""
     run: Any = owned.spec.run
     journal = replay.journal
     try:
-        return await (run(context) if inspect.iscoroutinefunction(run) else _run_plain(owned, context, journal))
+        return await (
+            run(context) if inspect.iscoroutinefunction(run) else _run_plain(run, context, owned.world, journal)
+        )
     except (Suspended, Defer, BaseExceptionGroup):
         journal.wait_forbidden = _WAITS_ALREADY
         await replay.settled()
         raise
 
 
-async def _run_plain(owned: OwnedTurn, context: Context, journal: Journal) -> Any:
+async def _run_plain(run: Callable[[Context], Any], context: Context, world: World, journal: Journal) -> Any:
     """The result of a plain function, which may return an awaitable because it wraps an async function."""
-    assert owned.spec.run is not None
     journal.wait_forbidden = _PLAIN
-    result = await owned.world.run_sync(owned.spec.run, context)
+    result = await world.run_sync(run, context)
     if not inspect.isawaitable(result):
         return result
     journal.wait_forbidden = None
@@ -132,5 +136,7 @@ def _try_update(owned: OwnedTurn, output: Json) -> None:
     except Exception as error:
         owned.taint.read_state()  # the message may quote it, because reducers and validators read it
         if isinstance(error, InvalidInput):
-            raise HeliographError(f"what agent {owned.spec.name} returned does not fit: {error.message}") from error
+            raise HeliographError(
+                f"the output of agent {owned.spec.name} does not match the state: {error.message}"
+            ) from error
         raise

@@ -158,7 +158,7 @@ def value_of(request: CallRequest, result: CallResult) -> Json:
             error=error,
         )  # fmt: skip
     if result.status == "unknown":
-        raise StepInDoubt(f"{request.tool} (call {request.call_id}) began and it is not known whether it happened: {message}",
+        raise StepInDoubt(f"{request.tool} (call {request.call_id}) started, and its outcome is unknown: {message}",
                           step=request.tool, call_id=request.call_id)  # fmt: skip
     if code == BUDGET_EXCEEDED and "budget" in error:
         raise BudgetExceeded(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,

@@ -1,4 +1,4 @@
-"""Check what an agent's function asks for, and build the requests of its calls."""
+"""Validate the calls of an agent's function, and build their requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CallRequests:
     def check_may_wait(self, what: str) -> None:
         """Raises AgentFailed inside a step, in a plain function, and after the function has ended."""
         why = (
-            "inside a step nothing can wait: a step is done in one go"
+            "a step runs without interruption, so nothing can wait inside it"
             if is_inside_step()
             else self._journal.wait_forbidden
         )
@@ -91,11 +91,11 @@ class CallRequests:
         tool = check_name(call.tool, "the name of a tool")
         check_one_of(call.after, "after", AFTERS)
         check_one_of(call.effect, "the effect of a call", CALL_EFFECTS)
-        given = {} if call.arguments is None else call.arguments
-        if not isinstance(given, Mapping):
-            raise InvalidInput(f"the arguments of tool {tool} are an object, not {safe_repr(given)}", code="wrong_type",
+        arguments = {} if call.arguments is None else call.arguments
+        if not isinstance(arguments, Mapping):
+            raise InvalidInput(f"the arguments of tool {tool} are an object, not {safe_repr(arguments)}", code="wrong_type",
                                path="/arguments")  # fmt: skip
-        return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(given), "/arguments"),
+        return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(arguments), "/arguments"),
                      check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
                      bool(call.needs_token), is_trusted=bool(call.trusted),
                      output_problems=output_validator(tool, call.result_schema, "/result_schema"))  # fmt: skip
@@ -129,9 +129,9 @@ def _context_of(child: Delegation) -> JsonObject | None:
     if not isinstance(child.context, Mapping):
         raise InvalidInput(f"the context of a delegation is an object, not {safe_repr(child.context)}", code="wrong_type",
                            path="/context")  # fmt: skip
-    given = to_json(dict(child.context), "/context")
-    assert isinstance(given, dict)
-    return given
+    context = to_json(dict(child.context), "/context")
+    assert isinstance(context, dict)
+    return context
 
 
 def _shorter(own: float | None, overall: float | None) -> float | None:

@@ -26,7 +26,7 @@ def check_retries(delegations: Sequence[Delegation], retries: int) -> None:
 def check_retry_ids(requests: Sequence[CallRequest], retries: int) -> None:
     """Raises InvalidInput (`invalid_id`) for a call id that leaves no room for the number of a retry."""
     for each in requests if retries else ():
-        check_name(retry_id(each.call_id, retries), "the call id of a delegation that is asked again", CALL_ID_MAX)
+        check_name(retry_id(each.call_id, retries), "the call id of a delegation that is retried", CALL_ID_MAX)
 
 
 async def delegate_with_retries(

@@ -32,11 +32,11 @@ def approval_question(question: str, arguments: Mapping[str, Any] | None, *, may
     """The question of `Context.approve`. Raises InvalidInput."""
     if arguments is not None and not isinstance(arguments, Mapping):
         raise InvalidInput(f"arguments is an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments")
-    given = to_json(dict(arguments or {}), "/arguments")
-    assert isinstance(given, dict)
-    if may_edit and not given:
+    approved_arguments = to_json(dict(arguments or {}), "/arguments")
+    assert isinstance(approved_arguments, dict)
+    if may_edit and not approved_arguments:
         raise InvalidInput("may_edit is for an approval with arguments", code="required_field", path="/arguments")
-    return Question("decision", check_question(question), given, bool(may_edit))
+    return Question("decision", check_question(question), approved_arguments, bool(may_edit))
 
 
 def open_question(question: str, form: Any, options: Sequence[str]) -> tuple[Question, Callable[[Json], Any]]:
@@ -99,7 +99,7 @@ def _form(form: Any) -> tuple[JsonObject | None, Callable[[Json], Any]]:
         try:
             return adapter.validate_python(value)
         except pydantic.ValidationError as error:  # JSON Schema cannot express every rule of the type
-            raise ToolFailed(safe_repr(f"the answer does not fit: {error}", REASON_MAX)) from None
+            raise ToolFailed(safe_repr(f"the answer does not fit the form: {error}", REASON_MAX)) from None
 
     return form_schema, convert
 

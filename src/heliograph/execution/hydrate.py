@@ -78,6 +78,6 @@ def _check_size(owned: OwnedTurn, box_id: str, cards: Sequence[Card]) -> None:
     spec = owned.spec
     size = len(context_text(box_id, cards).encode("utf-8", "surrogatepass"))
     if size > spec.context_bytes_max:
-        raise AgentFailed(f"box {box_id} does not fit: {len(cards)} of its cards have {size} bytes as a model reads them, and "
-                          f"agent {spec.name} reads at most {spec.context_bytes_max}; put together a smaller box, or give the "
+        raise AgentFailed(f"box {box_id} is too large: {len(cards)} of its cards have {size} bytes as a model reads them, and "
+                          f"agent {spec.name} reads at most {spec.context_bytes_max}; compose a smaller box, or give the "
                           "agent a larger context_bytes_max")  # fmt: skip

@@ -20,5 +20,5 @@ class AgentOutput:
     limit: JsonObject | None = None
 
 
-# Runs an agent that has a prompt: `heliograph.agent_loop.loop.run_agent_loop`. Raises what its harness raises, AgentFailed, Suspended.
+# Runs an agent that has a prompt: `heliograph.agent_loop.loop.run_agent_loop`. Raises the errors of its harness, AgentFailed, Suspended.
 AgentLoop = Callable[[OwnedTurn, Context, CallReplay], Awaitable[AgentOutput]]

@@ -16,6 +16,7 @@ from heliograph.execution.agent_run import act
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.context import Context
+from heliograph.execution.delegation_progress import report_in_progress
 from heliograph.execution.deliver import deliver
 from heliograph.execution.hydrate import hydrate, reads_nothing
 from heliograph.execution.ledger_memory import LedgerMemory
@@ -28,8 +29,6 @@ from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, suspend
 from heliograph.execution.task_names import TaskNames
 from heliograph.records import Claimed, WriteResult
-from heliograph.signals.model import Draft
-from heliograph.turn.calls import DELEGATION, RESPONSE
 from heliograph.turn.decisions import after_suspension, first_event
 from heliograph.turn.events import (
     Act,
@@ -46,7 +45,7 @@ from heliograph.turn.events import (
 from heliograph.turn.journal import Journal
 from heliograph.turn.machine import Turn, advance
 from heliograph.turn.taint import Taint
-from heliograph.types import Json, JsonObject
+from heliograph.types import Json
 from heliograph.world.seam import Task
 
 log = logging.getLogger("heliograph.execution")
@@ -208,7 +207,8 @@ class Drive:
         await self.services.world.failpoint("before_act")
         if (stopped := self._stopped()) is not None:  # a stop may have arrived since the claim
             return stopped
-        self._report_in_progress()
+        if not self.has_begun:
+            report_in_progress(self.owned)
         self.has_begun = True
         emit_step_event(self.services.world, self.claimed, None, self.phase)
         self.services.state_events.emit(self.services.world, self.claimed, "thinking")
@@ -226,19 +226,6 @@ class Drive:
             await self._cleanups.run(self.owned, self.phase)
         finally:
             self._is_cleaning_up = False
-
-    def _report_in_progress(self) -> None:
-        """Log once that a delegation is in progress, before any other signal of the turn."""
-        claimed, delegation = self.claimed, self.claimed.cause.payload
-        has_waited = any(wait.kind != "inline" for wait in claimed.waits)
-        is_first = not (self.has_begun or claimed.has_spoken or has_waited)
-        if claimed.cause.name != DELEGATION or not isinstance(delegation, dict) or not is_first:
-            return
-        payload: JsonObject = {"id": delegation["id"], "target_agent": claimed.agent, "task_id": claimed.turn_id,
-                               "status": "in_progress"}  # fmt: skip
-        self.signals.add_urgent(
-            Draft(RESPONSE, payload, claimed.agent, claimed.activation_id, self.services.world.now())
-        )
 
     async def _after_suspend(self, result: WriteResult, effect: SuspendTurn) -> Event | None:
         """The next event after the kernel answered a suspension."""

@@ -42,8 +42,8 @@ async def outcome_of(
     """Run the function, and return its value or its exception as a result."""
     token = _inside.set(True)
     try:
-        made = await world.within(request.timeout_seconds, invoke(world, function, args))
-        output = await _to_result(world, made, f"what step {request.tool} returned")
+        value = await world.within(request.timeout_seconds, invoke(world, function, args))
+        output = await _to_result(world, value, f"the result of step {request.tool}")
     except TurnTimedOut as error:
         # cancelled in the middle: a `once` effect may have happened
         status: CallStatus = "timeout" if request.effect in _CERTAIN else "unknown"
@@ -85,18 +85,18 @@ def _text(message: str) -> str:
     return cleaned(text if len(text) <= _MESSAGE_MAX else text[: _MESSAGE_MAX - 1] + "…")
 
 
-async def _to_result(world: World, made: Any, what: str) -> Json:
+async def _to_result(world: World, value: Any, what: str) -> Json:
     """A result as JSON. A thread converts a large one, because the event loop would block meanwhile."""
 
     def write() -> Json:
-        if is_longer(made, DOCUMENT_BYTES_MAX):
-            raise InvalidInput(f"{what} has over {DOCUMENT_BYTES_MAX} bytes, which is the limit; keep large things "
-                               "elsewhere and their names here", code="too_large", path="/output")  # fmt: skip
-        output: Json = redacted(to_json(made))  # the model reads the recorded output
+        if is_longer(value, DOCUMENT_BYTES_MAX):
+            raise InvalidInput(f"{what} has over {DOCUMENT_BYTES_MAX} bytes, which is the limit; store large values "
+                               "elsewhere and return their names", code="too_large", path="/output")  # fmt: skip
+        output: Json = redacted(to_json(value))  # the model reads the recorded output
         check_size(output, what, "/output")
         return output
 
-    return await world.run_sync(write) if is_longer(made, _AT_ONCE_MAX) else write()
+    return await world.run_sync(write) if is_longer(value, _AT_ONCE_MAX) else write()
 
 
 async def invoke(world: World, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

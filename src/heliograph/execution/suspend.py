@@ -16,6 +16,7 @@ from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import DELEGATION, CallRequest
 from heliograph.turn.events import DeferTurn, SuspendTurn
+from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 from heliograph.world.seam import World
@@ -31,7 +32,7 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
     """
     claimed, world = owned.claimed, owned.world
     items = [_call_item(owned, request) for request in effect.calls]
-    cards = [_card(owned, request) for request in effect.calls if request.kind in ("tool", "human")]
+    cards = [_card(claimed, owned.taint, request) for request in effect.calls if request.kind in ("tool", "human")]
 
     async def send(signals_emitted: int, drafts: list[dict[str, object]], first: int) -> WriteResult:
         _place(items, drafts, first)
@@ -164,14 +165,13 @@ def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
     }  # fmt: skip
 
 
-def _card(owned: OwnedTurn, request: CallRequest) -> JsonObject:
+def _card(claimed: Claimed, taint: Taint, request: CallRequest) -> JsonObject:
     """The card of a call (L0-50); its id is the same when the commit is repeated."""
-    claimed = owned.claimed
     content: JsonObject = {
         "tool_call_id": request.call_id, "step_id": request.step_id, "tool_name": request.tool, "arguments": request.input,
         "after_execution": request.after,
     }  # fmt: skip
-    if owned.taint.marks:
+    if taint.marks:
         content["trust"] = UNTRUSTED
     return {
         "card_id": f"card_{claimed.turn_id}_{claimed.epoch}_{request.call_id}", "kind": "tool.call", "content": content,

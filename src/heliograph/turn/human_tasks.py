@@ -1,8 +1,8 @@
 """Questions to people, and the validation of their answers. Pure.
 
 A question is the input of a call of kind `human`; a decision or an answer is its result. The client validates an answer
-when a person submits it. The waiting turn validates it again, because any program may have reported it. Everything that is
-not a clear yes counts as a no.
+when a person submits it. The waiting turn validates it again, because any program may have reported it. Everything except
+a clear yes counts as a no.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REASON_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question that wants an approval (`decision`) or an `answer`.
+    """A question to a person. wants: a `decision` about an approval, or an `answer`.
 
     arguments: those of the approval. may_edit: the person may change them. options: the possible answers. form: the JSON
     Schema of the answer, or of edited arguments. may_answer: the person may report the result itself in place of a decision,
@@ -40,14 +40,14 @@ class Question:
 
     def record(self) -> JsonObject:
         """The question as the call's input."""
-        told: JsonObject = {"wants": self.wants, "question": self.question}
+        record: JsonObject = {"wants": self.wants, "question": self.question}
         if self.wants == "decision":
-            told |= {"arguments": self.arguments or {}, "may_edit": self.may_edit}
+            record |= {"arguments": self.arguments or {}, "may_edit": self.may_edit}
             if self.may_answer:
-                told["may_answer"] = True
+                record["may_answer"] = True
         else:
-            told["options"] = list(self.options)
-        return told if self.form is None else {**told, "form": self.form}
+            record["options"] = list(self.options)
+        return record if self.form is None else {**record, "form": self.form}
 
     @classmethod
     def of(cls, recorded: Json) -> Question:
@@ -89,19 +89,20 @@ def grant_from(question: Question, call_label: str, result: CallResult) -> Grant
     Raises Denied for everything else, also for an approval of arguments that were not in the question.
     """
     decision = result.output if isinstance(result.output, dict) else {}
-    by, wanted = _decided_by(decision), question.arguments or {}
+    by, requested = _decided_by(decision), question.arguments or {}
     if result.status != "success" or decision.get("decision") != "grant":
         raise _denial(call_label, result)
-    given = decision.get("arguments")
-    if given is None or given == wanted:
-        return Grant(wanted, by)
+    granted = decision.get("arguments")
+    if granted is None or granted == requested:
+        return Grant(requested, by)
     if not question.may_edit:
         raise Denied(
-            f"{call_label} was granted for other arguments than were asked for, which is not allowed", error={"by": by}
+            f"{call_label} was granted for other arguments than the requested ones, which is not allowed",
+            error={"by": by},
         )
-    if not isinstance(given, dict):
+    if not isinstance(granted, dict):
         raise Denied(f"{call_label} was granted for arguments that are no object", error={"by": by})
-    return Grant(given, by)
+    return Grant(granted, by)
 
 
 def answer_of(question: Question, call_label: str, result: CallResult) -> Json:
@@ -134,11 +135,11 @@ def _denial(call_label: str, result: CallResult) -> Denied:
     decision = result.output if isinstance(result.output, dict) else {}
     by = _decided_by(decision)
     if result.status == "success" and decision.get("decision") != "deny":
-        return Denied(f"{call_label} was not granted: what was reported is no decision: {safe_repr(result.output)}")
+        return Denied(f"{call_label} was not granted, because the report is no decision: {safe_repr(result.output)}")
     reason = decision.get("reason") or (result.error or {}).get("message")
-    told = safe_repr(str(reason), REASON_MAX) if reason else None
-    return Denied(f"{call_label} was denied{f' by {by}' if by else ''}{f': {told}' if told else ''}",
-                  error={"by": by, "reason": told})  # fmt: skip
+    message = safe_repr(str(reason), REASON_MAX) if reason else None
+    return Denied(f"{call_label} was denied{f' by {by}' if by else ''}{f': {message}' if message else ''}",
+                  error={"by": by, "reason": message})  # fmt: skip
 
 
 def _decided_by(decision: Mapping[str, Json]) -> str | None:

@@ -65,7 +65,7 @@ class Journal:
             raise InvalidInput(f"agent {self._agent} uses the call id {request.call_id!r} twice; each call has its own",
                                code="duplicate_call_id")  # fmt: skip
         if len(self._requested) >= CALLS_MAX:
-            raise self._fail(RESOURCE_EXHAUSTED, f"it has asked for {CALLS_MAX} calls in one run")
+            raise self._fail(RESOURCE_EXHAUSTED, f"it made {CALLS_MAX} calls in one run")
         self._requested.add(request.call_id)
         wait = self._recorded.get(request.call_id)
         if (

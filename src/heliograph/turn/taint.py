@@ -75,7 +75,7 @@ class Taint:
         return f"{', '.join(names[:_LISTED_MAX])}{more}"
 
     def needs_approval(self, tool: Tool) -> bool:
-        """Whether a call of `tool` needs approval, whatever the tool itself says."""
+        """Whether a call of `tool` needs approval because of the taint, beyond the tool's own rule."""
         return self._confirms and self.has_read and tool.effect != "pure"
 
     # ── Reading ──

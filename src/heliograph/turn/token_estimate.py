@@ -43,8 +43,8 @@ def _message(message: Message) -> int:
         case ToolMessage(call_id, tool):
             return _bytes(call_id) + _bytes(tool) + _bytes(readable_text(message))
         case AssistantMessage(text, calls, raw):
-            said = _bytes(text) + sum(_bytes(c.id) + _bytes(c.tool) + _bytes(c.arguments) + _PER_TOOL for c in calls)
-            return max(said, _bytes(raw))  # the raw message may contain more, like thinking
+            size = _bytes(text) + sum(_bytes(c.id) + _bytes(c.tool) + _bytes(c.arguments) + _PER_TOOL for c in calls)
+            return max(size, _bytes(raw))  # the raw message may contain more, like thinking
 
 
 def _bytes(value: Json) -> int:

@@ -60,14 +60,14 @@ def framed_within(text: str, values: Mapping[str, Json]) -> str:
         each: source for source, value in values.items() for each in texts_in(value) if len(each) >= _FRAMED_LEAST
     }
     for each in sorted(sources, key=lambda found: (-len(found), found)):
-        framed, made, done = untrusted(each, sources[each]), "", 0
+        framed, result, done = untrusted(each, sources[each]), "", 0
         frames = [found.span() for found in _FRAME.finditer(text) if _mark_of(found[3]) == found[1]]
         while (start := text.find(each, done)) >= 0:
             end = start + len(each)
             is_framed = any(first <= start and end <= last for first, last in frames)
-            made += text[done:start] + (each if is_framed else framed)
+            result += text[done:start] + (each if is_framed else framed)
             done = end
-        text = made + text[done:]
+        text = result + text[done:]
     return text
 
 

@@ -10,13 +10,16 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from heliograph.egress.messenger import Messenger
 from heliograph.egress.post import PostFailed
 from heliograph.errors import HeliographError, format_exception
 from heliograph.execution.project_services import ProjectServices
+from heliograph.ledger.client import Ledger
 from heliograph.policy.callbacks import again_seconds, is_final, is_taken
 from heliograph.policy.egress import EgressRejected
 from heliograph.records import Callback
@@ -33,21 +36,23 @@ _AT_ONCE = 16
 
 async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
     """Send the callbacks that are due, a few at a time, until none is due or `rounds` are over."""
+    messenger = services.callbacks
+    assert messenger is not None
     for _ in range(rounds):
         taking = asyncio.ensure_future(services.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS))
         tries = list[asyncio.Future[dict[str, Any]]]()
         try:
             if not (taken := await asyncio.shield(taking)):
                 return
-            tries = [asyncio.ensure_future(_attempt(services, callback)) for callback in taken]
+            tries = [asyncio.ensure_future(_attempt(messenger, callback, services.world.now())) for callback in taken]
             await services.ledger.record_callbacks(await asyncio.gather(*tries))
         except asyncio.CancelledError:  # this worker ends: another one sends the rest at once
-            await asyncio.shield(_release_untried(services, taking, tries))
+            await asyncio.shield(_release_untried(services.ledger, taking, tries))
             raise
 
 
 async def _release_untried(
-    services: ProjectServices, taking: asyncio.Future[list[Callback]], tries: Sequence[asyncio.Future[dict[str, Any]]]
+    ledger: Ledger, taking: asyncio.Future[list[Callback]], tries: Sequence[asyncio.Future[dict[str, Any]]]
 ) -> None:
     """Release the callbacks whose attempts were cut off, including those that were being taken: the kernel may hide them.
 
@@ -56,7 +61,7 @@ async def _release_untried(
     results = {result["callback_id"]: result for result in [each.result() for each in tries if not each.cancelled()]}
     with suppress(HeliographError):  # a rejected call must not replace the cancellation
         if taken := await taking:
-            await services.ledger.record_callbacks([results.get(each.callback_id) or _released(each) for each in taken])
+            await ledger.record_callbacks([results.get(each.callback_id) or _released(each) for each in taken])
 
 
 def _released(callback: Callback) -> dict[str, Any]:
@@ -64,14 +69,11 @@ def _released(callback: Callback) -> dict[str, Any]:
             "error": "its worker was stopped", "again_seconds": 0}  # fmt: skip
 
 
-async def _attempt(services: ProjectServices, callback: Callback) -> dict[str, Any]:
+async def _attempt(messenger: Messenger, callback: Callback, now: datetime) -> dict[str, Any]:
     """Make one attempt; return its result for `record_callbacks`. Any failure affects only this callback."""
-    assert services.callbacks is not None
     retry_after_seconds, is_hopeless = 0.0, False
     try:
-        posted = await services.callbacks.send(
-            callback.url, callback.callback_id, body_of(callback), services.world.now()
-        )
+        posted = await messenger.send(callback.url, callback.callback_id, body_of(callback), now)
         if is_taken(posted.status):
             return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "delivered"}
         error, retry_after_seconds, is_hopeless = (

@@ -110,8 +110,8 @@ class Worker:
         for drive in self._running.values():
             if drive.task is not None:
                 drive.task.cancel()
-        held = [(leases, leases.drives()) for leases in self._leases.values()]
-        await asyncio.gather(*(leases.release(drives) for leases, drives in held if drives))
+        drives_of = [(leases, leases.drives()) for leases in self._leases.values()]
+        await asyncio.gather(*(leases.release(drives) for leases, drives in drives_of if drives))
 
     @property
     def _free_slots(self) -> int:
@@ -211,7 +211,7 @@ class Worker:
         if was_full or self.is_stopping:  # otherwise no work was left to claim, and a bell announces new work
             self._world.ring([self._slot])
         if is_abandoned:
-            self._world.spawn(f"{self.name} leaves {turn_id}", self._leases[project].end(drive))
+            self._world.spawn(f"{self.name} ends the lease of {turn_id}", self._leases[project].end(drive))
 
     async def _fail(self, drive: Drive, message: str) -> bool:
         """End a turn that no worker can run as failed; return whether that succeeded. Otherwise its lease runs out."""

@@ -70,7 +70,7 @@ class Leases:
             subscription.close()
 
     def close(self) -> None:
-        """Renew no more: a renewal would keep what `release` leaves to its lease."""
+        """Renew no more: a renewal would extend a lease that `release` ends."""
         self._is_closed = True
 
     async def release(self, drives: Sequence[Drive]) -> None:
@@ -79,14 +79,14 @@ class Leases:
         The lease of a turn that may not run twice ends instead: the turn counts as lost and its call is in doubt (K14).
         If the store rejects the release, the leases run out.
         """
-        released = [drive for drive in drives if drive.may_be_released]
-        kept = [drive for drive in drives if not drive.may_be_released]
+        returned = [drive for drive in drives if drive.may_be_released]
+        ended = [drive for drive in drives if not drive.may_be_released]
         try:
             async with self._renewing:
-                if released:
-                    await self.services.ledger.release([owner_fields(drive.claimed) for drive in released])
-                if kept:
-                    await self.services.ledger.renew([_lease(drive) for drive in kept], _LAST_LEASE_SECONDS)
+                if returned:
+                    await self.services.ledger.release([owner_fields(drive.claimed) for drive in returned])
+                if ended:
+                    await self.services.ledger.renew([_lease(drive) for drive in ended], _LAST_LEASE_SECONDS)
         except HeliographError as error:
             log.warning("turns of project %s are left to their leases: %s", self.services.project, error.message)
 

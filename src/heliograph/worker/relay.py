@@ -16,7 +16,7 @@ class Relay:
         self._declared: set[tuple[str, str]] = set()  # by project and wire
 
     async def publish(self, services: ProjectServices) -> None:
-        """Publish what is in the project's outbox, oldest first, then mark it as published. Raises StoreUnavailable.
+        """Publish the events in the project's outbox, oldest first, then mark them as published. Raises StoreUnavailable.
 
         An event for a wire that this worker does not have stays for the workers that have it.
         """

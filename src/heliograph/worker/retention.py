@@ -1,4 +1,4 @@
-"""Forget what ended long ago, and end callbacks that no worker can sign. Both run once a minute."""
+"""Delete runs that ended long ago, and end callbacks that no worker can sign. Both run once a minute."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Retention:
         self._not_pruned: set[str] = set()  # projects whose failure is logged
 
     async def run(self, services: ProjectServices) -> None:
-        """Do what is due in one project. Raises StoreUnavailable."""
+        """Run the tasks of one project that are due. Raises StoreUnavailable."""
         await self._end_callbacks(services)
         await self._prune(services)
 
     async def _prune(self, services: ProjectServices) -> None:
-        """Where the settings ask for it, delete a bounded share of what ended long ago."""
+        """Where the settings require it, delete some of the runs that ended long ago."""
         if services.prune_after_seconds is None or not self._is_due(services, "prune"):
             return
         before = services.world.now() - timedelta(seconds=services.prune_after_seconds)

@@ -79,18 +79,18 @@ class Watchdog:
             await self._relay.publish(services)
 
     async def settle(self) -> None:
-        """Finish what a closing worker would leave behind: ends that parents wait for, and the outbox.
+        """Finish the work that a closing worker would leave to others: ends that parents wait for, and the outbox.
 
         Waits for loops that are at work and then holds them off: a cancelled loop keeps its row locks until the server
-        notices, and locked rows would be skipped here. What fails is left to other workers.
+        notices, and locked rows would be skipped here. Other workers do the rest.
         """
         for services in self.projects:
             await self._run_guarded("settle", services, self._settle)
 
     async def _settle(self, services: ProjectServices) -> None:
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as stack:
             for loop in _LOOPS:
-                await held.enter_async_context(self._at_work[loop, services.project])
+                await stack.enter_async_context(self._at_work[loop, services.project])
             await self._sweeper.cascade(services)
             await self._relay.publish(services)
         if services.callbacks is not None:

@@ -1,4 +1,4 @@
-"""The listeners of this process, found by key for its own rings and by token for rings from a wire.
+"""The subscriptions of this process, found by key for its own rings and by token for rings from a wire.
 
 A ring of this process is passed on at once. A ring from a wire may be forged by any login of the database: each
 subscription passes on a few at once and then one per interval, however many come. Delayed rings are merged into one. A
@@ -70,7 +70,7 @@ class Subscription:
 
 
 class Subscriptions:
-    """All listeners of a process."""
+    """All subscriptions of a process."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -111,7 +111,7 @@ class Subscriptions:
                 subscription.ring()
 
     def ring_from_wire(self, texts: Sequence[str], *, carries_names: bool = False) -> None:
-        """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every listener.
+        """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every subscription.
 
         carries_names: the wire has access rights of its own, so `work:<pool>` rings as well as a token does.
         """
