@@ -34,7 +34,7 @@ async def deliver(
     ending = Ending(
         agent=claimed.agent, turn_id=claimed.turn_id, activation_id=claimed.activation_id, outcome=effect.outcome,
         card_id=f"card:{claimed.turn_id}:end", output=effect.output, error=effect.error, drafts=await owned.signals.take(),
-        emitted=emitted, usage=usage, is_untrusted=owned.taint.marks,
+        emitted=emitted, usage=usage, is_untrusted=owned.taint.is_tainted,
     )  # fmt: skip
     content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
     async with services.run_serializers.enter(claimed.run_id) as serializer:

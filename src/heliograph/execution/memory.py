@@ -39,7 +39,7 @@ class TurnMemory:
         _check_memory(text)
         given = to_json(metadata, "/metadata")
         assert isinstance(given, dict)
-        if self._taint.marks:
+        if self._taint.is_tainted:
             given["trust"] = UNTRUSTED
         request = self._requests.step("remember", "idempotent")
         memory_id = f"{self._turn_id}-{request.call_id}"[-_MEMORY_ID_MAX:]

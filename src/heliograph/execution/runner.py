@@ -53,7 +53,7 @@ log = logging.getLogger("heliograph.execution")
 T = TypeVar("T")
 
 
-class Drive:
+class TurnRunner:
     """The run of one owned turn.
 
     task: the task that awaits `run`, set by the worker. lost_at: when this worker learned that it lost the turn.

@@ -210,7 +210,7 @@ class SignalBuffer:
         return self._claimed.activation_id  # the parent was refused
 
     def _marked(self, draft: Draft) -> Draft:
-        return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.marks else draft
+        return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.is_tainted else draft
 
     def _item(self, draft: Draft) -> dict[str, object]:
         return {**draft_item(draft), "is_pending": bool(self._wakes.match(draft.name))}

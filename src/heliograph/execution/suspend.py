@@ -84,7 +84,7 @@ async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) 
     """
     await owned.signals.flush()
     await owned.world.failpoint("before_defer")
-    trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.marks else {}  # the reason may quote untrusted content
+    trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.is_tainted else {}  # the reason may quote untrusted content
     result = await owned.ledger.defer({
         "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
     })  # fmt: skip
@@ -108,7 +108,7 @@ def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:
                         "priority": PRIORITIES[_priority(owned.workflow, request)]}  # fmt: skip
     if request.context is not None:
         task["context"] = request.context
-    if owned.taint.marks:
+    if owned.taint.is_tainted:
         task["trust"] = UNTRUSTED
     return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),
             Draft("agent:activated", {"agent": request.tool}, request.tool, claimed.activation_id, now)]  # fmt: skip
@@ -171,7 +171,7 @@ def _card(claimed: Claimed, taint: Taint, request: CallRequest) -> JsonObject:
         "tool_call_id": request.call_id, "step_id": request.step_id, "tool_name": request.tool, "arguments": request.input,
         "after_execution": request.after,
     }  # fmt: skip
-    if taint.marks:
+    if taint.is_tainted:
         content["trust"] = UNTRUSTED
     return {
         "card_id": f"card_{claimed.turn_id}_{claimed.epoch}_{request.call_id}", "kind": "tool.call", "content": content,

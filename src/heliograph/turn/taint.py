@@ -25,9 +25,9 @@ _TASK = "its task"
 class Taint:
     """The taint of one run of a turn.
 
-    The function or the conversation runs again from its start when the turn resumes, and reads again what it read. Each
-    recorded call also brings back the sources that had been read before it. So the taint is the same on any worker, even
-    where the state has changed since.
+    When the turn resumes, its function or its conversation runs again from the start, and reads the same content again. Each
+    recorded call also restores the sources that had been read before it. So the taint is the same on any worker, even if the
+    state has changed since.
     """
 
     def __init__(self, claimed: Claimed, spec: AgentSpec):
@@ -41,25 +41,26 @@ class Taint:
         if is_marked(self._cause.payload) or (self._cause.name == DELEGATION and self._cause.trust == UNTRUSTED):
             self.read(_TASK, self._cause.payload)
 
-    # ── What it has read ──
+    # ── Sources and marks ──
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """In the order in which they were read."""
+        """The origins of the untrusted content, in the order in which it was read."""
         return tuple(self._sources)
 
     @property
     def values(self) -> Mapping[str, Json]:
-        """What was read from the state and from the signal, by source; None for other sources."""
+        """The values that were read from the state and from the signal, by source; None for other sources."""
         return self._sources
 
     @property
     def has_read(self) -> bool:
+        """Whether it has read untrusted content."""
         return bool(self._sources)
 
     @property
-    def marks(self) -> bool:
-        """Whether what the turn writes now is marked as untrusted."""
+    def is_tainted(self) -> bool:
+        """Whether everything that the turn writes from now on is marked as untrusted."""
         return self.has_read and not self._is_trusted_agent
 
     @property
@@ -81,6 +82,7 @@ class Taint:
     # ── Reading ──
 
     def read(self, source: str, value: Json = None) -> None:
+        """Record that untrusted content from `source` was read."""
         self._sources.setdefault(source, value)
 
     def read_state(self, key: str | None = None) -> None:

@@ -16,7 +16,7 @@ from heliograph.codes import UNDECODABLE
 from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.project_services import ProjectServices
-from heliograph.execution.runner import Drive
+from heliograph.execution.runner import TurnRunner
 from heliograph.records import Claimed
 from heliograph.turn.interruptions import TurnAbandoned, TurnLost
 from heliograph.worker.fair_share import fair_shares
@@ -107,11 +107,11 @@ class Worker:
         async with self._claiming:
             for leases in self._leases.values():
                 leases.close()
-        for drive in self._running.values():
-            if drive.task is not None:
-                drive.task.cancel()
-        drives_of = [(leases, leases.drives()) for leases in self._leases.values()]
-        await asyncio.gather(*(leases.release(drives) for leases, drives in drives_of if drives))
+        for runner in self._running.values():
+            if runner.task is not None:
+                runner.task.cancel()
+        runners_of = [(leases, leases.runners()) for leases in self._leases.values()]
+        await asyncio.gather(*(leases.release(runners) for leases, runners in runners_of if runners))
 
     @property
     def _free_slots(self) -> int:
@@ -135,7 +135,7 @@ class Worker:
         while claiming and self._free_slots > 0:
             offers = fair_shares(
                 self._free_slots,
-                [sum(drive.services is services for drive in self._running.values()) for services in claiming],
+                [sum(runner.services is services for runner in self._running.values()) for services in claiming],
             )
             for services, offer in zip(list(claiming), offers, strict=True):
                 if offer == 0:
@@ -181,51 +181,51 @@ class Worker:
         if log.isEnabledFor(logging.INFO):
             log.info("claimed %s: agent %s of run %s, epoch %d%s", claimed.turn_id, claimed.agent, claimed.run_id,
                      claimed.epoch, _history(claimed))  # fmt: skip
-        drive = Drive(claimed, services, self._agent_loop)
-        self._running[services.project, claimed.turn_id] = drive
-        drive.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(drive))
+        runner = TurnRunner(claimed, services, self._agent_loop)
+        self._running[services.project, claimed.turn_id] = runner
+        runner.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(runner))
 
-    async def _work(self, drive: Drive) -> None:
-        turn_id, is_abandoned = drive.claimed.turn_id, False
+    async def _work(self, runner: TurnRunner) -> None:
+        turn_id, is_abandoned = runner.claimed.turn_id, False
         try:
-            await drive.run()
+            await runner.run()
         except TurnLost as lost:
             log.info("%s", lost)
             is_abandoned = isinstance(lost, TurnAbandoned)
         except HeliographError as error:
             # the lease ends and the kernel counts the attempt; after the last one it delivers the failure itself (K23)
             log.error("%s is abandoned by this worker: %s", turn_id, error.message)
-            is_abandoned = error.code != UNDECODABLE or not await self._fail(drive, error.message)
+            is_abandoned = error.code != UNDECODABLE or not await self._fail(runner, error.message)
         except RecursionError as error:
             log.exception("%s is abandoned by this worker", turn_id, exc_info=error)
-            is_abandoned = not await self._fail(drive, "a value of this turn is nested too deeply for the runtime")
+            is_abandoned = not await self._fail(runner, "a value of this turn is nested too deeply for the runtime")
         finally:
-            self._release_slot(drive, is_abandoned=is_abandoned)
+            self._release_slot(runner, is_abandoned=is_abandoned)
 
-    def _release_slot(self, drive: Drive, *, is_abandoned: bool) -> None:
-        project, turn_id = drive.services.project, drive.claimed.turn_id
-        if self._running.get((project, turn_id)) is not drive:
+    def _release_slot(self, runner: TurnRunner, *, is_abandoned: bool) -> None:
+        project, turn_id = runner.services.project, runner.claimed.turn_id
+        if self._running.get((project, turn_id)) is not runner:
             return
         was_full = self._free_slots == 0
         del self._running[project, turn_id]
         if was_full or self.is_stopping:  # otherwise no work was left to claim, and a bell announces new work
             self._world.ring([self._slot])
         if is_abandoned:
-            self._world.spawn(f"{self.name} ends the lease of {turn_id}", self._leases[project].end(drive))
+            self._world.spawn(f"{self.name} ends the lease of {turn_id}", self._leases[project].end(runner))
 
-    async def _fail(self, drive: Drive, message: str) -> bool:
+    async def _fail(self, runner: TurnRunner, message: str) -> bool:
         """End a turn that no worker can run as failed; return whether that succeeded. Otherwise its lease runs out."""
-        claimed = drive.claimed
+        claimed = runner.claimed
         try:
-            await drive.services.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, message)
+            await runner.services.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, message)
         except HeliographError as error:
             log.warning("%s is left to its lease: %s", claimed.turn_id, error.message)
             return False
         return True
 
-    def _drop(self, drive: Drive) -> None:
+    def _drop(self, runner: TurnRunner) -> None:
         """Remove a turn and announce its slot."""
-        del self._running[drive.services.project, drive.claimed.turn_id]
+        del self._running[runner.services.project, runner.claimed.turn_id]
         self._world.ring([self._slot])
 
 
