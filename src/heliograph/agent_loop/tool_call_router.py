@@ -63,12 +63,12 @@ class ToolCallRouter:
         if (why := self._batch_problem(step, calls)) is not None:
             return {n: failed_message(call, why) for n, call in enumerate(calls)}
         self._owned.executed_steps.add(step)
-        answers = await self._route(step, calls)
-        self._owned.taint.read_answers(calls, answers)
+        messages = await self._route(step, calls)
+        self._owned.taint.read_messages(calls, messages)
         for n, call in enumerate(calls):
-            if not answers[n].is_error:
-                self._results[call.tool] = answers[n].content
-        return answers
+            if not messages[n].is_error:
+                self._results[call.tool] = messages[n].content
+        return messages
 
     def _batch_problem(self, step: int, calls: Sequence[ToolCall]) -> str | None:
         """The reason to run none of a reply's calls, if there is one."""
@@ -87,7 +87,8 @@ class ToolCallRouter:
             raise BadArguments(f"it was not made: this was the last step, in which {call.tool} was not offered")
 
     async def _route(self, step: int, calls: Sequence[ToolCall]) -> dict[int, ToolMessage]:
-        answers: dict[int, ToolMessage] = {}
+        """Run each call where its tool runs; return the messages by the positions of the calls."""
+        messages: dict[int, ToolMessage] = {}
         local_calls: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
         waits: dict[int, CallRequest] = {}
         approvals: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
@@ -109,22 +110,24 @@ class ToolCallRouter:
                     else:
                         local_calls[n] = tool, arguments
                 else:
-                    answers[n] = await self._unknown_tool(step, n, call)
+                    messages[n] = await self._unknown_tool(step, n, call)
             except BadArguments as error:
-                answers[n] = failed_message(call, error.message)
-        answers |= await self._run_local(step, calls, local_calls)
+                messages[n] = failed_message(call, error.message)
+        messages |= await self._run_local(step, calls, local_calls)
         if waits:
             results = dict(zip(waits, await self._replay.all(list(waits.values())), strict=True))
-            answers |= {n: self._validated_message(calls[n], waits[n], results[n]) for n in waits if n not in approvals}
-            answers |= await self._run_approved(step, calls, approvals, waits, results)
-        return answers
+            messages |= {
+                n: self._validated_message(calls[n], waits[n], results[n]) for n in waits if n not in approvals
+            }
+            messages |= await self._run_approved(step, calls, approvals, waits, results)
+        return messages
 
     async def _run_approved(
         self, step: int, calls: Sequence[ToolCall], approvals: Mapping[int, tuple[BoundTool, dict[str, Any]]],
         waits: Mapping[int, CallRequest], results: Mapping[int, CallResult], time: int = 1,
     ) -> dict[int, ToolMessage]:  # fmt: skip
         """Run the approved calls, and report the denied ones. Edits that do not match the tool repeat the question."""
-        answers: dict[int, ToolMessage] = {}
+        messages: dict[int, ToolMessage] = {}
         local_calls: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
         external_calls: dict[int, CallRequest] = {}
         again: dict[int, CallRequest] = {}
@@ -132,7 +135,7 @@ class ToolCallRouter:
             try:
                 allowed = self._approvals.granted_arguments(step, n, tool, waits[n], results[n], time)
             except Denied as error:
-                answers[n] = failed_message(calls[n], f"{error.message}; it was not called")
+                messages[n] = failed_message(calls[n], f"{error.message}; it was not called")
                 continue
             except BadArguments as error:
                 again[n] = self._approvals.request(step, n, tool, arguments, time + 1, error.message)
@@ -141,14 +144,16 @@ class ToolCallRouter:
                 external_calls[n] = self._external(step, n, tool, allowed)
             else:
                 local_calls[n] = tool, allowed
-        answers |= await self._run_local(step, calls, local_calls)
+        messages |= await self._run_local(step, calls, local_calls)
         if external_calls:
             for n, result in zip(external_calls, await self._replay.all(list(external_calls.values())), strict=True):
-                answers[n] = self._tool_message(calls[n], result)
+                messages[n] = self._tool_message(calls[n], result)
         if again:
             decided = dict(zip(again, await self._replay.all(list(again.values())), strict=True))
-            answers |= await self._run_approved(step, calls, {n: approvals[n] for n in again}, again, decided, time + 1)
-        return answers
+            messages |= await self._run_approved(
+                step, calls, {n: approvals[n] for n in again}, again, decided, time + 1
+            )
+        return messages
 
     async def _run_local(
         self, step: int, calls: Sequence[ToolCall], local_calls: Mapping[int, tuple[BoundTool, dict[str, Any]]]

@@ -34,7 +34,7 @@ from heliograph.world.seam import World
 log = logging.getLogger("heliograph.execution")
 
 MESSAGE_MAX = 8192  # characters; with four bytes each, half of the limit of a signal
-_WAITS_ALREADY = "the function has returned without this task: await every task that it starts"
+_HAS_RETURNED = "the function has returned without this task: await every task that it starts"
 _PLAIN = "a plain function cannot be interrupted while it waits; write async def, not def"
 
 RunEvent = Acted | Raised | SuspendTurn | DeferTurn
@@ -47,8 +47,8 @@ async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop
     limit: JsonObject | None = None
     try:
         if spec.prompt is not None:
-            answer = await world.within(spec.timeout_seconds, agent_loop(owned, context, replay))
-            output, is_partial, limit = answer.output, answer.is_partial, answer.limit
+            result = await world.within(spec.timeout_seconds, agent_loop(owned, context, replay))
+            output, is_partial, limit = result.output, result.is_partial, result.limit
         else:
             output = to_json(await world.within(spec.timeout_seconds, _run(owned, context, replay)))
         journal.check_not_waiting()
@@ -67,7 +67,7 @@ async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop
     ) as error:  # an exit of the program ends the turn, not the worker
         return _failed(error, owned.claimed, spec, journal)
     finally:
-        journal.wait_forbidden = _WAITS_ALREADY
+        journal.wait_forbidden = _HAS_RETURNED
 
 
 def _interruption_event(raised: BaseException, claimed: Claimed, spec: AgentSpec, journal: Journal) -> RunEvent:
@@ -113,7 +113,7 @@ async def _run(owned: OwnedTurn, context: Context, replay: CallReplay) -> Any:
             run(context) if inspect.iscoroutinefunction(run) else _run_plain(run, context, owned.world, journal)
         )
     except (Suspended, Defer, BaseExceptionGroup):
-        journal.wait_forbidden = _WAITS_ALREADY
+        journal.wait_forbidden = _HAS_RETURNED
         await replay.settled()
         raise
 

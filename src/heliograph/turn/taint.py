@@ -116,10 +116,10 @@ class Taint:
         """Let the turn call this tool."""
         self._may_read |= not tool.trusted
 
-    def read_answers(self, calls: Sequence[ToolCall], answers: Mapping[int, ToolMessage]) -> None:
+    def read_messages(self, calls: Sequence[ToolCall], messages: Mapping[int, ToolMessage]) -> None:
         """Read the messages that answer a model's calls."""
         for n, call in enumerate(calls):
-            if answers[n].is_untrusted:
+            if messages[n].is_untrusted:
                 self.read(call.tool.removeprefix(DELEGATE))
 
     def resume(self, wait: Wait) -> None:
