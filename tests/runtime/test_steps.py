@@ -186,7 +186,7 @@ async def test_waiting_inside_a_step_is_refused(rig: Rig, waiting: str) -> None:
             return error.message
 
     assert (
-        f"agent shop cannot {'call' if waiting == 'delegate' else waiting}: inside a step nothing can wait"
+        f"agent shop cannot {'call' if waiting == 'delegate' else waiting}: a step runs without interruption"
         in (await rig.run(app)).state["seen"]
     )
 
