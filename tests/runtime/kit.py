@@ -154,10 +154,10 @@ async def seen(rig: Rig, run_id: str) -> Any:
 
 async def kill(worker: Worker, working: asyncio.Task[None]) -> None:
     """End a worker like kill -9: it releases no turn and records nothing further."""
-    drives = [drive.task for drive in worker._running.values() if drive.task is not None]
-    for task in (working, *drives):
+    runners = [runner.task for runner in worker._running.values() if runner.task is not None]
+    for task in (working, *runners):
         task.cancel()
-    await asyncio.gather(working, *drives, return_exceptions=True)
+    await asyncio.gather(working, *runners, return_exceptions=True)
 
 
 async def lost(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
