@@ -78,7 +78,6 @@ create function heliograph.revoke_project(p_project text, p_role text) returns t
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);
-    v_others boolean;
 begin
     perform from heliograph.project_grants where role_name = p_role order by project_id for update;
     if not exists (select from heliograph.project_grants where project_id = p_project and role_name = p_role) then

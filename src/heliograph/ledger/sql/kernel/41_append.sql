@@ -32,8 +32,8 @@ begin
                                                v_item -> 'cards', v_bytes, v_limits, p_now);
         end if;
         if v_refusal is null then
-            v_refusal := jsonb_build_object('outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item,
-                    v_limits, p_now));
+            v_refusal := jsonb_build_object(
+                'outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item, p_now));
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_item ->> 'turn_id') || v_refusal);
     end loop;
@@ -97,9 +97,8 @@ $$;
 --   draft.
 --   raises: see append
 --   The caller holds the head and the run, and has passed the gate.
-create function heliograph._append_drafts(p_project text, p_item jsonb, p_limits heliograph.project_limits,
-                                          p_now timestamptz)
-    returns bigint language plpgsql as $$
+create function heliograph._append_drafts(p_project text, p_item jsonb, p_now timestamptz) returns bigint
+    language plpgsql as $$
 declare
     v_drafts jsonb := coalesce(p_item -> 'signals', '[]');
     v_lease heliograph.leases;

@@ -60,7 +60,7 @@ begin
                    and tool_call_id = v_item ->> 'call_id';
             end if;
             v_answer := v_answer - '{settles,opens}'::text[] || jsonb_build_object(
-                'first_seq', heliograph._append_drafts(p_project, v_item, v_limits, p_now));
+                'first_seq', heliograph._append_drafts(p_project, v_item, p_now));
             v_results := coalesce(v_results, '[]') || jsonb_build_object(
                 'turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id', 'status', v_item -> 'status',
                 'output', v_item -> 'result', 'error', v_item -> 'error');

@@ -90,10 +90,9 @@ end $$;
 --   last_append_seq: where the log has them if none is. The caller holds the heads and the runs.
 create function heliograph._suspending(p_project text, p_items jsonb) returns table (
     agent_id text, turn_id text, epoch bigint, cards jsonb, signals jsonb, calls jsonb, run_id text,
-    parent_step_id text, turn_at tid, output_box_id text, run_at tid, signal_seq bigint, written integer,
-    last_append_seq bigint
+    parent_step_id text, output_box_id text, run_at tid, signal_seq bigint, written integer, last_append_seq bigint
 ) language sql stable as $$
-    select i.agent_id, i.turn_id, i.epoch, i.cards, i.signals, i.calls, h.run_id, h.parent_step_id, t.at,
+    select i.agent_id, i.turn_id, i.epoch, i.cards, i.signals, i.calls, h.run_id, h.parent_step_id,
            t.output_box_id, r.at, r.signal_seq, l.written, l.last_append_seq
       from jsonb_to_recordset(p_items) as i
            (agent_id text, turn_id text, epoch bigint, signals_emitted integer, cards jsonb, signals jsonb, calls jsonb)
@@ -101,7 +100,7 @@ create function heliograph._suspending(p_project text, p_items jsonb) returns ta
            select x.run_id, x.parent_step_id from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = i.agent_id offset 0) h
      cross join lateral (
-           select x.ctid as at, x.output_box_id from heliograph.agent_turns x
+           select x.output_box_id from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = i.turn_id offset 0) t
      cross join lateral (
            select x.ctid as at, x.signal_seq from heliograph.runs x

@@ -77,10 +77,8 @@ end $$;
 -- _keep_running: the turns of a round that are not suspended keep running. Their owners receive the results with this
 --   answer, so the messages of the results are theirs; their drafts are added to signals_emitted.
 --   The caller holds the heads.
-create function heliograph._keep_running(
-    p_project text, p_items jsonb, p_suspended text[], p_firsts jsonb, p_now timestamptz
-) returns void
-    language plpgsql as $$
+create function heliograph._keep_running(p_project text, p_items jsonb, p_suspended text[], p_firsts jsonb)
+    returns void language plpgsql as $$
 begin
     with item as materialized (
         select i.agent_id, i.turn_id, i.epoch, i.phase, i.signals_emitted,

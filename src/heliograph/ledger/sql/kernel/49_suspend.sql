@@ -164,7 +164,7 @@ begin
     v_suspended := heliograph._suspend_heads(p_project, p_items, p_now);
     v_is_all := cardinality(v_suspended) = jsonb_array_length(p_items);
     if not v_is_all then
-        perform heliograph._keep_running(p_project, p_items, v_suspended, v_firsts, p_now);
+        perform heliograph._keep_running(p_project, p_items, v_suspended, v_firsts);
     end if;
     return jsonb_build_object('woken', to_jsonb(v_woken), 'answers', (
         select jsonb_agg(jsonb_build_object('n', p_places[i.n], 'turn_id', i.item -> 'turn_id',
