@@ -89,7 +89,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("when w.kind is null and (heliograph._wrong_id(", "when w.kind is null and (true or heliograph._wrong_id("),
     ),
     "early_forgotten": (
-        ("if v_results is not null then\nperform heliograph._resolve(p_project, v_results, p_limits, true, p_now);\nend if;\n"
+        ("if v_results is not null then\nperform heliograph._resolve(p_project, v_results, octet_length(v_results::text), p_limits, true, p_now);\nend if;\n"
          "update heliograph.agent_inbox m set status = 'dead'", "update heliograph.agent_inbox m set status = 'dead'"),
     ),
     "no_token": (
