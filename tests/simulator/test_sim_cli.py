@@ -19,7 +19,8 @@ def test_seed_that_is_no_number_is_refused() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["run", "--seeds", "0"], ["run", "--seeds", "x"], ["run", "--start", "x"], ["run", "--backend", "oracle"], ["sing"], [],
-     ["replay"], ["replay", "1", "--case", "{}"], ["replay", "--case", "no json"], ["shrink", "1", "--mutant", "nobody"]],
+     ["replay"], ["replay", "1", "--case", "{}"], ["replay", "--case", "no json"], ["shrink", "1", "--mutant", "nobody"],
+     ["replay", "1", "--mutant", "prune_needed"], ["replay", "--case", '{"seed": 1, "maintenance": true}'], ["shrink", "1", "--mutant", "prune_needed"]],
 )  # fmt: skip
 def test_meaningless_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(InvalidInput):

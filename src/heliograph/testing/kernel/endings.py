@@ -31,7 +31,7 @@ from heliograph.testing.kernel.limits import (
     store_content,
 )
 from heliograph.testing.kernel.outbox import acknowledge, order_stop, outbox_row
-from heliograph.testing.kernel.runs import activated, commit_reactions, run_view
+from heliograph.testing.kernel.reactions import activated, commit_reactions, run_view
 from heliograph.testing.kernel.tables import DELIVERABLE, INBOX_OPEN, OUTCOMES, Row, Transaction, end_of
 
 

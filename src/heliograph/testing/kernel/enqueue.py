@@ -12,8 +12,9 @@ from heliograph.testing.kernel.head import bells, payload_of, signal_at
 from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_name
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_signals, rejection
-from heliograph.testing.kernel.runs import agent_of, commit_reactions
+from heliograph.testing.kernel.reactions import commit_reactions
 from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.turn_queue import agent_of
 
 
 def enqueue(tx: Transaction, messages: Any) -> list[Row]:

@@ -24,8 +24,9 @@ from heliograph.testing.kernel import (
     limits,
     outbox,
     pending_reactions,
+    reactions,
     reports,
-    runs,
+    start,
     stops,
     suspend,
     sweeps,
@@ -36,7 +37,7 @@ from heliograph.testing.kernel.jsonb import Refusal, check_json, decode, encode
 from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
-    runs, enqueue, turns, calls, commands, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
+    start, reactions, enqueue, turns, calls, commands, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
     boxes, unclaimed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -12,8 +12,8 @@ from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import limits, rejection
 from heliograph.testing.kernel.resolve import resolve
-from heliograph.testing.kernel.runs import inbox_row
 from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.turn_queue import inbox_row
 
 LOGIN = "heliograph"  # the session user of every call
 _KEPT = 8  # duplicate reports per call that the inbox keeps

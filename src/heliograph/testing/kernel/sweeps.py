@@ -12,9 +12,9 @@ from heliograph.testing.kernel.jsonb import Refusal, get
 from heliograph.testing.kernel.limits import content_of, limits
 from heliograph.testing.kernel.outbox import redelivery_at
 from heliograph.testing.kernel.resolve import open_waits, resolve
-from heliograph.testing.kernel.runs import inbox_row
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
 from heliograph.testing.kernel.tables import Row, Transaction, interval
+from heliograph.testing.kernel.turn_queue import inbox_row
 from heliograph.testing.kernel.unclaimed import sweep_unclaimed, unclaimed
 
 _YEAR_SECONDS = 31_622_400

@@ -20,7 +20,7 @@ from heliograph.testing.kernel.limits import (
     rejection,
     store_content,
 )
-from heliograph.testing.kernel.runs import run_view
+from heliograph.testing.kernel.reactions import run_view
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
 
 

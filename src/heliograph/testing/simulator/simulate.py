@@ -27,7 +27,8 @@ from heliograph.testing.scenarios.faulty_owner import err
 from heliograph.testing.scenarios.workload import make_harness, make_workflows
 from heliograph.testing.simulator.event_loop import SimDeadlock, SimLoop
 from heliograph.testing.simulator.plan import Plan
-from heliograph.testing.simulator.world import SimWorld, Stage
+from heliograph.testing.simulator.stage import Stage
+from heliograph.testing.simulator.world import SimWorld
 from heliograph.worker.claim_loop import Worker
 
 Visit: TypeAlias = Callable[[SimWorld, Ledger], Coroutine[Any, Any, None]]

@@ -9,28 +9,21 @@ for a while. Bells and published messages may be lost.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
-from heliograph.errors import KernelRejected, StoreUnavailable
+from heliograph.errors import StoreUnavailable
 from heliograph.records import Event
-from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.jsonb import encode
-from heliograph.testing.kernel.tables import microseconds
-from heliograph.testing.oracles.books import Books
-from heliograph.testing.simulator.event_loop import Process, SimLoop
-from heliograph.testing.simulator.plan import Plan
+from heliograph.testing.simulator.event_loop import Process
+from heliograph.testing.simulator.stage import SimSubscription, Stage
 from heliograph.world.seam import BellKey
 from heliograph.world.user_code import within
 
 T = TypeVar("T")
 
-BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-_BEGINNING = microseconds(BEGINNING)
 
 BEFORE_CALL = ("crash", "freeze", "cut", "lost", "slow")
 AFTER_CALL = ("crash", "freeze", "cut_reply", "lost_reply", "cut_for_long")
@@ -38,127 +31,6 @@ _PATIENCE_SECONDS = 32.0  # longer than any call of the ledger is tried again
 EARLY = ("early_report",)
 AT_POINT = ("crash_at_point", "freeze_at_point")
 IN_SLEEP = ("crash_in_sleep", "freeze_in_sleep")
-
-
-class Judge(Protocol):
-    """Receives and records everything that happens; see `oracles.judge.Oracles`."""
-
-    @property
-    def books(self) -> Books: ...
-
-    def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None: ...
-
-    def refused(self, who: str, function: str, error: KernelRejected) -> None: ...
-
-    def published(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
-
-    def task_died(self, name: str, error: BaseException) -> None: ...
-
-
-class Stage:
-    """The shared parts of all simulated processes: loop, plan, kernel, bells and trace."""
-
-    def __init__(
-        self, loop: SimLoop, plan: Plan, backend: Backend, judge: Judge, *, lease_seconds: float, keeps_trace: bool
-    ):
-        self.loop = loop
-        self.plan = plan
-        self.backend = backend
-        self.judge = judge
-        self.lease_seconds = lease_seconds
-        self.sends_commands = False  # workers put commands on the wire
-        self.distance = 1.0  # to the database; far away, calls meet and are sent together
-        self.polls = True  # False: no worker looks for work unless a bell rings
-        self.calls = 0
-        self.faults: Counter[str] = Counter()
-        self.log: list[str] = []
-        self._keeps_trace = keeps_trace
-        self._hash = blake2b(digest_size=16)
-        self.ears: dict[BellKey, list[SimSubscription]] = {}
-        self.commands: list[dict[str, Any]] = []  # on the wire, for tools that listen there
-
-    @property
-    def micros(self) -> int:
-        """Virtual time in whole microseconds, PostgreSQL's resolution."""
-        return round(self.loop.time() * 1_000_000)
-
-    @property
-    def micros_of_date(self) -> int:
-        """The same since 1970, as the kernel knows it."""
-        return _BEGINNING + self.micros
-
-    @property
-    def is_calm(self) -> bool:
-        """Whether faults have ended, so all work can finish."""
-        return self.loop.time() > self.plan.horizon_seconds
-
-    @property
-    def trace_hash(self) -> str:
-        return self._hash.hexdigest()
-
-    def now(self) -> datetime:
-        return BEGINNING + timedelta(microseconds=self.micros)
-
-    def record(self, who: str, what: str) -> None:
-        line = f"{self.micros / 1e6:.6f} {who} {what}"
-        self._hash.update(line.encode())
-        if self._keeps_trace:
-            self.log.append(line)
-
-    def fault(self, who: str, site: str, kinds: Iterable[str]) -> str | None:
-        kind = self.plan.fault(site, kinds, self.loop.time())
-        if kind is not None:
-            self.faults[kind] += 1
-            self.record(who, f"! {kind} @ {site}")
-        return kind
-
-    def execute(self, who: str, function: str, args: tuple[Any, ...]) -> Any:
-        """One kernel call, judged and recorded."""
-        self.calls += 1
-        try:
-            answer = self.backend.call(function, args, self.now())
-        except KernelRejected as error:
-            state = error.message[-7:]  # the SQLSTATE; the words are each kernel's own, and may end up in a log
-            self.record(who, f"{function} {encode(args).decode()} refused {state}")
-            self.judge.refused(who, function, error)
-            raise KernelRejected(f"{function} refused {state}") from error
-        self.record(who, f"{function} {encode(args).decode()} -> {encode(answer).decode()}")
-        self.judge.called(who, function, args, answer, self.micros_of_date)
-        return answer
-
-
-class SimSubscription:
-    """See `heliograph.world.seam.Subscription`."""
-
-    def __init__(self, world: SimWorld, keys: tuple[BellKey, ...]):
-        self.world = world
-        self._keys = keys
-        self._bell = asyncio.Event()
-        for key in keys:
-            world.stage.ears.setdefault(key, []).append(self)
-
-    def clear(self) -> None:
-        self._bell.clear()
-
-    def ring(self) -> None:
-        self._bell.set()
-
-    def found(self) -> None:
-        """The simulator forges no rings, so none has to be paced."""
-
-    async def wait(self, timeout_seconds: float) -> bool:
-        is_deaf = not self.world.stage.polls and self._keys[0].name.startswith("work:")
-        try:
-            async with asyncio.timeout(None if is_deaf else timeout_seconds):
-                await self._bell.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def close(self) -> None:
-        for key in self._keys:
-            if self in self.world.stage.ears[key]:
-                self.world.stage.ears[key].remove(self)
 
 
 class SimTransaction:
@@ -264,7 +136,7 @@ class SimWorld:
                     self.stage.execute("early", "report", (project, [report]))
 
     def subscribe(self, keys: Iterable[BellKey]) -> SimSubscription:
-        return SimSubscription(self, tuple(keys))
+        return SimSubscription(self.stage, self.process, tuple(keys))
 
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         """Nobody watches the wire."""
@@ -274,10 +146,10 @@ class SimWorld:
             return
         lost = "bell_lost" if self.stage.polls else "bell_lost_often"
         for key in keys:
-            for ear in list(self.stage.ears.get(key, ())):
-                is_here = ear.world.process is self.process
-                if is_here or self.stage.fault(self.slot, f"{self.slot}/bell", (lost,)) is None:
-                    ear.ring()
+            for subscription in list(self.stage.subscriptions.get(key, ())):
+                is_own = subscription.process is self.process
+                if is_own or self.stage.fault(self.slot, f"{self.slot}/bell", (lost,)) is None:
+                    subscription.ring()
 
     async def publish(self, _project: str, events: Sequence[Event]) -> None:
         for event in events:
@@ -296,8 +168,8 @@ class SimWorld:
 
     async def crash(self) -> None:
         """The process is gone; this line is the last it runs."""
-        for ears in self.stage.ears.values():
-            ears[:] = [ear for ear in ears if ear.world is not self]
+        for subscriptions in self.stage.subscriptions.values():
+            subscriptions[:] = [each for each in subscriptions if each.process is not self.process]
         self.stage.loop.kill(self.process)
         await self.stage.loop.create_future()
 
