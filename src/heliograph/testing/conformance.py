@@ -29,7 +29,7 @@ OnWire = tuple[str, str, dict[str, Any]]  # subject as it stood on the wire, key
 
 
 class RecordedRings:
-    """What one process's bell called `on_ring` with, in order."""
+    """The arguments of each call of `on_ring` by one process's bell, in order."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []

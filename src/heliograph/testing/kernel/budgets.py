@@ -146,7 +146,7 @@ def settle(tx: Transaction, call: Any, used: Row) -> None:
 
 
 def used_of(item: Any) -> Row:
-    """What record_call says was used."""
+    """Read the amounts that record_call reports as used."""
     said = get(item, "used")
     return {**(_NOTHING if get_text(item, "status") == "canceled" else {}), **(said if isinstance(said, dict) else {})}
 

@@ -45,7 +45,7 @@ def _canceled(wait: Row, failed: Row) -> Row:
 
 
 def response_of(tx: Transaction, item: Row, limited: Row) -> Row:
-    """What the log says of a child that has ended, or is given up."""
+    """Return the payload of the log entry for a child that has ended or was abandoned."""
     wait, result = item["wait"], item["result"]
     outcome = get_text(get(result, "more"), "outcome") or item["status"]
     payload = {

@@ -18,7 +18,7 @@ def is_human_wait(waits: list[Row]) -> bool:
 
 
 def begin_human_wait(tx: Transaction, turn: Row, waits: list[Row], at: int) -> None:
-    """What `_suspend_heads` does: a turn of a running run that is suspended on people only has human_wait_since."""
+    """Set human_wait_since of a turn that waits only for people, as `_suspend_heads` does."""
     if is_human_wait(waits) and tx.tables.runs[turn["run_id"]]["status"] == "running":
         tx.set(turn, human_wait_since=at)
 
@@ -63,7 +63,7 @@ def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: b
 
 
 def end_human_wait(tx: Transaction, turn: Row) -> None:
-    """What `_sweep_stuck` does."""
+    """Sweep one stuck turn, as `_sweep_stuck` does."""
     if turn["human_wait_since"] is not None:
         credit_human_wait_time(tx, turn, tx.now, resumes=True)
 

@@ -19,7 +19,7 @@ from heliograph.errors import KernelRejected
 
 
 class Refusal(Exception):
-    """What PostgreSQL would raise; `state` is the SQLSTATE."""
+    """An error that PostgreSQL would raise; `state` is the SQLSTATE."""
 
     def __init__(self, state: str, message: str):
         super().__init__(message)
@@ -102,7 +102,7 @@ def get(value: Any, key: str) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """What `->>` answers for a value that `->` answered."""
+    """Convert the result of `->` to that of `->>`."""
     if value is None or value is ABSENT:
         return None
     return value if isinstance(value, str) else written(value)

@@ -29,7 +29,7 @@ def run_view(tx: Transaction, run: Row) -> Row:
 
 
 def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list[str]:
-    """Of runs that do not repeat. Bugs: open_turns_miscounted, message_clears_taint."""
+    """Commit reactions of different runs. Bugs: open_turns_miscounted, message_clears_taint."""
     reacting, activations = [], list[Row]()
     listed = j.records(list(items))
     for item in listed:

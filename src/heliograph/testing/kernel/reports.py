@@ -80,7 +80,7 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
 
 
 def _issued_at(tx: Transaction, turn: Row) -> int:
-    """What a gate by epoch would ask for: the one under which the turn was claimed last."""
+    """Return the epoch under which the turn was last claimed, for the mutant that checks it."""
     epochs = [
         le["turn_epoch"] for le in tx.tables.leases.of(turn["agent_id"]) if le["agent_turn_id"] == turn["agent_turn_id"]
     ]
@@ -115,7 +115,7 @@ def refuse_result(item: Any, limited: Row) -> Row | None:
 
 
 def _keep_other(tx: Transaction, item: Any, verdict: Row, limited: Row) -> None:
-    """What is left of a report that was not applied. Changes `verdict` to the final one."""
+    """Record a report that was not applied, and complete its `verdict`."""
     turn_id, call_id = get_text(item, "turn_id"), get_text(item, "call_id")
     if verdict["outcome"] == "early":
         verdict |= _keep_early(tx, item, limited)

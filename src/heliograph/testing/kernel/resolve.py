@@ -106,7 +106,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
 
 
 def _trust(wait: Row, result: Any) -> str:
-    """Of a result: people are trusted, a child as its turn was, a tool where its author vouches for it.
+    """Judge a result: people are trusted, children as their turns are, tools if their authors vouch for them.
 
     The error of a question that timed out quotes the question.
     """

@@ -59,7 +59,7 @@ def check_limits(item: Any) -> None:
 
 
 def _place(tx: Transaction, items: list[Row]) -> list[Row]:
-    """Where each turn goes: its agent, its signals' positions, whether it is dispatched at once."""
+    """Find each turn's agent, the positions of its signals, and whether it is dispatched at once."""
     placed, seen = [], set[str]()
     for item in items:
         agent_id = agent_of(item)

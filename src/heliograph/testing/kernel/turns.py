@@ -203,7 +203,7 @@ def refuse_own_drafts(tx: Transaction, item: Any) -> Row | None:
 
 
 def refuse_names(item: Any) -> Row | None:
-    """What the path $.signals[*].name finds: it looks into lists as into what they hold."""
+    """Find names as the path $.signals[*].name does, which also looks into nested lists."""
     signals = get(item, "signals")
     listed = [
         s

@@ -47,7 +47,7 @@ class Mutant:
 
 
 MUTANTS: dict[str, Mutant] = {m.name: m for m in (
-    # who owns a turn
+    # ownership of turns
     Mutant("no_bump", "K6 K7"),
     Mutant("finish_no_gate", "K1"),
     Mutant("ungated_append", "K2"),
@@ -56,7 +56,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("attempts_unbounded", "K19"),
     Mutant("recovery_loses_place", "K22"),
     Mutant("once_runs_twice", "K14", repeats_once=True),
-    # how a turn ends, and what follows
+    # ends of turns, and what follows them
     Mutant("finish_splits_event", "K1"),
     Mutant("kernel_end_without_event", "K1 K19"),
     Mutant("no_ttl_sweep", "K19"),

@@ -23,7 +23,7 @@ class Violation:
 
 @dataclass(slots=True)
 class WaitBook:
-    """One call of a turn. told: its owner knows the result."""
+    """One call of a turn. is_delivered: its owner has the result."""
 
     call_id: str
     kind: str
@@ -32,10 +32,10 @@ class WaitBook:
     token: str | None = None
     deadline: int | None = None
     child: str | None = None
-    step: str | None = None  # of those that fail fast together; None: of no other's business
+    step: str | None = None  # the step that fails fast with its other calls; None: it fails alone
     state: str = "open"
     status: str | None = None
-    position: int = 0  # in the order in which results came
+    position: int = 0  # in the order of the results
     is_delivered: bool = False
     resolved_at: int = 0
 
@@ -54,7 +54,7 @@ class TurnBook:
     priority: int
     max_attempts: int
     expires_at: int
-    fields: tuple[str, ...] = ()  # that its deliverable has to have (L0-84)
+    fields: tuple[str, ...] = ()  # required in its deliverable (L0-84)
     depth: int = 0
     parent: tuple[str, str] | None = None  # the turn and the call that wait for it
     ready_at: int | None = None
@@ -78,14 +78,14 @@ class TurnBook:
 
     @property
     def name(self) -> str:
-        """Its agent's."""
+        """The name of its agent."""
         return self.agent_id.split("/")[1]
 
     def awaited(self) -> list[WaitBook]:
         return [wait for wait in self.waits.values() if wait.is_awaited]
 
     def is_due(self) -> bool:
-        """Of a suspended turn to whom something was answered: whether it resumes now (K15)."""
+        """Whether a suspended turn resumes after a result (K15)."""
         return self.join == "each" or not self.awaited()
 
 
@@ -106,7 +106,7 @@ class Books:
     targets: dict[str, str] = field(default_factory=dict)  # run id to target
     messages: dict[str, dict[str, Any]] = field(default_factory=dict)  # acknowledged enqueues by turn id
     limits: dict[str, int | None] = field(default_factory=dict)  # in force
-    small: set[str] = field(default_factory=set)  # limits that somebody has set
+    small: set[str] = field(default_factory=set)  # limits that an administrator has set
     published: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(
         default_factory=Counter
@@ -139,7 +139,7 @@ class Books:
             yield turn
 
     def end_turn(self, turn: TurnBook, outcome: str, now: int) -> None:
-        """Whatever ends it: calls are closed, children are to stop, the parent is to be told."""
+        """Record the end: close the calls, stop the children, and report to the parent."""
         turn.ended_by, turn.outcome, turn.ended_at = f"card:{turn.turn_id}:end", outcome, now
         turn.join = turn.force_at = turn.order = None
         turn.is_delivered = turn.parent is None
@@ -152,13 +152,13 @@ class Books:
                     self.order_stop(wait.child, "force", None, now)
 
     def order_stop(self, turn_id: str, mode: str, grace: float | None, now: int) -> None:
-        """A stop is on its way to a turn, unless a stronger one is or it has ended."""
+        """Record a stop for an open turn, unless a forced one is on its way."""
         turn = self.turns.get(turn_id)
         if turn is not None and turn.ended_by is None and (turn.order is None or turn.order[0] != "force"):
             turn.order = (mode, grace, now)
 
     def request_stop(self, turn: TurnBook, grace: float | None, now: int) -> int:
-        """A graceful stop of a running turn: the earlier end counts."""
+        """Record a graceful stop of a running turn and return when it is forced: the earlier time wins."""
         force_at = now + interval(GRACE_SECONDS if grace is None else grace)
         turn.force_at = force_at if turn.force_at is None else min(turn.force_at, force_at)
         return turn.force_at

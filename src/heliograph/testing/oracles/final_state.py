@@ -1,4 +1,4 @@
-"""What holds once all work is done: the logs, the state, the wire and the ledger agree, and the doctor finds nothing."""
+"""Check the end of a simulation: the logs, the state, the wire and the ledger agree, and the doctor finds nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heliograph.testing.oracles.log import signals_of
 from heliograph.testing.oracles.reservations import check_reservations
 from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint
 
-# Sent ahead in batches: a batch that is logged twice shows as the same signal said at the same time.
+# Sent ahead in batches: a batch that is logged twice shows as equal signals at the same time.
 _SENT_AHEAD = ("harness:start", "text:delta", "thinking:delta", "agent:progress")
 
 
@@ -39,7 +39,7 @@ def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: 
 
 
 def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *, is_quiet: bool) -> None:
-    """A log that is whole."""
+    """Check a log that is complete."""
     _check_state(oracles, run, log, workflow)
     check_state_taint(oracles.blame, run, log, workflow)
     oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
@@ -105,7 +105,7 @@ def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
 
 
 def _check_results(oracles: Oracles, log: list[Row]) -> None:
-    """Every call that was resolved says so in the log, once; and no other."""
+    """Each resolved call is in the log once, and no other call is."""
     run_id = log[0]["run_id"]
     told = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
     resolved = Counter(
@@ -122,7 +122,7 @@ def _is_result(signal: Row) -> bool:
 
 
 def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
-    """Every signal woke or skipped each agent that waits for it, once; a run that was stopped may leave some asleep."""
+    """Each signal woke or skipped each agent that subscribes to it, once. A stopped run may lack some."""
     if "stopped_by" in run["memory"]:
         return
     answers = Counter((s["parent_id"], s["agent"]) for s in log if s["name"] in ("agent:activated", "agent:skipped"))
@@ -146,7 +146,7 @@ def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
 
 
 def _check_outside(oracles: Oracles, tables: Mapping[str, list[Row]]) -> None:
-    """What others saw: events on the wire, acknowledged messages, effects."""
+    """Compare the ledger with the outside: events on the wire, acknowledged messages, effects."""
     books = oracles.books
     gone = {row["id"] for row in tables.get("pruned", ())}
     turns = {t["agent_turn_id"] for t in tables["agent_turns"]} | {i[5:] for i in gone if i.startswith("turn:")}

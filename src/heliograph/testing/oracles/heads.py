@@ -76,7 +76,7 @@ class HeadOracle:
         self._blame = blame
 
     def status_of(self, turn: TurnBook) -> str:
-        """Of an open turn: queued, or its head's status as it was before the call that is judged now."""
+        """Return 'queued', or the status of the head before the call that is judged."""
         head = self.heads.get(turn.agent_id, _NEW)
         return head.status if head.turn_id == turn.turn_id else "queued"
 

@@ -32,7 +32,7 @@ class WaitOracle(TurnOracle):
             self.books.order_stop(wait.child, "force", None, now)
 
     def abandon(self, turn: TurnBook, now: int) -> None:
-        """What fails fast takes what is still open of its step with it."""
+        """A call that fails fast cancels the open calls of its step."""
         failed = {wait.step for wait in turn.waits.values() if wait.state == "resolved" and wait.status != "success"}
         for wait in turn.awaited():
             if wait.step is not None and wait.step in failed:
@@ -42,7 +42,7 @@ class WaitOracle(TurnOracle):
                     self.books.order_stop(wait.child, "force", None, now)
 
     def check_resumed(self, function: str, answered: Iterable[str], resumed: Iterable[str], now: int) -> None:
-        """Of the turns that something was answered to, exactly those that are due go on (K15)."""
+        """Exactly the due turns resume after a result (K15)."""
         for turn_id in answered:
             self.abandon(self.turn(turn_id), now)
         asleep = [self.turn(turn_id) for turn_id in dict.fromkeys(answered) if self.turn(turn_id).join is not None]
@@ -179,7 +179,7 @@ class WaitOracle(TurnOracle):
         self.check_resumed("report", answered, {row["turn_id"] for row in answer if row["resumed"]}, now)
 
     def _judge(self, item: Any) -> str:
-        """What a report that means something has to be answered."""
+        """Return the required outcome of a valid report."""
         turn = self.books.turns.get(item["turn_id"])
         if turn is None:
             return "unknown_turn"

@@ -8,7 +8,7 @@ from typing import Any
 from heliograph.testing.scenarios.cast import LONG
 from heliograph.testing.simulator.world import SimWorld
 
-# Small enough to be felt by the applications, large enough for runs to come to an end.
+# Small enough to affect the applications, large enough for runs to end.
 _SMALL = {
     "queue_max": 1, "depth_max": 1, "fan_out_max": 1, "cards_max": 2, "waits_max": 2, "payload_bytes_max": 3_000,
     "card_bytes_max": 100, "result_bytes_max": 3_000, "blob_bytes_max": 3_000, "running_max": 2, "defers_max": 1,
@@ -17,7 +17,7 @@ _SMALL = {
 
 
 async def administer(world: SimWorld, function: str, *args: object) -> Any:
-    """One call as an administrator makes it: nobody loses it."""
+    """Make one call as an administrator, without faults."""
     await world.sleep(0.001)
     return world.stage.execute(world.process.name, function, args)
 
@@ -31,7 +31,7 @@ async def set_limits(world: SimWorld, project: str) -> None:
 
 
 async def prune_things(world: SimWorld, project: str) -> None:
-    """In some seeds, forget what ended a few seconds ago."""
+    """In some seeds, prune turns that ended a few seconds ago."""
     plan = world.stage.plan
     if plan.draw("prune") > 0.4:
         return
@@ -42,7 +42,7 @@ async def prune_things(world: SimWorld, project: str) -> None:
 
 
 async def shelve_things(world: SimWorld, project: str) -> None:
-    """Put boxes together, fork them and what turns write, read them; for no turn to use, unless somebody errs."""
+    """Put boxes, fork them and the boxes of turns, and read them. Turns use them only by mistake."""
     plan = world.stage.plan
     while not world.stage.is_calm:
         await world.sleep(plan.between("shelf", 0.5, 5.0))

@@ -11,7 +11,7 @@ from heliograph.testing.oracles.judge import Oracles
 from heliograph.testing.simulator.plan import Plan
 
 T = TypeVar("T")
-LONG = 5_000  # characters, of what is too long under some limit
+LONG = 5_000  # characters: too long under a small limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """What agents need of the simulation. `lease_seconds` because work has to last about that long, now and then."""
+    """The parts of the simulation that agents use. Some work lasts about `lease_seconds`."""
 
     plan: Plan
     oracles: Oracles
@@ -33,7 +33,7 @@ class Cast:
     repeats_once: bool = False  # the mutant once_runs_twice: agents that must not run twice are not declared so
 
     async def work(self, context: Context) -> int:
-        """Do nothing for a while, sometimes for longer than a lease; answers a number to return."""
+        """Do nothing for a while, sometimes for longer than a lease; return a number."""
         site = f"work/{context.agent}"
         pace = self.plan.draw(f"{site}/pace")
         if pace > 0.85:
@@ -47,5 +47,5 @@ class Cast:
             raise ValueError(f"{context.agent} was told to fail")
 
     def pick(self, context: Context, what: str, choices: Sequence[T]) -> T:
-        """One of these, and the same one whenever the turn's function runs again."""
+        """Choose one, and the same one whenever the turn's function runs again."""
         return choices[int(self.plan.fixed(f"{context.turn_id}/{what}") * len(choices))]

@@ -42,7 +42,7 @@ async def insist(world: SimWorld, call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def visit(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: int) -> None:
-    """One client: starts a run, asks again, and sends messages to its agents, some of them twice or by mistake."""
+    """Act as one client: start a run, repeat the request, and send messages, some twice or by mistake."""
     plan, run_id = world.stage.plan, world.new_id("run")
     site = f"client/{workflow.name}"
     is_late = plan.draw(f"{site}/late") < 0.15  # when nothing else happens any more, nothing else wakes a worker
@@ -98,12 +98,12 @@ def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[s
 
 
 def _books(world: SimWorld) -> Books:
-    """What outsiders may know of the turns: a user sees them in a list, a tool has its commands."""
+    """The turns that outsiders know: users list them, and tools have their commands."""
     return world.stage.judge.books
 
 
 def _large(world: SimWorld, usually: float) -> float:
-    """How often something is as large as a small limit would refuse."""
+    """Return how often a payload exceeds a small limit."""
     return 0.3 if "payload_bytes_max" in _books(world).small else usually
 
 
@@ -111,7 +111,7 @@ def _large(world: SimWorld, usually: float) -> float:
 
 
 async def serve_tools(world: SimWorld, ledger: Ledger, *, takes: bool) -> None:
-    """Take commands, from the kernel or from the wire, and answer each of them some way; for ever."""
+    """Take commands, from the kernel or the wire, and answer each of them, without end."""
     plan, seen = world.stage.plan, 0
     while True:
         await world.sleep(plan.between("tools", 0.05, 0.8))
@@ -128,7 +128,7 @@ async def serve_tools(world: SimWorld, ledger: Ledger, *, takes: bool) -> None:
 
 
 async def _answer(world: SimWorld, ledger: Ledger, turn_id: str, call_id: str, token: str | None, body: Any) -> None:
-    """Usually right and in time; else late, twice, forged, malformed, too large, or not at all: then it is asked again."""
+    """Answer a command: usually in time, else late, twice, forged, malformed, too large, or not at all."""
     plan, is_calm = world.stage.plan, world.stage.is_calm
     pace = plan.draw("tool/pace")
     if (
@@ -166,7 +166,7 @@ async def _answer(world: SimWorld, ledger: Ledger, turn_id: str, call_id: str, t
 
 
 async def answer_ahead(world: SimWorld, ledger: Ledger) -> None:
-    """Somebody who answers what nobody has asked yet: turns that are at work, calls by the ids that they will have."""
+    """Report results of calls before their turns open them."""
     plan = world.stage.plan
     while not world.stage.is_calm:
         await world.sleep(plan.between("ahead", 0.2, 3.0))

@@ -1,4 +1,4 @@
-"""An owner that makes mistakes: it sends wrong calls for turns that a worker owns.
+"""A faulty owner sends wrong calls for turns that a worker owns.
 
 The kernel refuses each, or it has no effect; otherwise a rule of the kernel is broken.
 """
@@ -33,7 +33,7 @@ async def err(world: SimWorld, project: str, *, with_boxes: bool) -> None:
         if owned:
             way = ways[plan.index("err/way", len(ways))]
             fit = [pair for pair in owned if way not in _WANTS or _WANTS[way](pair[1], books)]
-            for rare, wants in _WANTS.items():  # where a turn is in a state that is rare, that is made use of
+            for rare, wants in _WANTS.items():  # prefer turns in a rare state
                 found = [pair for pair in owned if wants(pair[1], books)]
                 if found and plan.draw("err/rare") < 0.3:
                     way, fit = rare, found
@@ -68,7 +68,7 @@ async def _begin_resolved(act: Act, owner: Owner, turn: TurnBook) -> None:
 
 
 async def _begin_more(act: Act, owner: Owner, _turn: TurnBook) -> None:
-    """One call more than a turn may have."""
+    """Begin one call more than a turn may have."""
     await _begin(act, owner, "one-more")
 
 
@@ -89,12 +89,12 @@ def _recorded(turn: TurnBook) -> list[WaitBook]:
 
 
 async def _release(act: Act, owner: Owner, _turn: TurnBook) -> None:
-    """A turn that is to stop, which ends it."""
+    """Release a turn with a pending stop, which ends it."""
     await act("release", owner)
 
 
 async def _defer(act: Act, owner: Owner, _turn: TurnBook) -> None:
-    """A turn that is to stop, which ends it, too."""
+    """Defer a turn with a pending stop, which ends it too."""
     await act("defer", {**owner, "reason": "later", "delay_seconds": 1.0})
 
 
@@ -107,27 +107,27 @@ async def _crowd(act: Act, owner: Owner, _turn: TurnBook) -> None:
 
 
 async def _overflow(act: Act, owner: Owner, turn: TurnBook) -> None:
-    """More cards than a turn may write."""
+    """Write more cards than a turn may have."""
     await _crowd(act, owner, turn)
 
 
 async def _adopt(act: Act, owner: Owner, _turn: TurnBook) -> None:
-    """A child that is there already: the turn itself."""
+    """Delegate to a turn that exists: the turn itself."""
     await _hire(act, owner, {"agent": "nobody", "turn_id": owner["turn_id"]})
 
 
 async def _hire_nobody(act: Act, owner: Owner, _turn: TurnBook) -> None:
-    """A child of an agent that there is not."""
+    """Delegate to an unknown agent."""
     await _hire(act, owner, {"agent": "nobody", "turn_id": "turn_nobody"})
 
 
 async def _hire_late(act: Act, owner: Owner, turn: TurnBook) -> None:
-    """A child in a run that is being stopped."""
+    """Delegate in a run that is being stopped."""
     await _hire(act, owner, {"agent": turn.name, "instance": "heir", "turn_id": "turn_heir"})
 
 
 async def _hire_crowd(act: Act, owner: Owner, turn: TurnBook) -> None:
-    """More children of one agent than may wait for it."""
+    """Delegate to one agent more often than its queue allows."""
     await _hire(act, owner, *({"agent": turn.name, "instance": "desk", "turn_id": f"turn_desk_{n}"} for n in range(2)))
 
 
@@ -160,7 +160,7 @@ async def _come_late(act: Act, owner: Owner, _turn: TurnBook) -> None:
 
 
 async def _finish_short(act: Act, owner: Owner, turn: TurnBook) -> None:
-    """Without the fields that its deliverable has to have. Once for another version, which tells the right one."""
+    """Finish without the required fields; a first call with a wrong version returns the right one."""
     version = -1
     for _ in range(2 if turn.fields else 0):
         [row] = await act("finish", {
@@ -173,7 +173,7 @@ async def _finish_short(act: Act, owner: Owner, turn: TurnBook) -> None:
 
 
 def _is_at(limit: str, reached: int, books: Books) -> bool:
-    """Whether a limit that somebody has set small is reached."""
+    """Whether a limit that an administrator lowered is reached."""
     most = books.limits.get(limit) if limit in books.small else None
     return most is not None and reached >= most
 

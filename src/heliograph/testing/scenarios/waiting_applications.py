@@ -25,7 +25,7 @@ TOOLS = ("search", "fetch")
 
 
 def count(results: Iterable[CallResult]) -> int:
-    """What the results add up to: numbers as they are, anything else that went well as one."""
+    """Sum the results: numbers as they are, other successes as one."""
     good = [result.output for result in results if result.is_good]
     return sum(output if isinstance(output, int) else 1 for output in good)
 
@@ -93,7 +93,7 @@ def bench(cast: Cast) -> Heliograph:
     async def do(
         context: Context, call_id: str, effect: CallEffect, connection: SimTransaction | None = None
     ) -> int | str:
-        """What a step does to the world, somewhere in its middle."""
+        """The effect of a step on the outside world, in its middle."""
         await context.sleep(cast.plan.between("step", 0.0, 0.8))
         happens = partial(cast.oracles.step_effect, context.turn_id, call_id, effect)
         if connection is None:

@@ -73,6 +73,6 @@ SOMETIMES_MAINTAINED = frozenset(
 
 
 def unreached(counters: Mapping[str, int], *, maintenance: bool = False) -> list[str]:
-    """What a set of seeds must reach, and `counters`, their sum, has never seen."""
+    """List the names that a set of seeds must reach and that `counters`, their sum, lacks."""
     required = SOMETIMES | SOMETIMES_MAINTAINED if maintenance else SOMETIMES
     return sorted(name for name in required if not counters.get(name))

@@ -59,7 +59,7 @@ class Plan:
         return f"{kind}_{int(self.draw(f'id/{kind}') * 36**8):08x}{self._draws[f'id/{kind}']}"
 
     def fault(self, site: str, kinds: Iterable[str], now: float) -> str | None:
-        """Which of `kinds`, if any, happens at `site` this time."""
+        """Return the kind of fault that happens at `site` this time, or None."""
         ordinal, number = self._draw(site)
         for kind in kinds:
             if now > self.horizon_seconds and kind not in LASTING:
@@ -74,7 +74,7 @@ class Plan:
         return None
 
     def choose(self, count: int) -> int:
-        """Which of `count` ready callbacks runs next; 0 is the one that waited longest."""
+        """Choose which of `count` ready callbacks runs next; 0 is the one that waited longest."""
         self._position += 1
         chosen = int(self._scheduling.random() * count)
         if chosen == 0 or (self._deviations is not None and self._position not in self._deviations):

@@ -1,4 +1,4 @@
-"""What all simulated processes share: the event loop, the plan, the kernel, the bells and the trace."""
+"""The parts that all simulated processes share: the event loop, the plan, the kernel, the bells and the trace."""
 
 from __future__ import annotations
 
