@@ -26,7 +26,7 @@ class Talk(TypedDict, total=False):
 
 
 def script(request: ModelRequest) -> str:
-    """Answers that show what it remembers."""
+    """A scripted model: repeat the messages so far."""
     said = [line.removeprefix("you: ") for line in request.prompt.splitlines() if line.startswith("you: ")]
     return f"First you said: {said[0]}" if "first" in said[-1] else f"Message {len(said)}: {said[-1]}"
 
@@ -36,13 +36,13 @@ app = Heliograph("chat", state=Talk, reducers={"talk": lambda old, new: [*(old o
 
 @app.agent(activate_on=["workflow:start"], ttl_seconds=DAY_SECONDS)
 async def host(ctx: Context) -> None:
-    """Keep the conversation open until someone leaves it. A suspended turn uses no process."""
+    """Keep the conversation open until a message ends it. A suspended turn uses no process."""
     await ctx.call(f"leave-{ctx.run_id}", timeout=DAY_SECONDS / 2)
 
 
 @app.agent(on_request=True, updates="talk", emits=["said"])
 def listener(ctx: Context) -> str:
-    """Record a message; that wakes the agent that answers."""
+    """Record a message, which wakes the answering agent."""
     ctx.emit("said", {})
     return f"you: {ctx.task}"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from heliograph import Context, Delegation, Heliograph
 
-SHELF = 40  # files; a turn has room for 64 children, so a large folder is a tree of them
+SHELF = 40  # files for one turn: a large folder is divided among several, so that no turn has too many children
 
 app = Heliograph("folder")
 

@@ -33,7 +33,7 @@ CRITICS: dict[str, ModuleType] = {
     "repetition": repetition,
     "claims": claims,
 }
-# Seconds between two sections, so that people can watch and a demo can kill a worker; the work itself takes less.
+# Seconds between two sections, so that people can watch and the demo can kill a worker. The work itself takes less time.
 PACE_SECONDS = float(os.environ.get("NEWSROOM_PACE", "0"))
 
 
@@ -61,7 +61,7 @@ def splitter(ctx: Context) -> dict[str, Any]:
 
 
 def _examine(desk: ModuleType, document: Document, path: str) -> tuple[dict[str, Any], list[Finding]]:
-    base = Path(path).resolve().parent  # relative links are looked up beside the document
+    base = Path(path).resolve().parent  # relative links start at the folder of the document
     return desk.figures(document, base), desk.review(document, base)
 
 

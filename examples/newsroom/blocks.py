@@ -51,7 +51,7 @@ _MATTER_LINES_MAX = 200
 
 
 def blocks(text: str) -> list[Block]:
-    """The blocks of a text in order. Any line ending does; a first line `---` may open front matter, which is skipped."""
+    """Return the blocks of a text in order. Accepts all line endings, and skips front matter after a first line `---`."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = _after_front_matter(lines)
     is_marked = any(_HEADING.match(line) or _FENCE.match(line) or "](" in line or "`" in line for line in lines)
@@ -59,7 +59,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def _after_front_matter(lines: list[str]) -> int:
-    """How many lines of front matter there are. Its second line must look like a setting, or it is a mere rule."""
+    """Count the lines of front matter. Its second line must look like a setting; otherwise `---` is a horizontal rule."""
     mark = lines[0].rstrip()
     if mark not in ("---", "+++") or len(lines) < 3 or not re.match(r"[\w\"-]+\s*[:=]", lines[1]):
         return 0
@@ -71,9 +71,9 @@ def _after_front_matter(lines: list[str]) -> int:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads `lines`, the first of which is line `base` of the document; `is_quote` when they stood behind `>`.
+    """Read `lines`, which start at line `base` of the document; `is_quote` if they stood behind `>`.
 
-    In a text without any Markdown mark, indentation is layout and not code: licences and RFCs are written so.
+    In a text without any Markdown mark, indentation is layout and not code, as in licences and RFCs.
     """
 
     lines: list[str]
@@ -96,7 +96,7 @@ class _Reader:
         return self.found
 
     def _step(self, number: int) -> int:
-        """Read what starts at this line; answer the first line after it."""
+        """Read the block that starts at this line; return the first line after it."""
         line = self.lines[number]
         if not line.strip():
             self._close(number)
@@ -125,7 +125,7 @@ class _Reader:
         label: str = "",
         is_closed: bool = True,
     ) -> int:
-        """Add the block of lines start..end-1 after closing what was open; answer `end`."""
+        """Add the block of lines start..end-1 after closing the open block; return `end`."""
         self._close(start)
         self.found.append(Block(kind, self.base + start, self.base + end - 1, text, level, label, is_closed))
         return end
@@ -143,7 +143,7 @@ class _Reader:
         self.open_kind, self.open_at, self.open_lines, self.open_label = kind, number, [text], label
 
     def _go_on(self, number: int, line: str) -> None:
-        """A line of plain words: it continues what is open, or opens a paragraph."""
+        """Add a line of plain words to the open block, or open a paragraph."""
         if self.open_kind is not None:
             self.open_lines.append(line.strip())
         elif self.is_quote:

@@ -35,7 +35,7 @@ ABSOLUTES_ONE_BY_ONE = 4
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One way a claim looks: the first shape that fits a sentence gives the reason."""
+    """One form of a claim. The first shape that matches a sentence gives the reason."""
 
     reason: str
     severity: Severity
@@ -69,7 +69,7 @@ ABSOLUTE = Shape(
     "an always or never, which one example can refute",
     "note",
     _pattern(r"\b(?:always|never|guarantees?\s+that|impossible\s+to|nobody|no\s+one|everybody|everyone)\b"),
-    # Rules and wishes are no claims: they say what should be, not what is.
+    # Rules and wishes are not claims.
     _pattern(
         r"""\b(?:must|should|shall|may|can|will|would|please|to|you|we|i|and|or|but)\s+(?:always|never)\b|^\W*(?:always|never)\b
         |[.;:,(]\s*(?:always|never)\b|\b(?:almost|not|nearly)\s+(?:always|never)|never\s?mind|\bif\b.{0,60}\bnever\b"""
@@ -159,7 +159,7 @@ class Claim:
 
 
 def review(document: Document, base: Path | None = None) -> list[Finding]:
-    """The claims without a source nearby. A text with many an always and never gets one remark for all of them."""
+    """Find claims without a source nearby. All uses of always and never share one finding if there are many."""
     bare = [claim for claim in find_claims(document) if not claim.has_source]
     absolute = [claim for claim in bare if claim.shape is ABSOLUTE]
     if len(absolute) <= ABSOLUTES_ONE_BY_ONE:
@@ -171,7 +171,7 @@ def review(document: Document, base: Path | None = None) -> list[Finding]:
 
 
 def figures(document: Document, base: Path | None = None) -> dict[str, Any]:
-    """How many sentences claim something checkable, and how many of each shape lack a source."""
+    """Count the sentences with checkable claims, and those of each shape that lack a source."""
     claims = find_claims(document)
     bare = Counter(claim.shape.reason for claim in claims if not claim.has_source)
     return {
@@ -183,7 +183,7 @@ def figures(document: Document, base: Path | None = None) -> dict[str, Any]:
 
 
 def find_claims(document: Document) -> list[Claim]:
-    """The claims of the prose in order, each with whether a source stands in its paragraph or the part after."""
+    """Find the claims in order, and whether a source is in the same paragraph or in the part after it."""
     if not is_english([word for part in document.prose for one in part.sentences for word in words(one.text)]):
         return []
     return list(_claims(document))

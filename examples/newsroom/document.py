@@ -27,7 +27,7 @@ _READABLE: frozenset[BlockKind] = frozenset({"paragraph", "item", "quote", "foot
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """`text` is what a reader sees, code in backticks, newlines kept: a word's line is `line` plus those before it."""
+    """`text` is the visible text with code in backticks and with its newlines: a word's line is `line` plus the newlines before it."""
 
     line: int
     text: str
@@ -53,7 +53,7 @@ class Part:
 
     @property
     def is_prose(self) -> bool:
-        """Paragraphs and quotes are, unless they are little but links; list items only when they end like a sentence."""
+        """Whether it is prose: a paragraph or quote that does not consist of links, or a list item that ends like a sentence."""
         spoken = sum(len(sentence.text) for sentence in self.sentences)
         if not spoken or sum(len(link.text) for link in self.links) > MOSTLY * spoken:
             return False
@@ -67,7 +67,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what follows it up to the next one. What stands before the first heading has level 0."""
+    """A heading and the parts up to the next heading. Parts before the first heading form a section of level 0."""
 
     heading: str
     level: int
@@ -76,7 +76,7 @@ class Section:
 
     @property
     def body(self) -> tuple[Part, ...]:
-        """The parts without the heading's own, which only carries the links and images in it."""
+        """The parts without that of the heading, which only has its links and images."""
         return tuple(part for part in self.parts if part.kind != "heading")
 
 
@@ -108,7 +108,7 @@ class Document:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Document:
-        """The document that `to_json` wrote, also after a journey as JSON text."""
+        """Read the result of `to_json`, also after a round trip through JSON text."""
         sections = tuple(
             Section(**{**section, "parts": tuple(_part_from(part) for part in section["parts"])})
             for section in data["sections"]
@@ -128,7 +128,7 @@ def _part_from(data: Mapping[str, Any]) -> Part:
 
 
 def read_document(path: str | Path) -> str:
-    """The text of one file. Raises InvalidInput for what is missing, no file, over 2 MB, not UTF-8 text, or blank."""
+    """Read one file. Raises InvalidInput if it is missing, not a file, over 2 MB, not UTF-8 text, or blank."""
     path, name = Path(path), safe_repr(str(path), 300)
     try:
         mode = path.stat().st_mode
@@ -213,13 +213,13 @@ def _part(block: Block, inline: Inline) -> Part:
 
 
 def slug(heading: str) -> str:
-    """The anchor GitHub gives a heading: small letters, spaces to hyphens, everything else but letters gone."""
+    """Return the anchor of a heading on GitHub: lower case, hyphens for spaces, without other punctuation."""
     kept = (c for c in heading.lower() if c in " -" or unicodedata.category(c)[0] in "LMN" or c == "_")
     return "".join("-" if c == " " else c for c in kept).replace("\ufe0f", "")
 
 
 def _slugs(headings: Iterator[str]) -> Iterator[str]:
-    """A heading's second and later likes get -1, -2, ... in order."""
+    """Repeated headings get the suffixes -1, -2, ... in order."""
     seen: Counter[str] = Counter()
     for heading in headings:
         base = slug(heading)

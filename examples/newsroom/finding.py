@@ -32,7 +32,7 @@ class Finding:
 
 
 def excerpt(text: str, limit: int = EXCERPT_CHARACTERS) -> str:
-    """`text` on one line, cut after `limit` characters at the end of a word where there is one."""
+    """Put `text` on one line, cut after `limit` characters, at the end of a word if possible."""
     # Eight characters of source for one of excerpt: enough for any indentation, and a bound for a line of 1 MB.
     line = " ".join(text[: limit * 8].split())
     if len(line) <= limit:
@@ -43,7 +43,7 @@ def excerpt(text: str, limit: int = EXCERPT_CHARACTERS) -> str:
 
 
 def settle(findings: Iterable[Finding], limit: int = FINDINGS_MAX) -> list[Finding]:
-    """Put findings in order of line, then message; past `limit`, keep the most severe and say how many were left out."""
+    """Put findings in order of line, then message; beyond `limit`, keep the most severe and add the number of the others."""
     ordered = sorted(set(findings), key=_by_line)
     if len(ordered) <= limit:
         return ordered

@@ -18,7 +18,7 @@ LinkKind = Literal["link", "reference", "undefined", "bare", "html"]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`target` is as written; for kind `undefined` it is the label that nothing defines."""
+    """`target` is as written; for the kind `undefined` it is the label without a definition."""
 
     line: int
     kind: LinkKind
@@ -37,7 +37,7 @@ class Image:
 
 @dataclass(slots=True)
 class Inline:
-    """What one piece holds. In `plain`, code stands in single backticks; lines count from the `line` given."""
+    """The contents of one piece of text. In `plain`, code stands in single backticks; lines count from the `line` given."""
 
     plain: str = ""
     code: list[str] = field(default_factory=list)
@@ -96,7 +96,7 @@ def _drop_comments(text: str) -> str:
 
 
 def _hold_code(text: str, found: Inline) -> str:
-    """Swap each code span for its number between two private characters, so that nothing looks inside."""
+    """Replace each code span by its number between two private characters, so that later steps ignore its content."""
     runs = [(match.start(), match.end()) for match in _TICKS.finditer(text)]
     later: dict[int, list[int]] = {}
     for number in reversed(range(len(runs))):
@@ -155,7 +155,7 @@ def _read_images(text: str, line: int, definitions: Mapping[str, str], found: In
 
 
 def _read_links(text: str, line: int, definitions: Mapping[str, str], found: Inline) -> str:
-    """Take inline links, then notes, then links by label, which must not find what the first two have taken."""
+    """Read inline links, then notes, then links by label, which must not match text of the first two."""
     lines = _Lines(text, line)
 
     def take_link(match: re.Match[str]) -> str:

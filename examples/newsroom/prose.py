@@ -43,13 +43,13 @@ def without_code(text: str) -> str:
 
 
 def count_words(text: str) -> int:
-    """How many words; Chinese and Japanese are written without spaces, there each character counts as one."""
+    """Count the words. Chinese and Japanese have no spaces, so each of their characters counts as one."""
     found = words(text)
     return len(found) + sum(max(0, len(_UNSPACED.findall(word)) - 1) for word in found)
 
 
 def is_english(found: Sequence[str]) -> bool:
-    """Whether enough of these words are the small words of English for English rules to mean anything."""
+    """Whether the text is English, judged by the share of common small words."""
     if len(found) < 8:
         return all(word.isascii() for word in found)
     small = sum(word.lower() in ENGLISH_ONLY for word in found)
@@ -57,7 +57,7 @@ def is_english(found: Sequence[str]) -> bool:
 
 
 def most_common(counted: Counter[str], limit: int) -> list[tuple[str, int]]:
-    """The commonest entries, ties by the alphabet: `Counter.most_common` would keep them in order of arrival."""
+    """Return the most common entries, ties in alphabetical order. `Counter.most_common` keeps ties in their first order."""
     return sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
 
 
@@ -76,7 +76,7 @@ def sentences(text: str) -> list[tuple[int, str]]:
 
 
 def _cover(opaque: str) -> str:
-    """Hide full stops inside code; an address keeps the one at its end, which is the sentence's."""
+    """Hide full stops inside code and addresses. The last one of an address stays, because it ends the sentence."""
     if opaque.startswith("`"):
         return "`" * len(opaque)
     inner = opaque.rstrip(".!?")

@@ -38,7 +38,7 @@ _PASSIVE = re.compile(
 
 
 def review(document: Document, base: Path | None = None) -> list[Finding]:
-    """Remarks on sentences over 40 words, sections that read above grade 16, and much passive voice."""
+    """Find sentences over 40 words, sections above grade 16, and much passive voice."""
     spoken = _spoken(document)
     found = _long_sentences(spoken)
     if is_english(_words_of(spoken)):
@@ -76,7 +76,7 @@ def measure(section: Section) -> dict[str, Any]:
 
 
 def is_passive(sentence: str) -> bool:
-    """Whether a form of "be" stands before what looks like a participle."""
+    """Whether a form of "be" precedes a word that looks like a participle."""
     return any(_is_participle(match[1].lower()) for match in _PASSIVE.finditer(sentence))
 
 
@@ -95,7 +95,7 @@ def _words_of(spoken: Sequence[Sentence]) -> list[str]:
 
 
 def _scores(spoken: Sequence[Sentence]) -> dict[str, Any]:
-    """Words, sentences and what follows from them; the scores are None under thirty words and outside English."""
+    """Count words and sentences, and compute the scores, which are None under thirty words and outside English."""
     found = _words_of(spoken)
     counted = sum(count_words(sentence.text) for sentence in spoken)
     per_sentence = counted / len(spoken) if spoken else 0.0
@@ -118,7 +118,7 @@ def _scores(spoken: Sequence[Sentence]) -> dict[str, Any]:
 
 
 def _long_sentences(spoken: Sequence[Sentence]) -> list[Finding]:
-    """The longest of the sentences over 40 words; past a dozen, one remark counts the others."""
+    """Find the longest sentences over 40 words; beyond a dozen, one finding counts the others."""
     sized = [(count_words(sentence.text), sentence) for sentence in spoken]
     long = sorted(((size, one) for size, one in sized if size > LONG_WORDS), key=lambda pair: (-pair[0], pair[1].line))
     found = []

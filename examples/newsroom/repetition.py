@@ -32,7 +32,7 @@ _QUOTES = frozenset("'\"‘’“”")
 
 
 def review(document: Document, base: Path | None = None) -> list[Finding]:
-    """All remarks. Doubled words are looked for everywhere, overused ones only in English."""
+    """Find repetitions: doubled words in every language, overused ones only in English."""
     found = [*_doubled(document), *_same_starts(document)]
     found += _repeated_phrases(document)
     if is_english(_words(document)):
@@ -64,7 +64,7 @@ def _paragraphs(document: Document) -> list[Part]:
 
 
 def _content(found: list[str]) -> Counter[str]:
-    """How often each content word occurs; a plural in -s counts with its singular where the text has both."""
+    """Count each content word. A plural in -s counts with its singular if the text has both."""
     counted = Counter(word for word in found if len(word) > 3 and word not in STOP_WORDS)
     for word in [word for word in counted if word.endswith("s") and word[:-1] in counted]:
         counted[word[:-1]] += counted.pop(word)
@@ -93,7 +93,7 @@ def _doubled_in(sentence: Sentence) -> Iterator[Finding]:
 
 
 def _may_double(word: str, before: str) -> bool:
-    """Names (Duran Duran), "had had", and single letters of formulas are meant."""
+    """Whether a repetition can be intended: names (Duran Duran), "had had", single letters of formulas."""
     if len(word) == 1:
         return word != "a" or before != "a"
     return word.lower() in DOUBLES_ALLOWED or (word[0].isupper() and before[0].isupper())
@@ -127,7 +127,7 @@ def _first_with(document: Document, word: str) -> Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A run of words, small letters, and the line of each time it occurs."""
+    """A sequence of words in lower case, and the lines where it occurs."""
 
     text: str
     lines: tuple[int, ...]
@@ -136,8 +136,8 @@ class Phrase:
 def repeated_phrases(document: Document) -> list[Phrase]:
     """The phrases of four words or more that occur three times or more, each as long as all its places agree.
 
-    Phrases do not reach over the end of a sentence or over code, and one made of grammar alone ("as well as the")
-    is none. Every word is looked at a bounded number of times, however often the text repeats itself.
+    Phrases do not cross the end of a sentence or code, and need content words ("as well as the" has none). The time
+    per word is bounded, however repetitive the text is.
     """
     flow = _flow(document)
     starts: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -171,7 +171,7 @@ def _flow(document: Document) -> list[tuple[str, int]]:
                 between = sentence.text[before_end:start]
                 line += between.count("\n")
                 if between.strip(" ,\n"):
-                    flow.append(("", line))  # a number, a bracket, a colon: what follows is another phrase
+                    flow.append(("", line))  # a number, a bracket or a colon ends a phrase
                 flow.append((word.lower(), line))
                 line, before_end = line + sentence.text.count("\n", start, end), end
             flow.append(("", line))
@@ -179,12 +179,12 @@ def _flow(document: Document) -> list[tuple[str, int]]:
 
 
 def _has_matter(said: Sequence[str], times: int) -> bool:
-    """Two content words make a phrase when it comes back often, three when it does so now and then."""
+    """Whether the phrase has enough content words: two if it occurs often, otherwise three."""
     return sum(word not in STOP_WORDS for word in said) >= (2 if times >= PHRASE_TIMES_OFTEN else 3)
 
 
 def _apart(places: list[int], taken: bytearray) -> list[int]:
-    """Those of the places that no phrase has taken and that do not overlap each other."""
+    """Return the places that do not overlap each other or an earlier phrase."""
     free: list[int] = []
     for place in places:
         clear = not any(taken[place : place + PHRASE_WORDS_MIN])
@@ -194,7 +194,7 @@ def _apart(places: list[int], taken: bytearray) -> list[int]:
 
 
 def _grow(flow: list[tuple[str, int]], places: list[int], taken: bytearray) -> int:
-    """Lengthen the phrase while the next word is the same everywhere; mark its words as taken; answer its length."""
+    """Extend the phrase while the next word is the same in all places; mark its words as taken; return its length."""
     length = PHRASE_WORDS_MIN
     room = min(after - before for before, after in zip(places, [*places[1:], len(flow)], strict=True))
     while length < room:
@@ -216,7 +216,7 @@ def _repeated_phrases(document: Document) -> Iterator[Finding]:
 
 
 def _same_starts(document: Document) -> Iterator[Finding]:
-    """Within one paragraph only: neighbouring paragraphs are often alike on purpose."""
+    """Find sentences that start alike within one paragraph; neighbouring paragraphs are often alike on purpose."""
     for part in _paragraphs(document):
         yield from _same_starts_in(part)
 

@@ -51,10 +51,10 @@ def write_report(
     summary: str,
     provenance: Mapping[str, Any],
 ) -> str:
-    """The whole report. A critic whose findings are None did not report, and the report says so.
+    """Format the whole report. It names critics without a report, whose findings are None.
 
-    `summary` is plain text; blank lines make paragraphs. `provenance` says where the report comes from, for
-    instance document, sha256, model and turn; it is printed as it is given, one line per key.
+    `summary` is plain text with blank lines between paragraphs. `provenance` is the origin of the report, for example
+    document, sha256, model and turn; each key is one line.
     """
     pieces = [
         f"# Review of {_line(title)}",
@@ -74,7 +74,7 @@ def write_report(
 
 
 def summarise(figures: Figures, findings: Iterable[Finding]) -> str:
-    """Three to six sentences from the figures, by rule: what a reader needs before the tables."""
+    """Summarise the figures in three to six sentences, by rule."""
     found = list(findings)
     told = [
         _size(figures.get("readability", {}), figures.get("structure", {})),
@@ -88,7 +88,7 @@ def summarise(figures: Figures, findings: Iterable[Finding]) -> str:
 
 
 def prompt_for_summary(figures: Figures, findings: Iterable[Finding]) -> str:
-    """What to ask a model for the summary: the figures and the forty most severe findings, as data."""
+    """The prompt for a model's summary: the figures and the forty most severe findings, as data."""
     ranked = sorted(findings, key=_by_severity)
     data = {
         "figures": {critic: _without_lists(measured) for critic, measured in figures.items()},
@@ -104,7 +104,7 @@ def prompt_for_summary(figures: Figures, findings: Iterable[Finding]) -> str:
 
 
 def escaped(text: str) -> str:
-    """`text` so that Markdown shows it as it is, on as many lines."""
+    """Escape `text` for Markdown, with the same lines."""
     safe = _SPECIAL.sub(r"\\\1", "".join(c if c.isprintable() or c == "\n" else " " for c in text))
     safe = re.sub(r"&(?=#?\w+;)", "&amp;", safe)
     return _LINE_START.sub(lambda match: match[1] + _escaped_mark(match[2]), safe)
@@ -115,7 +115,7 @@ def _line(text: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """`text` on one line as code, between more backticks than it holds: an address stays as it was written."""
+    """Format `text` as code on one line, between more backticks than it contains."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
     space = " " if line.startswith("`") or line.endswith("`") else ""

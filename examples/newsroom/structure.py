@@ -51,7 +51,7 @@ FOUND = Fate("found")
 
 
 def review(document: Document, base: Path | None = None) -> list[Finding]:
-    """All remarks; `base` is the folder of the document, and without it links to files are not followed."""
+    """Find structural problems. Links to files are followed only with `base`, the folder of the document."""
     found = [
         *_level_jumps(document), *_duplicate_headings(document), *_empty_sections(document), *_long_sections(document),
         *_open_fences(document), *_todos(document), *_silent_images(document), *_lost_links(document, base),
@@ -135,7 +135,7 @@ def _open_fences(document: Document) -> Iterator[Finding]:
 
 
 def _todos(document: Document) -> Iterator[Finding]:
-    """A mark with a colon or at the start is a task; elsewhere the text may merely talk about such marks."""
+    """Find TODO marks: with a colon or at the start of a text. Elsewhere the text may only mention such marks."""
     for part in document.parts:
         for sentence in part.sentences:
             match = _TODO.search(without_code(sentence.text))

@@ -59,7 +59,7 @@ def read_note(name: str, ctx: ToolContext) -> str:
         name: as search_notes gives it
     """
     folder: Path = ctx.deps
-    note = folder / Path(name).name  # only a file name, never a path
+    note = folder / Path(name).name  # a file name without a folder
     if not note.is_file():
         raise FileNotFoundError(f"there is no note {name}")
     return note.read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def read_note(name: str, ctx: ToolContext) -> str:
 
 @tool(effect="idempotent", approval=True, may_edit=True)
 def publish(title: str, text: str, ctx: ToolContext) -> str:
-    """Publish the report. A person is asked first, and may change it.
+    """Publish the report, after approval by a person, who may change it.
 
     Args:
         title: a few words

@@ -1,20 +1,20 @@
 #!/bin/sh
-# The tool `checksum`, in plain shell: it takes one call, does the work, and reports the result. All it needs is psql.
+# The tool `checksum`, in plain shell: it takes one call, does the work, and reports the result. It needs only psql.
 #   HELIOGRAPH_DATABASE_URL=postgresql://... sh tool.sh [PROJECT]
-# It ends with 0 when a call was answered, and with 3 when none was open. Run it in a loop, or from a timer.
-# Values go to psql as variables, never into the text of a statement, so what is in a call cannot become SQL or shell.
+# It exits with 0 after a report, and with 3 if no call is open. Run it in a loop, or from a timer.
+# psql receives values as variables, never in the text of a statement, so a call cannot inject SQL or shell commands.
 set -eu
 project=${1:-default}
 sql() { psql "$HELIOGRAPH_DATABASE_URL" --no-psqlrc --quiet --no-align --tuples-only --set ON_ERROR_STOP=1 "$@"; }
 
-# A call that is taken is hidden from others for 60 seconds: if this script dies, it comes again.
+# A taken call is hidden from others for 60 seconds. If this script dies, the call is delivered again.
 call=$(sql --set project="$project" <<'SQL'
 select heliograph.take_commands(:'project', '["checksum"]', 1, 60, clock_timestamp()) -> 0
 SQL
 )
 [ -n "$call" ] || exit 3
 
-# What the call says, one part each, picked out by the database too: no other program has to read JSON.
+# Print one part of the call. The database extracts it, so no other program has to parse JSON.
 part() { sql --set call="$call" --set path="$1" <<'SQL'
 select :'call'::jsonb #>> :'path'::text[]
 SQL
