@@ -1,6 +1,6 @@
-# Everything runs in .venv, which the first command makes from requirements.lock. `make help` lists the rest.
-#   make test ARGS="-k late"    arguments for the tool behind a target
-#   make demo FILE=notes.txt    the newsroom works on your own file
+# Everything runs in .venv, which the first command builds from requirements.lock. `make help` lists the targets.
+#   make test ARGS="-k late"    pass arguments to the tool behind a target
+#   make demo FILE=notes.txt    review your own file
 #   make PYTHON=/path/python    build .venv with this interpreter (3.11 or later)
 
 .DEFAULT_GOAL := help
@@ -16,36 +16,36 @@ FILE ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-venv: ## make or renew .venv (every target does so by itself)
+venv: ## build or renew .venv; every target does so by itself
 	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" tools/bootstrap.py
 
-demo: venv ## watch agents work, be killed, and go on; FILE=... for your own text
+demo: venv ## watch agents continue after their worker is killed; FILE=... reviews your own text
 	@$(PY) -m examples.newsroom.demo $(if $(FILE),"$(FILE)")
 
-test: venv ## the tests that take less than three seconds each; needs no service
+test: venv ## run the tests that take less than three seconds each; needs no service
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 20 -m "not more and not long" $(ARGS)
 
-test-more: venv further ## processes that are killed, chaos, mutants, PostgreSQL 16, further Pythons
+test-more: venv further ## run the slower tests: killed processes, chaos, mutants, PostgreSQL 16, later Pythons
 	@$(PY) -m pytest -n 2 --dist worksteal --durations 20 -m "more and not long" $(ARGS)
 
-further: venv ## the quick half of the tests on every further Python from 3.11 on that is found
+further: venv ## run the quick half of the tests on every later Python that is found
 	@$(PY) -m tools.further $(ARGS)
 
-stress: venv ## each test several times on many processes, to find what depends on luck; ARGS=tests/reach REPEAT=10
+stress: venv ## run each test several times in many processes, to find races; ARGS=tests/reach REPEAT=10
 	@$(PY) -m pytest -n 6 -p tools.repeat -p no:tests.time_limit -m "not more and not long" $(or $(ARGS),tests/runtime)
 
-check: venv format lint floors types conformance-check mutations-check docs-check lock-check ## format, lint, floors, types, generated pages, lock; under a minute
+check: venv format lint floors types conformance-check mutations-check docs-check lock-check ## check format, lint, imports, types, generated pages and locks
 
 format: venv
 	@$(PY) -m ruff format --check .
 
-lint: venv ## ruff, with a reason beside each exception in pyproject.toml
+lint: venv ## run ruff; pyproject.toml has a reason beside each exception
 	@$(PY) -m ruff check .
 
-floors: venv ## who may import whom
+floors: venv ## check which package may import which
 	@.venv/bin/lint-imports --no-logo
 
-types: venv ## mypy --strict
+types: venv ## run mypy --strict
 	@$(PY) -m mypy
 
 conformance-check: venv
@@ -60,44 +60,44 @@ docs-check: venv
 lock-check: venv
 	@$(PY) -m tools.lock --check
 
-fix: venv ## format, and let ruff repair what it can
+fix: venv ## format, and fix lint errors where ruff can
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-tidy: venv ## files over 400 lines, functions over 60: reported, never refused
+tidy: venv ## report files over 400 lines and functions over 60
 	@$(PY) -m tools.tidy
 
-model: venv ## check the kernel's rules on every reachable state
+model: venv ## check the kernel's rules in every reachable state
 	@$(PY) -m model $(ARGS)
 
-sim: venv ## run the runtime under seeded faults: in memory, then on PostgreSQL
+sim: venv ## run the runtime under seeded faults, in memory and on PostgreSQL
 	@$(PY) -m heliograph.cli.main sim run --seeds 2000 $(ARGS)
 	@$(PY) -m heliograph.cli.main sim run --backend postgres --seeds 200 $(ARGS)
 
-chaos: venv ## kill, freeze, cut off and crash real processes, PostgreSQL and NATS; ARGS="--gate nightly --seed 2"
+chaos: venv ## kill, freeze and disconnect real processes, PostgreSQL and NATS; ARGS="--gate nightly --seed 2"
 	@$(PY) -m tests.journeys.chaos $(ARGS)
 
-bench: venv ## measure beside the floor and, after `make bench-peers`, beside the peers; results name machine and commit
+bench: venv ## measure speed beside plain SQL and, after `make bench-peers`, beside other systems
 	@$(PY) -m bench $(ARGS)
 
-bench-peers: ## make or renew .venv-bench: the systems that users would pick instead, pinned and hashed
+bench-peers: ## build or renew .venv-bench with the systems that `make bench` compares with
 	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" tools/bootstrap.py bench
 
-docs: venv conformance ## write the generated pages again, and what is generated within others
+docs: venv conformance ## regenerate the generated pages and parts of pages
 	@$(PY) -m tools.docs
 
-conformance: venv ## docs/internals/conformance: which tests prove which requirement
+conformance: venv ## regenerate docs/internals/conformance: the requirements and the tests that prove them
 	@$(PY) -m tools.conformance
 
-mutations: venv ## remove the behaviour of each proven requirement, and see its tests fail; ARGS="--sample 20 --seed 3"
+mutations: venv ## remove the behaviour of each proven requirement, and expect its tests to fail; ARGS="--sample 20 --seed 3"
 	@$(PY) -m tools.mutations $(ARGS)
 
-lock: venv ## resolve both locks again; ARGS=--upgrade moves every pin
+lock: venv ## resolve both locks again; ARGS=--upgrade updates every pin
 	@$(PY) -m tools.lock $(ARGS)
 
-build: venv ## wheel and sdist into dist/
+build: venv ## build wheel and sdist into dist/
 	@$(PY) -m hatchling build
 
-clean: ## remove the environments, caches and dist/; data in .heliograph/ stays
+clean: ## remove the environments, caches and dist/, but not the data in .heliograph/
 	rm -rf .venv .venv-bench .venv-3.* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
