@@ -97,7 +97,7 @@ async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, data
     assert rows == [{"callback_id": each, "outcome": "due"} for each in (third, second)]
     assert await asyncio.to_thread(shell.rows, "callback", "redeliver", "--dead") == []
     none = await asyncio.to_thread(shell.helio, "callback", "redeliver", "--dead")
-    assert (none.returncode, none.stderr) == (0, "no callback is dead\n")
+    assert (none.returncode, none.stderr) == (0, "no dead callbacks\n")
 
 
 async def test_delivered_callback_is_redelivered_on_request_under_the_same_id(

@@ -52,7 +52,7 @@ def test_open_calls_are_listed_and_taken_and_a_report_continues_the_run(shell: S
     call = taken(shell)
     assert (call["tool"], call["arguments"], call["delivery"]) == ("approve", {"amount": 5}, 1)
     assert (
-        "no call is open, or other processes have taken them"
+        "no open calls, or other processes have taken them"
         in shell.helio("calls", "--tool", "approve", "--take", "1").stderr
     )
     report = ("report", call["turn_id"], call["call_id"], "--token", call["token"], "--result")
@@ -60,7 +60,7 @@ def test_open_calls_are_listed_and_taken_and_a_report_continues_the_run(shell: S
     assert waiting.end() == 0
     assert '"ok": true' in waiting.text
     assert shell.helio(*report, '{"ok": true}').stdout == "turn_done: the turn has ended without it\n"
-    assert "no call is open" in shell.helio("calls").stderr
+    assert "no open calls" in shell.helio("calls").stderr
 
 
 def test_taken_call_is_printed_with_its_report_command(shell: Shell, waiting: Running) -> None:
@@ -136,7 +136,7 @@ def test_refused_report_names_its_call_and_the_next_step(shell: Shell, waiting: 
         assert (done.returncode, envelope["code"]) == (code, name), (arguments, done.stdout)
         assert words in envelope["message"] + envelope.get("hint", "")
     assert (
-        "upload it"
+        "store it elsewhere"
         in json.loads(shell.helio("report", turn, "c1", *token, "--result-file", "big.json", "--json").stdout)["error"][
             "hint"
         ]

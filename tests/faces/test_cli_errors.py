@@ -53,7 +53,7 @@ WITHOUT_DATABASE = [
     Case("turn list --limit 1e6", 2, "out_of_range", "not 1e6"),
     Case("runs --limit -1", 2, "out_of_range", "--limit is a whole number"),
     Case("turn show", 2, "usage", "required: TURN"),
-    Case("turn show ../etc", 2, "invalid_id", "TURN is made of ASCII letters"),
+    Case("turn show ../etc", 2, "invalid_id", "TURN takes ASCII letters"),
     Case("turn show " + "x" * 3000, 2, "too_long", "at most 200 characters, not 3000"),
     Case("turn list --project a/b", 2, "invalid_id", "--project"),
     Case("signal tail --since yesterdayish", 2, "invalid_time", "yesterdayish.*30s, 10m, 2h or 1d.*2026-01-31"),

@@ -29,7 +29,7 @@ agent  critic
 run  run_ID of press
 status  done, success
 attempt  1 of 5
-epoch  2, which rises with each dispatch, claim and end of a turn of this agent: no count of attempts
+epoch  2, the fencing token: it rises with each dispatch, claim and end of a turn of this agent
 woken by  draft:ready by writer (sig_run_ID_11)
 activation  sig_run_ID_12
 started  DATE

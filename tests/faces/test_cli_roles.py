@@ -32,14 +32,14 @@ async def shop(database_url: str) -> AsyncIterator[str]:
 
 @pytest.mark.proves("S2", "S1", "S18")
 async def test_granted_login_runs_the_application(shell: Shell, shop: str, database_url: str) -> None:
-    assert shell.helio("db", "grant", shop, "--project", "shop").stdout == f"{shop} may nothing, in shop\n"
+    assert shell.helio("db", "grant", shop, "--project", "shop").stdout == f"login {shop}: roles none; projects shop\n"
     granted = shell.helio("db", "grant", shop, "--role", "worker", "--role", "api", "--project", "outlet")
-    assert granted.stdout == f"{shop} may worker, api, in outlet, shop\n"
+    assert granted.stdout == f"login {shop}: roles worker, api; projects outlet, shop\n"
     (row,) = [row for row in shell.rows("db", "roles") if row["name"] == shop]
     assert row == {"name": shop, "is_operator": False, "services": ["worker", "api"], "projects": ["outlet", "shop"]}
     listed = shell.helio("db", "roles").stdout.splitlines()
-    assert listed[0].split() == ["LOGIN", "MAY", "PROJECTS"]
-    assert any(line.split()[:2] == ["heliograph", "operate"] or "operate  all projects" in line for line in listed)
+    assert listed[0].split() == ["LOGIN", "ROLES", "PROJECTS"]
+    assert any(line.split()[1:] == ["operator", "all"] for line in listed)
 
     own = open_shell(shell.folder, of(database_url, shop))
     ran = own.helio("run", "press.py:app", "--project", "shop", "--run-id", "first")
@@ -54,8 +54,11 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
         )  # fmt: skip
     assert own.helio("db", "grant", shop, "--role", "reader").returncode != 0
 
-    assert shell.helio("db", "revoke", shop, "--project", "outlet").stdout == f"{shop} may worker, api, in shop\n"
-    assert shell.helio("db", "revoke", shop).stdout == f"{shop} may nothing, in all projects\n"
+    assert (
+        shell.helio("db", "revoke", shop, "--project", "outlet").stdout
+        == f"login {shop}: roles worker, api; projects shop\n"
+    )
+    assert shell.helio("db", "revoke", shop).stdout == f"login {shop}: roles none; projects none\n"
     assert own.helio("runs", "--project", "shop").returncode != 0
 
 
@@ -65,7 +68,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
         (("grant", "nobody", "--role", "api"), 3, "there is no role nobody; create it first"),
         (("grant", "nobody"), 2, "nothing to grant"),
         (("grant", "nobody", "--role", "king"), 2, "--role is one of worker, api, reader, not 'king'"),
-        (("grant", "nobody", "--role", "api", "--project", "a b"), 2, "--project is made of ASCII letters"),
+        (("grant", "nobody", "--role", "api", "--project", "a b"), 2, "--project takes ASCII letters"),
         (("revoke", "nobody"), 3, "there is no role nobody"),
     ],
     ids=["unknown role", "nothing", "unknown service", "no project", "revoke unknown"],

@@ -159,10 +159,10 @@ async def test_killed_run_continues_under_its_id_and_names_the_lease_that_it_wai
     again = shell.start("run", "press.py:app", "--run-id", "k")
     started.append(again)
     waiting = again.read_until("waiting for writer (turn_")
-    assert "held by worker " in waiting
-    assert "; it has to renew its lease by " in waiting
+    assert "owned by worker " in waiting
+    assert "; it must renew its lease by " in waiting
     assert "if that worker is dead" not in waiting
-    assert again.lines[0].startswith("run k of press goes on; resume it with: ")
+    assert again.lines[0].startswith("run k of press continues; resume it with: ")
     # only now its lease ends: however slow this machine is, there was somebody to wait for
     await database.fetch("update heliograph.agent_state_head set lease_until = now() where lease_until is not null")
     assert again.end() == 0, again.text

@@ -103,9 +103,9 @@ def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(second
     for _ in range(2):
         watch._note_others([overdue, turn("t2")])
     [note] = notes
-    assert note.startswith("waiting for writer (t1), held by worker host:1:abc; ")
+    assert note.startswith("waiting for writer (t1), owned by worker host:1:abc; ")
     assert ("if that worker is dead" in note) is is_overdue
-    assert ("it has to renew its lease by" in note) is not is_overdue
+    assert ("it must renew its lease by" in note) is not is_overdue
 
 
 @pytest.mark.more

@@ -26,7 +26,7 @@ _JSON_WIDTH = 400
 
 
 def list_tasks(options: Namespace) -> int:
-    """Return 0, also for an empty list."""
+    """Print the open approvals and questions. Returns 0, also for an empty list."""
     tasks = asyncio.run(_list(options.run, options.limit))
     for task in tasks:
         if options.json:

@@ -51,7 +51,7 @@ def identifier(option: str) -> Callable[[str], str]:
             raise InvalidInput(f"{option} has at most {ID_LENGTH_MAX} characters, not {len(text)}: {safe_repr(text, 40)}",
                                code="too_long", path=option)  # fmt: skip
         if not _IDENTIFIER.fullmatch(text):
-            raise InvalidInput(f"{option} is made of ASCII letters, digits, '_' and '-', not '{safe_repr(text)}'",
+            raise InvalidInput(f"{option} takes ASCII letters, digits, '_' and '-', not '{safe_repr(text)}'",
                                code="invalid_id", path=option)  # fmt: skip
         return text
 
@@ -96,8 +96,8 @@ def since(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"--since does not understand '{safe_repr(text)}'; it takes 30s, 10m, 2h or 1d, or a time like "
-            "2026-01-31T09:30:00Z or 2026-01-31",
+            "--since takes 30s, 10m, 2h or 1d, or a time like "
+            f"2026-01-31T09:30:00Z or 2026-01-31, not '{safe_repr(text)}'",
             code="invalid_time",
             path="--since",
         ) from None

@@ -22,7 +22,7 @@ def show_box(options: Namespace) -> int:
         return 0
     fields({
         "box": box.box_id, "kind": box.kind, "fork of": box.base_box_id, "written by": box.writer_turn_id,
-        "made": moment(box.created_at), "cards": str(len(cards)),
+        "created": moment(box.created_at), "cards": str(len(cards)),
     })  # fmt: skip
     for card in cards:
         line()

@@ -33,7 +33,7 @@ def redeliver(options: Namespace) -> int:
         else:
             line(f"{callback_id} is due again; a worker sends it")
     if not sent and not options.json:
-        note("no callback is dead")
+        note("no dead callbacks")
     return 0
 
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _ARGUMENTS_WIDTH = 100
 _MEANING = {
     "applied": "the turn has its result",
-    "early": "kept until the turn makes this call",
-    "duplicate": "it was reported before; the first report counts",
-    "late": "it came after the deadline; the turn has continued without it",
-    "turn_done": "the turn has ended without it",
+    "early": "the result is kept until the turn makes this call",
+    "duplicate": "the call was reported before; the first report counts",
+    "late": "the deadline has passed; the turn has continued without the result",
+    "turn_done": "the turn has ended without the result",
 }
 
 
 def list_calls(options: Namespace) -> int:
-    """Return 0, also for an empty list."""
+    """Print the open calls, or take some. Returns 0, also for an empty list."""
     if options.take is not None:
         if options.tool is None:
             raise InvalidInput("--take needs --tool: a tool takes its own calls", code="usage", path="--tool")
@@ -45,12 +45,12 @@ def list_calls(options: Namespace) -> int:
     elif rows:
         table(("TURN", "CALL", "TOOL", "AGENT", "OPENED", "LEFT"), [_cells(row) for row in rows])
     else:
-        note("no call is open")
+        note("no open calls")
     return 0
 
 
 def report(options: Namespace) -> int:
-    """Return 0 for every acknowledged report, also for one without effect."""
+    """Report the result of a call. Returns 0 for every acknowledged report, also for one without effect."""
     result = None if options.error is not None else read_result(options.result, options.result_file)
     outcome = asyncio.run(_report(options, result))
     if options.json:
@@ -97,4 +97,4 @@ def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
         line(f"{command.tool} {arguments}")
         line(f"    {shlex.join(answer)} --result JSON")
     if not commands and not as_json:
-        note("no call is open, or other processes have taken them")
+        note("no open calls, or other processes have taken them")

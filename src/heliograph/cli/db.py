@@ -62,7 +62,7 @@ def sql(options: Namespace) -> int:
 
 
 def doctor(options: Namespace) -> int:
-    """Return 1 when a check is violated. Warnings return 0."""
+    """Check the database and print the findings. Returns 1 if a check is violated; a warning returns 0."""
     findings = asyncio.run(_doctor())
     for finding in findings:
         if options.json:
@@ -102,7 +102,7 @@ async def _url(options: Namespace) -> None:
             line(shown_url)
         if options.hold and is_embedded:
             with graceful(lambda _number: None) as stopping:
-                note("the server runs until you interrupt this (Ctrl-C)")
+                note("the server runs until you press Ctrl-C")
                 await stopping.wait()
 
 
@@ -176,10 +176,10 @@ async def _server_version(database: Database) -> int:
 
 
 def _owned(owner: str | None) -> str:
-    """Describe the owner of the functions, and why it is not the intended role."""
+    """Describe the owner of the functions, and the reason if it is not the intended role."""
     if owner == OWNER:
         return "with roles"
-    return f"without roles: all of it belongs to {owner}, who may not create them, and nobody else may use it"
+    return f"without roles: login {owner} owns the schema and may not create roles; no other login may use it"
 
 
 def mask_password(text: str) -> str:

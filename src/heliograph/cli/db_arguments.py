@@ -10,8 +10,10 @@ from heliograph.cli.arguments import age, integer
 def add_database(verbs: Any, command: Any) -> None:
     command(verbs, "install", "db:install", "install or upgrade the schema; a second call does nothing")
     url = command(verbs, "url", "db:url", "print the URL in use")
-    url.add_argument("--show-password", action="store_true", help="with the password, for psql")
-    url.add_argument("--hold", action="store_true", help="keep the embedded server running until interrupted")
+    url.add_argument("--show-password", action="store_true", help="show the password, for example for psql")
+    url.add_argument(
+        "--hold", action="store_true", help="install the schema, and keep the embedded server running until interrupted"
+    )
     command(verbs, "sql", "db:sql", "print the schema as one SQL file")
     _add_roles(verbs, command)
     _add_maintenance(verbs, command)
@@ -19,25 +21,29 @@ def add_database(verbs: Any, command: Any) -> None:
 
 
 def _add_roles(verbs: Any, command: Any) -> None:
-    grant = command(verbs, "grant", "roles:grant", "grant a login a role, or access to a project")
-    grant.add_argument("login", metavar="LOGIN", help="a role of the database server")
+    grant = command(verbs, "grant", "roles:grant", "grant roles and projects to a login")
+    grant.add_argument("login", metavar="LOGIN", help="a login of the database server")
     grant.add_argument("--role", metavar="ROLE", action="append", choices=("worker", "api", "reader"),
-                       help="worker, api or reader; may be given several times")  # fmt: skip
-    revoke = command(verbs, "revoke", "roles:revoke", "revoke a login's access to a project; without --project, to all")
-    revoke.add_argument("login", metavar="LOGIN")
+                       help="worker, api or reader; repeat the option for several")  # fmt: skip
+    revoke = command(
+        verbs, "revoke", "roles:revoke", "revoke a project from a login; without --project, revoke everything"
+    )
+    revoke.add_argument("login", metavar="LOGIN", help="a login of the database server")
     command(verbs, "roles", "roles:roles", "list the logins with their roles and projects")
 
 
 def _add_maintenance(verbs: Any, command: Any) -> None:
-    prune = command(verbs, "prune", "maintenance:prune", "delete runs that ended long ago")
+    prune = command(verbs, "prune", "maintenance:prune", "delete runs and turns that ended long ago")
     prune.add_argument("--older-than", metavar="AGE", type=age("--older-than"), required=True,
                        help="the minimum time since the end: 30d, 12h, 90m")  # fmt: skip
     prune.add_argument("--batch", metavar="N", type=integer("--batch", 1, 10_000), default=1000,
-                       help="rows of each kind in one transaction (1000)")  # fmt: skip
+                       help="the number of rows of each kind in one transaction (1000)")  # fmt: skip
     prune.add_argument(
-        "--dry-run", action="store_true", help="report what the first batch would delete, and delete nothing"
+        "--dry-run", action="store_true", help="count the rows that the first batch would delete, and delete nothing"
     )
     limits = command(verbs, "limits", "maintenance:limits", "show the limits of a project, or change some")
-    limits.add_argument("changes", metavar="NAME=NUMBER", nargs="*", help="NAME=default restores the default")
-    wires = command(verbs, "wires", "maintenance:wires", "list the wires that workers publish events to, or forget one")
-    wires.add_argument("--forget", metavar="WIRE", help="remove this wire; no worker has it any more")
+    limits.add_argument(
+        "changes", metavar="NAME=NUMBER", nargs="*", help="a new value of a limit; NAME=default restores the default"
+    )
+    wires = command(verbs, "wires", "maintenance:wires", "list the wires that events must reach, or remove one")
+    wires.add_argument("--forget", metavar="WIRE", help="remove this wire, if no worker uses it any more")

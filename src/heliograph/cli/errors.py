@@ -1,4 +1,4 @@
-"""Turns errors into text and an exit code. Tracebacks appear only with HELIOGRAPH_DEBUG=1."""
+"""Turn errors into text and an exit code. Tracebacks appear only with HELIOGRAPH_DEBUG=1."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _KINDS = (
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a plain file.
+    """Read a plain file.
 
     Raises NotFound (`file_not_found`), InvalidInput (`is_directory`, `is_device`, `is_pipe`, `is_socket`,
     `unreadable_file`, `file_too_large`).
@@ -75,10 +75,10 @@ def read_result(text: str | None, path: str | None) -> Json:
         where = "--result" if path is None else safe_repr(path, 300)
         code, hint = error.code, error.hint
         if code in ("file_too_large", "encoding"):
-            hint = "upload it, and report its location"
+            hint = "store it elsewhere, and report its location"
             code = "payload_too_large" if code == "file_too_large" else code
         elif code == "invalid_json":
-            hint = "a result is JSON; a text is written in quotes: '\"done\"'"
+            hint = "a result is JSON; write a text in quotes: '\"done\"'"
         raise InvalidInput(f"{where}: {error.message}", code=code, path=error.path or where, hint=hint) from None
 
 
@@ -89,7 +89,9 @@ def _parse(text: bytes, source: str, argument: str) -> Json:
         hint = error.hint
         if source == "--state" and error.code == "invalid_json":
             hint = (
-                "the state of a file is given as --state @FILE" if "{" not in argument else "quote it: --state '{...}'"
+                "to read the state from a file, write --state @FILE"
+                if "{" not in argument
+                else "quote it: --state '{...}'"
             )
         raise InvalidInput(
             f"{source}: {error.message}", code=error.code, path=error.path or source, hint=hint

@@ -32,7 +32,7 @@ _STATUS = {"queued": "waiting", "dispatched": "waiting"}  # both mean a turn tha
 
 @dataclass(slots=True)
 class AgentRow:
-    """One agent as it is now. `status` is idle, waiting, running, suspended, skipped or how its last turn ended."""
+    """One agent as it is now. `status` is idle, waiting, running, suspended, skipped or the outcome of its last turn."""
 
     name: str
     status: str = "idle"

@@ -107,7 +107,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _explain(where: str, work: Callable[[], T]) -> T:
-    """The result of code that is not ours; whatever it raises names the author's own line."""
+    """Run code of the application; an error that it raises names the line in the author's file."""
     try:
         return work()
     except SyntaxError as error:

@@ -28,7 +28,7 @@ class _DryRun(Exception):
 
 
 def prune(options: Namespace) -> int:
-    """Return 0, also when there is nothing to delete."""
+    """Delete runs and turns that ended long ago. Returns 0, also if there are none."""
     counts = asyncio.run(_with(lambda connection, project: _prune(connection, project, options)))
     if options.json:
         json_line({**counts, "dry_run": options.dry_run})
@@ -117,7 +117,7 @@ async def _with(do: Callable[[Any, str], Awaitable[T]]) -> T:
         try:
             return await do(connection, project)
         except Exception as error:
-            raise explain(error, "this") from error
+            raise explain(error, "this command") from error
 
 
 def _change(text: str) -> tuple[str, int | None]:

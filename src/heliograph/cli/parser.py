@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
         meant = f"; did you mean {nearest[0]}?" if nearest else ""
         if isinstance(action, argparse._SubParsersAction):
             raise InvalidInput(f"{self.prog} has no command '{safe_repr(value)}'{meant}", code="unknown_command",
-                               hint=f"there are: {', '.join(choices)}")  # fmt: skip
+                               hint=f"its commands: {', '.join(choices)}")  # fmt: skip
         option = "/".join(action.option_strings) or str(action.metavar)
         raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{safe_repr(value)}'{meant}",
                            code="invalid_enum", path=option)  # fmt: skip

@@ -40,7 +40,7 @@ def roles(options: Namespace) -> int:
         for login in logins:
             json_line(asdict(login))
     else:
-        table(("LOGIN", "MAY", "PROJECTS"), [(login.name, _may(login), _where(login)) for login in logins])
+        table(("LOGIN", "ROLES", "PROJECTS"), [(login.name, _roles(login), _projects(login)) for login in logins])
     return 0
 
 
@@ -59,12 +59,15 @@ def _show(login: Login, options: Namespace) -> None:
     if options.json:
         json_line(asdict(login))
     else:
-        line(f"{login.name} may {_may(login)}, in {_where(login)}")
+        line(f"login {login.name}: roles {_roles(login)}; projects {_projects(login)}")
 
 
-def _may(login: Login) -> str:
-    return "operate" if login.is_operator else ", ".join(login.services) or "nothing"
+def _roles(login: Login) -> str:
+    return "operator" if login.is_operator else ", ".join(login.services) or "none"
 
 
-def _where(login: Login) -> str:
-    return "all projects" if login.is_operator or not login.projects else ", ".join(login.projects)
+def _projects(login: Login) -> str:
+    """Its projects. A login with a role and without a project is not bound to any, so it can use all."""
+    if login.is_operator or (login.services and not login.projects):
+        return "all"
+    return ", ".join(login.projects) or "none"

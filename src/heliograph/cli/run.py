@@ -37,7 +37,7 @@ _REASON_MAX = 100_000
 
 
 def run(options: Namespace) -> int:
-    """Return 0 for the outcome success, 1 for any other outcome, and 130 when interrupted before the run ended."""
+    """Start or resume a run, and show it. Returns 0 for the outcome success, 1 for any other, and 130 for an interrupt."""
     show_logs(logging.WARNING)
     if not options.json:
         return _load_and_run(options, None)
@@ -112,7 +112,7 @@ async def _begin(
 
 def _standing(row: RunRow) -> tuple[str, bool, str]:
     is_over = row.status == "ended"
-    return row.run_id, is_over, "has ended" if is_over else "goes on"
+    return row.run_id, is_over, "has ended" if is_over else "continues"
 
 
 async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | None, grace_seconds: float) -> None:
@@ -121,7 +121,7 @@ async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | No
     def on_signal(number: int) -> None:
         name = signals_of_the_os.Signals(number).name
         left = (
-            f"running turns get {grace_seconds:g} s, then other workers may take them"
+            f"running turns have {grace_seconds:g} s to finish, then other workers can claim them"
             if worker
             else "other workers continue the run"
         )
@@ -135,7 +135,7 @@ async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | No
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (*tasks, polling):
-                task.cancel()  # the worker hands its turns back
+                task.cancel()  # the worker releases its turns
             outcomes = await asyncio.gather(*tasks, polling, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, Exception):

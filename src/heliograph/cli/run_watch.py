@@ -68,7 +68,7 @@ class RunWatch:
                 self._show(signal)
 
     async def poll(self, own: str | None) -> None:
-        """Once a second, update the turns on the view and note what the run waits for. `own` names this process's worker."""
+        """Once a second, update the turns on the view, and note other workers, calls and people. `own`: this process's worker."""
         is_first = True
         while True:
             with suppress(StoreUnavailable):
@@ -107,10 +107,10 @@ class RunWatch:
             if (turn.turn_id, turn.turn_epoch, is_overdue) in self._noted:
                 continue
             self._noted.add((turn.turn_id, turn.turn_epoch, is_overdue))
-            lease = f"its lease ended at {clock(turn.lease_until)}; if that worker is dead, another one takes the turn over now"
+            lease = f"its lease expired at {clock(turn.lease_until)}; if the worker is dead, another worker now takes over the turn"
             if not is_overdue:
-                lease = f"it has to renew its lease by {clock(turn.lease_until)}, in {duration(turn.lease_until - now)}"
-            self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; {lease}")
+                lease = f"it must renew its lease by {clock(turn.lease_until)}, in {duration(turn.lease_until - now)}"
+            self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), owned by worker {turn.owner}; {lease}")
 
     async def _note_questions(self, turns: Iterable[TurnRow]) -> None:
         """Note each approval and question once, with the command that answers it."""

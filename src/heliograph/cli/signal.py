@@ -103,7 +103,7 @@ async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
                 break
             await asyncio.sleep(POLL_SECONDS)
     if not found and not options.json:
-        note("no such signals: helio runs shows what there is")
+        note("no such signals; helio runs lists the runs")
 
 
 async def _database_made() -> None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def stop_turn(options: Namespace) -> int:
-    """Return 0, also for a turn that has already ended."""
+    """Stop a turn. Returns 0, also for a turn that has already ended."""
     return _stop_message("turn", options.turn, asyncio.run(_stop("turn", options.turn, options)), options)
 
 
 def stop_run(options: Namespace) -> int:
-    """Return 0, also for a run that has already ended."""
+    """Stop a run. Returns 0, also for a run that has already ended."""
     return _stop_message("run", options.run, asyncio.run(_stop("run", options.run, options)), options)
 
 
@@ -37,7 +37,7 @@ def _stop_message(kind: str, name: str, result: StopResult, options: Namespace) 
     elif result.outcome == "already_done":
         line(f"{kind} {name} has already ended: {result.ended_as or 'pruned'}")
     elif result.outcome == "stopping" and not options.now:
-        line(f"{kind} {name} is stopping; running turns get {options.grace:g} s to wind up")
+        line(f"{kind} {name} is stopping; running turns have {options.grace:g} s to finish")
     else:
         line(f"{kind} {name} is {result.outcome}")
     return 0

@@ -18,7 +18,7 @@ from heliograph.ledger.reader import CardRow, DelegationRow, LeaseRow, TurnRow, 
 from heliograph.signals.model import Signal
 
 _CONTENT_WIDTH = 100
-_EPOCH = "which rises with each dispatch, claim and end of a turn of this agent: no count of attempts"
+_EPOCH = "the fencing token: it rises with each dispatch, claim and end of a turn of this agent"
 
 
 def list_turns(options: Namespace) -> int:
@@ -30,7 +30,7 @@ def list_turns(options: Namespace) -> int:
         headers = ("TURN", "AGENT", "RUN", "STATUS", "PHASE", "EPOCH", "ATTEMPT", "STARTED", "TOOK")
         table(headers, [_cells(row) for row in rows])
     else:
-        note("no such turns: helio runs shows what there is")
+        note("no such turns; helio runs lists the runs")
     return 0
 
 
@@ -153,7 +153,7 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _activity(turn: TurnRow) -> str | None:
-    """What the turn is doing (L0-16 to L0-18)."""
+    """The current activity of the turn (L0-16 to L0-18)."""
     match turn.activity:
         case "awaiting_tool_result":
             until = f", the first deadline at {clock(turn.resume_deadline)}" if turn.resume_deadline else ""

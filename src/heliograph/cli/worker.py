@@ -26,7 +26,7 @@ _OPEN_PAUSE_SECONDS = 0.5
 
 
 def work(options: Namespace) -> int:
-    """Return 0 after SIGTERM, which is how services are stopped, and 130 after SIGINT."""
+    """Serve applications until a signal. Returns 0 after SIGTERM, which stops services, and 130 after SIGINT."""
     if not options.json:
         show_logs(logging.INFO)
         return run_agents(_serve(options, _load(options.apps)))
@@ -77,8 +77,8 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
 
         def on_signal(number: int) -> None:
             caught.append(number)
-            log.info("%s: stopping; running turns get %g s, then other workers may take them. A second signal ends the process at once",
-                     signal.Signals(number).name, options.grace)  # fmt: skip
+            log.info("%s: stopping; running turns have %g s to finish, then other workers can claim them. "
+                     "A second signal ends the process at once", signal.Signals(number).name, options.grace)  # fmt: skip
 
         with graceful(on_signal) as stopping:
             projects = [services.project for services in worker.projects]
