@@ -273,7 +273,7 @@ def test_invalid_decision_is_refused_and_changes_nothing(shell: Shell, started: 
         (("answer", turn, "c5", "--value", "5"), 2, "invalid_answer", "a text, not 5"),
         (("answer", turn, "c5"), 2, "usage", "required"),
         (("answer", turn, "c5", "Ann", "--value", "1"), 2, "usage", "not allowed with"),
-        (("answer", "../x", "c5", "Ann"), 2, "invalid_id", "TURN is made of"),
+        (("answer", "../x", "c5", "Ann"), 2, "invalid_id", "TURN takes ASCII"),
         (("list", "--run", "none"), 3, "unknown_run", "no run none"),
         (("list", "--limit", "0"), 2, "out_of_range", "from 1 to 1000"),
     ]

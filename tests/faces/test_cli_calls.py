@@ -59,7 +59,7 @@ def test_open_calls_are_listed_and_taken_and_a_report_continues_the_run(shell: S
     assert shell.helio(*report, '{"ok": true}').stdout == "applied: the turn has its result\n"
     assert waiting.end() == 0
     assert '"ok": true' in waiting.text
-    assert shell.helio(*report, '{"ok": true}').stdout == "turn_done: the turn has ended without it\n"
+    assert shell.helio(*report, '{"ok": true}').stdout == "turn_done: the turn has ended without the result\n"
     assert "no open calls" in shell.helio("calls").stderr
 
 
@@ -127,7 +127,7 @@ def test_refused_report_names_its_call_and_the_next_step(shell: Shell, waiting: 
         ((turn, "c1", *token, "--result-file", "big.json"), 2, "payload_too_large", "at most 1048576 are allowed"),
         ((turn, "c1", *token), 2, "usage", "required"),
         ((turn, "c1", *token, "--result", "1", "--error", "no"), 2, "usage", "not allowed with"),
-        ((turn, "../c1", *token, "--result", "1"), 2, "invalid_id", "CALL is made of"),
+        ((turn, "../c1", *token, "--result", "1"), 2, "invalid_id", "CALL takes ASCII"),
         ((turn, "c" * 300, *token, "--result", "1"), 2, "too_long", "at most 200"),
     ]
     for arguments, code, name, words in cases:

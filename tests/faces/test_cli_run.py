@@ -161,7 +161,7 @@ async def test_killed_run_continues_under_its_id_and_names_the_lease_that_it_wai
     waiting = again.read_until("waiting for writer (turn_")
     assert "owned by worker " in waiting
     assert "; it must renew its lease by " in waiting
-    assert "if that worker is dead" not in waiting
+    assert "if the worker is dead" not in waiting
     assert again.lines[0].startswith("run k of press continues; resume it with: ")
     # only now its lease ends: however slow this machine is, there was somebody to wait for
     await database.fetch("update heliograph.agent_state_head set lease_until = now() where lease_until is not null")

@@ -104,7 +104,7 @@ def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(second
         watch._note_others([overdue, turn("t2")])
     [note] = notes
     assert note.startswith("waiting for writer (t1), owned by worker host:1:abc; ")
-    assert ("if that worker is dead" in note) is is_overdue
+    assert ("if the worker is dead" in note) is is_overdue
     assert ("it must renew its lease by" in note) is not is_overdue
 
 
