@@ -83,7 +83,7 @@ def report_refused(answer: Reported, project: str) -> HeliographError:
                        "longer valid", code="bad_signature")  # fmt: skip
     if answer.outcome == "rejected":
         return Rejected(answer.message, code=answer.code)
-    hint = "upload it, and report its location" if answer.code == "payload_too_large" else None
+    hint = "store it elsewhere, and report its location" if answer.code == "payload_too_large" else None
     return InvalidInput(answer.message, code=answer.code or "invalid_result", hint=hint)
 
 
