@@ -21,6 +21,7 @@ from pglast.parser import parse_sql_json
 from heliograph.codes import CODES, REASONS, RUN_CODES
 from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
+from heliograph.ledger.sqlstates import REFUSALS
 from heliograph.signals.catalog import render_catalog
 from heliograph.turn.phases import NEXT, STOP, Phase
 from tools.kernel_reference import render_kernel
@@ -56,13 +57,21 @@ def render_codes() -> str:
 def render_run_codes() -> str:
     """The codes with which a run can end."""
     return (
-        "\n".join(["| Code of a run | Meaning |", "|---|---|", *(f"| `{c}` | {why} |" for c, why in RUN_CODES)]) + "\n"
+        "\n".join(["| Code of a run | Meaning |", "|---|---|", *(f"| `{c}` | {meaning} |" for c, meaning in RUN_CODES)])
+        + "\n"
     )
 
 
 def render_reasons() -> str:
     """The reasons that Heliograph itself records for a stop."""
-    return "\n".join(["| Reason | Recorded by |", "|---|---|", *(f"| `{r}` | {who} |" for r, who in REASONS)]) + "\n"
+    return "\n".join(["| Reason | Recorded if |", "|---|---|", *(f"| `{r}` | {when} |" for r, when in REASONS)]) + "\n"
+
+
+def render_sqlstates() -> str:
+    """The SQLSTATEs with which a kernel function rejects a call."""
+    lines = ["| SQLSTATE | Code | Meaning |", "|---|---|---|"]
+    lines += [f"| `{state}` | `{code}` | {meaning} |" for state, (code, meaning) in REFUSALS.items()]
+    return "\n".join(lines) + "\n"
 
 
 def render_moves() -> str:
@@ -107,6 +116,7 @@ PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("reference/errors.md", render_codes),
     ("reference/errors.md", render_run_codes),
     ("reference/errors.md", render_reasons),
+    ("reference/errors.md", render_sqlstates),
     ("internals/states.md", render_moves),
     ("internals/states.md", render_phases),
     ("reference/kernel.md", render_kernel),

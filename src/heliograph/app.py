@@ -1,4 +1,4 @@
-"""The application: agents and state under one name, and a way to run them."""
+"""The application: agents and a typed state under one name, and the methods that run it."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class Heliograph:
-    """An application: a name that workers serve, a typed state, and agents that signals wake.
+    """An application: a name that workers serve, a typed state, and agents that signals activate.
 
-    name: lower-case letters, digits, '_' and '-'; the workers' pool (L0: target).
+    name: lower-case letters, digits, '_' and '-'. It is also the name of the workers' pool.
     state: a pydantic model, a dataclass or a TypedDict; None for any JSON object. Its keys are ASCII letters, digits,
         '_', '-' and '.', because each change emits state:<key>:changed.
     reducers: by state key, `(old, new) -> merged`; a key without one is replaced.
-    end_when: a function of the state; once it is true no agent wakes, and the run ends when its open turns end.
-    max_activations: the most turns of a run since its start or its last message from outside: a guard against loops.
+    end_when: a function of the state. Once it returns True, no agent is activated, and the run ends after its open turns.
+    max_activations: a guard against loops: the largest number of turns since the start of a run or its last message from outside.
         A run that reaches it ends as failed, and its open turns are stopped.
     deps: objects that the tools need, like clients and settings, available as `ToolContext.deps`.
-    memory: stores what outlives a run; None for full-text search in the database.
-    secrets: `(name) -> value or None`, resolves `secret://name` before the environment does.
+    memory: stores memories beyond a run; None for full-text search in the database.
+    secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Heliograph:
         """Register a plain or async function as an agent. It takes a `Context` and returns the agent's output.
 
         name: by default the function's name; required for a lambda or an object.
-        activate_on: any of these signals wakes the agent. activate_when_all: it wakes once all of these were emitted.
+        activate_on: any of these signals activates the agent. activate_when_all: all of these together activate it.
         when: a guard, called with the state, or with state and signal.
         emits: the signals that the agent emits, see `Context.emit`.
-        updates: the state key, or keys, that take its output.
-        on_request: other agents delegate to it or send it messages; no signal has to wake it.
+        updates: the state key, or keys, that receive its output.
+        on_request: other agents delegate to it or send it messages; no signal has to activate it.
         version: the version in the `ready` signal of each turn.
         `AgentSpec` describes the other options. Raises InvalidInput naming the argument and the rule.
         """
@@ -130,7 +130,7 @@ class Heliograph:
             raise InvalidInput(f"add takes what define_agent returns, not {safe_repr(repr_of(spec))}", code="wrong_type",
                                path="/agents")  # fmt: skip
         if spec.name in self._agents:
-            raise InvalidInput(f"application {self.name} has two agents named {spec.name}", code="duplicate_agent",
+            raise InvalidInput(f"application {self.name} has two agents named {spec.name}; rename one", code="duplicate_agent",
                                path=f"/agents/{spec.name}")  # fmt: skip
         _check_tools(spec)
         self._agents[spec.name] = spec
@@ -139,7 +139,7 @@ class Heliograph:
 
     @cached_property
     def workflow(self) -> Workflow:
-        """The application as the runtime sees it, checked as a whole."""
+        """The application in the form that the runtime executes. Raises InvalidInput if it is invalid as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets))  # fmt: skip
 
@@ -149,13 +149,13 @@ class Heliograph:
     ) -> RunResult:  # fmt: skip
         """Run to the end; return the final state, all signals, metrics and outcome.
 
-        run_id: names the run. The same id with the same state continues the run, also after a crash; a run that has
-            ended is only read.
+        run_id: names the run. A call with the same id and the same state continues the run, even after a crash, or reads it if it
+            has ended.
         on_signal: called with each signal as it is recorded, in order.
-        worker: False leaves the turns to workers elsewhere.
+        worker: False if only workers in other processes run the turns.
         callback_url: receives a signed POST when the run ends, from a worker with HELIOGRAPH_WEBHOOK_SECRETS.
         Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state,
-        StoreUnavailable when the database stays away.
+        StoreUnavailable if the database remains unreachable.
         """
         from heliograph.runtime import open_runtime
 
@@ -178,9 +178,13 @@ class Heliograph:
 
         spec = self.workflow.agents.get(agent)
         if spec is None:
-            near = get_close_matches(str(agent), self.workflow.agents, 1)
-            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(self.workflow.agents))}"
-            raise NotFound(f"application {self.name} has no agent {safe_repr(agent)}; {known}", code="unknown_agent")
+            similar = get_close_matches(str(agent), self.workflow.agents, 1)
+            suggestion = (
+                f"did you mean {similar[0]}?" if similar else f"there are {', '.join(sorted(self.workflow.agents))}"
+            )
+            raise NotFound(
+                f"application {self.name} has no agent {safe_repr(agent)}; {suggestion}", code="unknown_agent"
+            )
         async with Client() as client:
             return await client.enqueue(
                 run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
@@ -199,7 +203,7 @@ class Heliograph:
         from heliograph.client.client import Client
 
         if (run_id is None) == (turn is None):
-            raise InvalidInput("stop takes a run id, or turn='turn_...', one of the two", code="required_field")
+            raise InvalidInput("stop needs either a run id or turn='turn_...', not both", code="required_field")
         async with Client() as client:
             if turn is not None:
                 return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
@@ -208,7 +212,7 @@ class Heliograph:
 
 
 def _name_of(function: Any) -> str:
-    """The name of a function that `def` made. Raises InvalidInput (`required_field`) for any other."""
+    """Return the name of a function. Raises InvalidInput (`required_field`) for a lambda or an object, which have none."""
     if not callable(function):
         raise InvalidInput(f"an agent is a function of the context, not {safe_repr(repr_of(function))}", code="wrong_type",
                            path="/agents")  # fmt: skip
@@ -220,12 +224,12 @@ def _name_of(function: Any) -> str:
 
 
 def _check_tools(spec: AgentSpec) -> None:
-    """Raises InvalidInput for a function that no model can call, before a model calls it."""
-    functions = [each for each in spec.tools if isinstance(each, Tool)]
-    if functions and find_spec("pydantic_ai") is not None:
+    """Raise InvalidInput for a tool that no model can call, before a model calls it."""
+    tools = [each for each in spec.tools if isinstance(each, Tool)]
+    if tools and find_spec("pydantic_ai") is not None:
         from heliograph.tools.bound_tool import BoundTool
 
-        for each in functions:
+        for each in tools:
             BoundTool(each)
 
 
@@ -233,11 +237,11 @@ def _check_memory(memory: Any) -> Any:
     if memory is not None and not all(
         inspect.iscoroutinefunction(getattr(memory, f, None)) for f in ("store", "search")
     ):
-        raise InvalidInput(f"memory has the async methods store and search of heliograph.Memory, which {_safe_repr(memory)} "
-                           "has not", code="wrong_type", path="/memory")  # fmt: skip
+        raise InvalidInput(f"memory must have the async methods store and search of heliograph.Memory; {_safe_repr(memory)} "
+                           "does not have them", code="wrong_type", path="/memory")  # fmt: skip
     return memory
 
 
 def _safe_repr(value: object) -> str:
-    """A function by its name, without its address in memory."""
+    """Return a function's name, or the repr of another value: a function's repr would contain its address in memory."""
     return str(getattr(value, "__qualname__", None) or safe_repr(repr_of(value)))

@@ -1,6 +1,6 @@
-"""All codes with which turns and calls end, and all reasons of a stop.
+"""The codes with which turns, calls and runs end, and the default reasons of a stop.
 
-Codes of the OSSA specification keep its spelling. A tool may return a code of its own, which is passed on unchanged.
+Codes of the OSSA specification keep its spelling. A tool may return a code of its own, which is recorded unchanged.
 `make docs` generates the tables of docs/reference/errors.md from here; the kernel's SQL uses the same codes (tests/rules/test_codes.py).
 """
 
@@ -50,25 +50,30 @@ CODES = (
         INIT_FAILED,
         "init",
         False,
-        "the turn could not begin: its inbox holds no message for it, or its context box is too large or malformed",
+        "the turn could not start: its inbox has no message for it, or its context box is too large or malformed",
     ),
-    Code(ACTION_FAILED, "act", False, "the agent's function raised, or its output does not fit"),
-    Code(TOOL_ERROR, "act", False, "a tool or a step answered with an error"),
-    Code(TOOL_TIMEOUT, "act", True, "a call or a step was not answered before its deadline"),
-    Code(DELEGATION_ERROR, "act", False, "a turn that was delegated to another agent did not succeed"),
-    Code(DELEGATION_TIMEOUT, "act", True, "a turn that was delegated did not end before its deadline"),
-    Code(IN_DOUBT, "act", False, "an effect began that may happen once, and nobody knows whether it did"),
-    Code(RESULT_SCHEMA, "act", False, "the result of a call does not fit the `result_schema` of its tool"),
+    Code(ACTION_FAILED, "act", False, "the agent's function raised an exception, or its output is invalid"),
+    Code(TOOL_ERROR, "act", False, "a tool or a step failed"),
+    Code(TOOL_TIMEOUT, "act", True, "a call or a step did not finish before its deadline"),
+    Code(DELEGATION_ERROR, "act", False, "another agent's turn, to which this turn delegated a task, did not succeed"),
+    Code(
+        DELEGATION_TIMEOUT,
+        "act",
+        True,
+        "another agent's turn, to which this turn delegated a task, missed its deadline",
+    ),
+    Code(IN_DOUBT, "act", False, "a side effect that must not be repeated had started, and its result is unknown"),
+    Code(RESULT_SCHEMA, "act", False, "the result of a call does not match the `result_schema` of its tool"),
     Code(
         RESULT_MISSING,
         "act",
         False,
-        "the turn ended without the result, or without the fields, that it has to deliver",
+        "the turn ended without the required result, or without one of its required fields",
     ),
-    Code(DENIED, "act", False, "somebody who was asked said no, or nobody answered in time"),
-    Code(MODEL_TIMEOUT, "act", True, "a model did not answer within `model_timeout_seconds`"),
-    Code(MCP_UNAVAILABLE, "act", True, "a server of tools could not be reached"),
-    Code(NOT_DETERMINISTIC, "act", False, "run again, a function asked for other calls than before"),
+    Code(DENIED, "act", False, "a person denied the approval or the question, or nobody answered in time"),
+    Code(MODEL_TIMEOUT, "act", True, "a model call did not finish within `model_timeout_seconds`"),
+    Code(MCP_UNAVAILABLE, "act", True, "an MCP server could not be reached"),
+    Code(NOT_DETERMINISTIC, "act", False, "when the agent's function ran again, it made other calls than before"),
     Code(
         TIMEOUT,
         "any",
@@ -76,39 +81,50 @@ CODES = (
         "the agent ran longer than `timeout_seconds`, the turn lived longer than `ttl_seconds`, or no worker claimed it "
         "within `dispatch_seconds_max`",
     ),
-    Code(RESOURCE_EXHAUSTED, "any", False, "a limit: attempts, deferrals, calls, depth, or the size of what was said"),
+    Code(
+        RESOURCE_EXHAUSTED,
+        "any",
+        False,
+        "the turn reached a limit: attempts, deferrals, calls, depth, or the size of its signals or values",
+    ),
     Code(
         BUDGET_EXCEEDED,
         "act",
         False,
-        "a call would have cost more than the budget of its turn, or of one above it, has left",
+        "a call could have cost more than the rest of a budget: that of its turn, or one that contains it",
     ),
     Code(
-        UNDECODABLE, "any", False, "a stored value that the turn needs cannot be decoded; the message says where it is"
+        UNDECODABLE,
+        "any",
+        False,
+        "a stored value that the turn needs cannot be decoded; the message names its place in the database",
     ),
     Code(CANCELED, "any", False, "the turn was stopped; its message is the reason"),
-    Code(INTERNAL_ERROR, "any", False, "the store refused what would have ended the turn; the worker's log says why"),
+    Code(INTERNAL_ERROR, "any", False, "the database rejected the end of the turn; the worker's log has the reason"),
     Code(UNKNOWN, "any", False, "an error without a code of its own"),
 )
 
-# Codes of `workflow:end`: why a run ended as failed although no turn of it may have.
+# Codes of `workflow:end`: why a run ended as failed, although perhaps none of its turns did.
 RUN_CODES = (
     (
         MAX_ACTIVATIONS,
-        "the run reached `max_activations` turns, counted since it began or since its last message from outside",
+        "the run reached `max_activations` turns, counted from its start or from its last message from outside",
     ),
     (
         RESOURCE_EXHAUSTED,
-        "the state of the run and the signals it has to react to exceed the 128 MiB that a worker reads",
+        "the state of the run and its unprocessed signals exceed the 128 MiB that a worker reads at once",
     ),
-    (UNDECODABLE, "the stored state or memory of the run cannot be decoded; the reason says where"),
-    (INTERNAL_ERROR, "the store refused what the run had to write; the worker's log says why"),
-    (NOTHING_RAN, "the run ended and no agent ever ran: no signal activated one, or every guard refused"),
+    (
+        UNDECODABLE,
+        "the stored state or memory of the run cannot be decoded; the reason names its place in the database",
+    ),
+    (INTERNAL_ERROR, "the database rejected what the run had to write; the worker's log has the reason"),
+    (NOTHING_RAN, "no agent ever ran: no signal activated one, or every guard was false"),
 )
 
-# A stop is a halt with a reason (G-70): free text, and these where nobody gives another.
+# The reason of a stop is free text (G-70). These are the defaults.
 REASONS = (
-    (USER_INTERRUPT, "somebody stopped it, by `helio` or by a program that says no other reason"),
-    (EXTERNAL_SIGNAL, "a caller of the kernel's `stop` that says no reason"),
+    (USER_INTERRUPT, "a person stopped it with `helio`, or a program stopped it without giving a reason"),
+    (EXTERNAL_SIGNAL, "a caller of the kernel function `stop` gave no reason"),
     (PARENT_TERMINATION, "the turn that waited for it has ended"),
 )

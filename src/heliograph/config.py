@@ -21,10 +21,10 @@ class Settings:
     """The settings of a process.
 
     database_url: PostgreSQL 15 or later; None for the embedded server, with its data under `home`.
-    prune_after_seconds: how long workers keep what has ended; None keeps it forever.
-    webhook_secrets: the secrets that sign callbacks; without any, this process sends none.
-    egress_allow: the private origins that callbacks may reach. mcp_allow: those that MCP servers may be at. The lists
-        differ because anyone may name a callback, while only the application names its MCP servers.
+    prune_after_seconds: how long workers keep finished runs; None for ever.
+    webhook_secrets: the secrets that sign callbacks; without any, this process sends no callbacks.
+    egress_allow: the private origins that callbacks may reach. mcp_allow: the private origins that MCP servers may have. There are
+        two lists, because every caller may name a callback, but only the application names its MCP servers.
     """
 
     database_url: str | None = field(default=None, repr=False)
@@ -40,10 +40,10 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Read HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS,
-    _EGRESS_ALLOW and _MCP_ALLOW; empty means not set.
+    """Read the settings of a process from its environment; an empty variable counts as missing.
 
-    Raises InvalidInput naming the variable and what it takes.
+    The variables are HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS,
+    _EGRESS_ALLOW and _MCP_ALLOW. Raises InvalidInput with the variable and its accepted values.
     """
 
     def get(name: str) -> str | None:
@@ -54,7 +54,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         raise InvalidInput(f"HELIOGRAPH_POSTGRES_VERSION is 18 or 16, not {safe_repr(version)}", code="out_of_range")
     url = get("DATABASE_URL")
     if url is not None and not url.startswith(("postgresql://", "postgres://")):
-        raise InvalidInput("HELIOGRAPH_DATABASE_URL begins with postgresql://, such as postgresql://user@host/database",
+        raise InvalidInput("HELIOGRAPH_DATABASE_URL must begin with postgresql://, as in postgresql://user@host/database",
                            code="invalid_url")  # fmt: skip
     return Settings(url, Path(get("HOME") or ".heliograph"), get("PROJECT") or "default", get("MODEL"), int(version),
                     get("NATS_URL"), _read_age(get("PRUNE_AFTER")), tuple((get("WEBHOOK_SECRETS") or "").replace(",", " ").split()),
@@ -62,7 +62,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def read_span(text: str) -> float | None:
-    """Return a span like `30s`, `10m`, `2h` or `30d` in seconds; None for any other text."""
+    """Convert a duration like `30s`, `10m`, `2h` or `30d` to seconds; None for any other text."""
     found = _SPAN.fullmatch(text)
     return None if found is None else float(int(found[1]) * _UNIT_SECONDS[found[2]])
 

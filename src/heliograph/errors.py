@@ -1,25 +1,25 @@
-"""Every error that Heliograph raises on purpose.
+"""All errors that Heliograph raises on purpose, and functions that turn exceptions into text.
 
     HeliographError
-    ├── InvalidInput        the caller gave something malformed           exit 2
-    ├── NotFound            the thing named does not exist                exit 3
-    ├── Rejected            understood, and not allowed                   exit 4
-    │   └── Conflict        the id belongs to another object
+    ├── InvalidInput        an argument is malformed or invalid           exit 2
+    ├── NotFound            no object has this id or name                 exit 3
+    ├── Rejected            the request is valid, but not allowed         exit 4
+    │   └── Conflict        the id belongs to an object with other content
     ├── SetupError          the installation or the environment lacks something
     ├── KernelRejected      a kernel function rejected a call: the data or the order of calls is wrong
     ├── StoreUnavailable    PostgreSQL cannot be reached; a retry may help
     ├── AgentFailed         an agent's code raised, or returned an invalid output
     ├── HarnessError        a model call failed, or its reply cannot be used
     ├── ToolFailed          a tool or a step failed; raised in the agent that called it
-    │   ├── ToolTimedOut    it did not answer in time
-    │   ├── BudgetExceeded  it was not called, because a budget has too little left
+    │   ├── ToolTimedOut    it had no result by its deadline
+    │   ├── BudgetExceeded  it was not called, because too little remains of a budget
     │   └── Denied          a person denied it
-    ├── StepInDoubt         a step started, and nobody knows whether its effect happened
+    ├── StepInDoubt         a step started, and it is unknown whether its effect happened
     ├── DelegationFailed    a delegated turn did not succeed
     └── TurnTimedOut        an agent ran longer than its timeout
 
-Each error has a `code` for programs (lower case for input, the specification's upper-case codes for the end of a turn), a
-message for people (problem, object, next step), and where it helps a `path` into the input.
+Each error has a `code` for programs: lower case for input, and the specification's upper-case codes for the end of a turn. Its
+message names the problem, the object and the next step. It may have a `path` into the input and a `hint`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ from heliograph.redaction import redacted_text
 
 
 class HeliographError(Exception):
-    """The root of all errors. `exit_code`: the exit code of the command line."""
+    """The base class of all errors.
+
+    code: for programs. path: a JSON pointer into the input. hint: a possible remedy. exit_code: the exit code of the command line.
+    """
 
     default_code: ClassVar[str] = UNKNOWN
     exit_code: ClassVar[int] = 1
@@ -56,7 +59,7 @@ class HeliographError(Exception):
         self.hint = hint
 
     def envelope(self) -> dict[str, dict[str, str]]:
-        """The error as JSON for programs, without absent parts."""
+        """Return the error as JSON for programs: `{"error": {code, message, path, hint}}`, without missing parts."""
         body = {"code": self.code, "message": self.message}
         if self.path is not None:
             body["path"] = self.path
@@ -80,7 +83,7 @@ class NotFound(HeliographError):
 
 
 class Rejected(HeliographError):
-    """Understood, and not allowed; nothing was done."""
+    """The request is valid, but not allowed; nothing was done."""
 
     default_code = "rejected"
     exit_code = 4
@@ -160,7 +163,7 @@ class ToolTimedOut(ToolFailed):
 
 
 class BudgetExceeded(ToolFailed):
-    """A call was not made, because it may use more than a budget of its turn has left.
+    """A call was not made, because it may use more than the rest of a budget of its turn.
 
     budget: {turn_id, kind, most, used, reserved, over}: the turn that has the budget, and its figures.
     """
@@ -173,7 +176,7 @@ class BudgetExceeded(ToolFailed):
 
 
 class Denied(ToolFailed):
-    """A person denied the call, or did not grant it. `by` and `reason`, if they were given."""
+    """A person denied the call, or nobody granted it in time. by, reason: None if they were not given."""
 
     default_code = DENIED
 
@@ -187,7 +190,7 @@ class Denied(ToolFailed):
 
 
 class StepInDoubt(HeliographError):
-    """A step started, and it is unknown whether its effect happened. It is not retried: verify it, or ask a person."""
+    """A step started, and it is unknown whether its effect happened. It is not retried: check the effect, or ask a person."""
 
     default_code = IN_DOUBT
 
@@ -217,22 +220,21 @@ class DelegationFailed(HeliographError):
 
 
 class TurnTimedOut(HeliographError):
-    """Work ran longer than its timeout."""
+    """An agent ran longer than its timeout."""
 
     default_code = TIMEOUT
 
 
 def safe_repr(value: object, limit: int = 80) -> str:
     """Return `value` for an error message: redacted, on one line, control characters escaped, truncated at `limit`."""
-    text = redacted_text(
-        value if isinstance(value, str) else repr_of(value)
-    )  # before truncation: half a secret is one, too
+    # redaction comes before truncation, because a part of a secret is also secret
+    text = redacted_text(value if isinstance(value, str) else repr_of(value))
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def with_hint(error: HeliographError) -> str:
-    """The message and the hint as one text, for records that have no field for the hint."""
+    """Return message and hint as one text, for records that have no field for the hint."""
     return error.message if error.hint is None else f"{error.message}; {error.hint}"
 
 
@@ -243,13 +245,13 @@ def is_recoverable(error: BaseException) -> bool:
 
 
 def format_exception(error: BaseException, limit: int = 2000) -> str:
-    """Return a user's exception as text that the ledger can store, whatever its `str` does."""
+    """Return an application's exception as text that the ledger can store, even if its `str` raises."""
     text = exception_text(error)
     return safe_repr(f"{type(error).__name__}: {text}" if text else type(error).__name__, limit)
 
 
 def exception_text(error: BaseException) -> str:
-    """Return the text of a user's exception, even if its `str` raises."""
+    """Return the text of an application's exception, even if its `str` raises."""
     try:
         return str(error)
     except Exception:
@@ -257,7 +259,7 @@ def exception_text(error: BaseException) -> str:
 
 
 def repr_of(value: object) -> str:
-    """Return the repr of a user's value, even if its `__repr__` raises."""
+    """Return the repr of an application's value, even if its `__repr__` raises."""
     try:
         return repr(value)
     except Exception:

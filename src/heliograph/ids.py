@@ -1,4 +1,4 @@
-"""Ids: a short word for the kind, then 26 characters that sort by time.
+"""Create and parse ids: a short word for the kind, then 26 characters that sort by time.
 
 The characters encode 48 bits of milliseconds and 80 random bits in Crockford's base 32. Both are arguments, so that the
 simulator reproduces the ids of a seed.
@@ -13,7 +13,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def make_id(kind: str, at: datetime, entropy: bytes) -> str:
-    """Return `kind_` and 26 characters. `at` has a time zone, `entropy` has ten bytes."""
+    """Return `kind_` and 26 characters. at: with a time zone. entropy: ten bytes."""
     number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(entropy[:10], "big")
     return f"{kind}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
@@ -22,10 +22,10 @@ KEY_MAX = 255  # what payment providers and queues commonly accept as an idempot
 
 
 def idempotency_key(project: str, application: str, *parts: str) -> str:
-    """The key under which the outside world deduplicates one turn or call: `project/application/turn/...`.
+    """Return the key by which receivers deduplicate one turn or call: `project/application/turn/...`.
 
-    Slashes within a part are escaped, so two keys are equal only where all their parts are equal. A key of more than
-    `KEY_MAX` characters is cut, and ends with the SHA-256 of the whole.
+    Slashes within a part are escaped, so two keys are equal only if all their parts are equal. A key of more than `KEY_MAX` characters
+    is truncated, and ends with the SHA-256 of the whole.
     """
     key = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (project, application, *parts))
     if len(key) <= KEY_MAX:
@@ -35,9 +35,9 @@ def idempotency_key(project: str, application: str, *parts: str) -> str:
 
 
 def signal_id(run_id: str, seq: int) -> str:
-    """The id of the signal at position `seq` of a run's log.
+    """Return the id of the signal at position `seq` of a run's log.
 
-    It is derived, so a replay of a run gives its signals the same ids. The SQL function `_signal_id` does the same.
+    It depends only on the arguments, so a replay of a run gives its signals the same ids. The SQL function `_signal_id` does the same.
     """
     return f"sig_{run_id}_{seq}"
 

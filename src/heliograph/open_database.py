@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_reader(settings: Settings | None = None) -> AsyncIterator[Reader]:
-    """Open a reader without bells or workers. Raises SetupError, StoreUnavailable, Rejected."""
+    """Open a reader of the ledger, without doorbells and workers. Raises SetupError, StoreUnavailable, Rejected."""
     settings = settings or read_settings(os.environ)
     async with open_database(settings) as database:
         await prepare_schema(database, installs=settings.database_url is None)
@@ -28,7 +28,7 @@ async def open_reader(settings: Settings | None = None) -> AsyncIterator[Reader]
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """Open the database that the settings name, or start or join the embedded one. Does not check the schema."""
+    """Open the database of the settings, or start or join the embedded one. It does not check the schema."""
     embedded = None
     if settings.database_url is None:
         embedded = await _embedded(settings)
@@ -47,7 +47,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 
 async def _embedded(settings: Settings) -> EmbeddedServer:
-    """Open the embedded server. A thread cannot be cancelled, so a cancelled caller closes the server once it is open."""
+    """Open the embedded server in a thread. Threads cannot be cancelled, so a cancelled call closes the server once it is open."""
     from heliograph.embedded.server import open_embedded  # not needed with a URL
 
     opening = asyncio.ensure_future(asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version))
@@ -73,5 +73,5 @@ async def prepare_schema(database: Database, *, installs: bool = True) -> None:
             check(await read_state(connection))
         finally:
             await database.release(connection)
-    except Exception as error:  # a connection that breaks here is an ordinary outage
+    except Exception as error:  # such as a lost connection, an ordinary outage
         raise explain(error, "the schema check") from error

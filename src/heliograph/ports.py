@@ -1,4 +1,4 @@
-"""Protocols that users can implement: `Harness` is the only way to a model, `Memory` stores what outlives a run."""
+"""Protocols that users can implement: `Harness` gives access to a model, `Memory` stores memories beyond a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that a model requests. `id` is the provider's; `arguments` an object, or text that is not one."""
+    """A tool call that a model requests. id: the provider's id. arguments: an object, or text that is not a JSON object."""
 
     id: str
     tool: str
@@ -29,12 +29,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
+    """A message to the model: the prompt, or a correction of its reply."""
+
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """A reply of the model. `raw`: the reply in the harness's own form, which it may need for the next request."""
+    """A reply of the model. raw: the reply in the harness's own format, which it may need for the next request."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -45,7 +47,7 @@ class AssistantMessage:
 class ToolMessage:
     """The result of one tool call. A message with tool calls is followed by one of these for each.
 
-    is_untrusted: the content comes from outside the trust boundary; a model gets it framed by `heliograph.untrusted`.
+    is_untrusted: the content comes from outside the trust boundary; a model receives it framed by `heliograph.untrusted`.
     """
 
     tool_call_id: str
@@ -90,11 +92,15 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
+    """A piece of the reply's text."""
+
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
+    """A piece of the model's thinking."""
+
     content: str
 
 
@@ -123,15 +129,16 @@ Chunk: TypeAlias = TextDelta | ThinkingDelta | ModelReply
 class Harness(Protocol):
     """Access to a model.
 
-    `stream` yields deltas in order and ends with exactly one ModelReply. The reply's text and thinking begin with the
-    deltas; the rest is streamed then. Raises HarnessError for a failure of the provider or an invalid reply, with
-    `recoverable` if the same call may succeed later.
-    A harness that knows the price of its model may have `cost_at_most(input_tokens, output_tokens)`: dollars, or None.
+    `stream` yields deltas in order and ends with exactly one ModelReply. The reply's text and thinking begin with the deltas; the
+    runtime then streams the rest. It raises HarnessError for a failure of the provider or an invalid reply, with `recoverable` if
+    the same call may succeed later.
+    A harness that knows the price of its model may have a method `cost_at_most(input_tokens, output_tokens)`, which returns US dollars
+    or None.
     """
 
     @property
     def model(self) -> str:
-        """The name in the signal harness:start."""
+        """The name of the model, as the signal `harness:start` records it."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]: ...
@@ -156,15 +163,18 @@ class MemoryHit:
 class Memory(Protocol):
     """Stores what agents remember beyond their turns: PostgreSQL by default, or for example a vector store.
 
-    The metadata of a memory that follows from untrusted content has the key `trust` with the value "untrusted". `search`
-    returns all other memories with `trust="trusted"`. A worker calls both methods inside a step, and the next worker
-    calls them again if it is lost in the middle: the same id is the same memory.
+    The metadata of a memory that follows from untrusted content has the key `trust` with the value "untrusted". `search` must return
+    all other memories with `trust="trusted"`. A worker calls both methods inside a step. If the worker dies during the step, the next
+    worker calls them again with the same id.
     """
 
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:
-        """Store one memory. Raises a HeliographError to reject it."""
+        """Store one memory; a second call with the same id replaces it. agent: its owner; None for the project.
+
+        Raises a HeliographError to reject the memory.
+        """
         ...
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
-        """Return the agent's and the project's memories, the best first; for agent None those of all agents."""
+        """Return the best matches among the memories of the agent and of the project, the best first. agent: None for all agents."""
         ...

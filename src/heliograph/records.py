@@ -1,4 +1,4 @@
-"""The kernel's answers as frozen structs, decoded by msgspec."""
+"""The results of the kernel's functions, as frozen structs that msgspec decodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """The run as a reaction needs it. `version` guards the commit of the reaction (K24)."""
+    """The run as a reaction reads it.
+
+    version: the commit of the reaction fails if it has changed since (K24). memory: what reactions store between signals.
+    pending_reactions: the number of signals without a reaction yet.
+    """
 
     run_id: str
     status: RunStatus
@@ -41,7 +45,7 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The signal that woke a turn."""
+    """The signal that activated a turn."""
 
     id: str
     name: str
@@ -51,12 +55,14 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class InboxRow(msgspec.Struct, frozen=True):
+    """A message in the inbox of a turn's agent."""
+
     message_type: str
     correlation_id: str
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A call that a turn has opened. `content`: of the card of its result, once it is resolved.
+    """A call that a turn has opened. content: the result's card, once the call is resolved.
 
     resolved_position: its place among the turn's results in the order of arrival, from 1. taint: the untrusted sources
     that the turn had read when it opened the call.
@@ -79,7 +85,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class BudgetShortfall(msgspec.Struct, frozen=True):
-    """A budget that has too little left. kind: tokens, calls, or money in micros."""
+    """A budget of which too little remains. kind: tokens, calls, or money in millionths of a dollar."""
 
     turn_id: str
     kind: str
@@ -94,16 +100,16 @@ class BudgetShortfall(msgspec.Struct, frozen=True):
 
     @property
     def remaining_later(self) -> int:
-        """What is left if nothing of the current reservations is used."""
+        """What remains if the current reservations are not used."""
         return max(self.amount_max - self.used - self.overspent, 0)
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A claimed turn with all that its execution needs. `epoch` is the fencing token.
+    """A claimed turn with everything that its execution needs.
 
-    waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred. budget: the amounts
-    left in its budgets, by kind; None without budgets. has_spoken: of a child, whether an earlier owner has logged
-    anything but its suspensions.
+    epoch: the fencing token. waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred.
+    budget: the rest of its budgets, by kind; None without budgets. has_spoken: for a delegated turn, whether an earlier owner has
+    logged anything except suspensions.
     """
 
     agent_id: str
@@ -132,17 +138,17 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class StopOrder(msgspec.Struct, frozen=True):
-    """A graceful stop: the owner ends the turn as canceled before the grace is over and the kernel does."""
+    """A graceful stop: the owner has to end the turn as canceled. After the grace period, the kernel ends it."""
 
     reason: str | None = None
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """The answer to a write under a lease.
+    """The result of a write under a lease.
 
-    run: with a conflict, the run as it is now. stop: with a renewed lease, the stop order if there is one. waits: all
-    calls of a turn that need not suspend, because nothing is open. code, message: why the write was rejected.
-    budget: the budget that has too little left, if that is the reason.
+    run: after a conflict, the current run. stop: after a renewal, the stop order if there is one. waits: all calls of a turn that does
+    not have to suspend, because none is open. code, message: why the write was rejected. budget: the budget of which too little
+    remains, if that is the reason.
     """
 
     turn_id: str
@@ -160,7 +166,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 class BeginResult(msgspec.Struct, frozen=True):
-    """The answer to begin_call: whether the effect may happen now, or its recorded result."""
+    """The result of begin_call: whether the effect may start now, or its recorded result."""
 
     outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "rejected"]
     status: CallStatus | None = None
@@ -171,7 +177,7 @@ class BeginResult(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """The answer to one report."""
+    """The result of one report."""
 
     turn_id: str
     call_id: str
@@ -186,6 +192,8 @@ class Reported(msgspec.Struct, frozen=True):
 
 
 class PendingSignal(msgspec.Struct, frozen=True):
+    """A signal without a reaction yet."""
+
     seq: int
     name: str
     payload: Any
@@ -194,14 +202,14 @@ class PendingSignal(msgspec.Struct, frozen=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """Why a run ends as failed, even without a failed turn: a code of docs/reference/errors.md, and a message."""
+    """Why a run ends as failed, even without a failed turn. code: from the table of runs in docs/reference/errors.md."""
 
     code: str
     message: str
 
 
 class PendingRun(msgspec.Struct, frozen=True):
-    """A run with pending reactions, and the signals that caused them. failure: why its signals, state and memory are missing."""
+    """A run with pending reactions, and the signals that need them. failure: why its signals, state and memory are missing."""
 
     target: str
     run: RunView
@@ -210,9 +218,9 @@ class PendingRun(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A row of the outbox: a task event, which has ids and no contents, or a command to a tool.
+    """A row of the outbox: a task event, which has ids but no contents, or a command to a tool.
 
-    wires: those that it has to reach, besides PostgreSQL's own. target: the turn's application.
+    wires: the message systems that it has to reach, besides PostgreSQL. target: the turn's application.
     """
 
     outbox_id: int
@@ -225,9 +233,9 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def message_id(self) -> str:
-        """The id by which subscribers deduplicate; unlike `key`, it is unique among projects and applications.
+        """The id by which subscribers deduplicate. Unlike `key`, it is unique among projects and applications.
 
-        An event for a shared channel names no project; its key is a token that is unique already.
+        An event for a shared channel has no project; its key is a token that is unique by itself.
         """
         return self.key if not self.project else idempotency_key(self.project, self.target or "", self.key)
 

@@ -1,4 +1,4 @@
-"""Redact secrets: registered values are replaced by stars in every table, log, signal and message (S13).
+"""Redact secrets: replace registered values by stars in every table, log, signal and message (S13).
 
 Redaction works by value, whether plain or encoded. The registry belongs to the process: it contains the secrets that this
 process has resolved, those of its environment, and the passwords of its URLs. Texts of fewer than `LENGTH_MIN`
@@ -31,7 +31,7 @@ _COMMON = frozenset(("postgres", "postgresql", "password", "password1", "changem
 
 
 class _Kept:
-    """The registered values."""
+    """The registered values, in all their spellings."""
 
     def __init__(self) -> None:
         self.forms: set[str] = set()

@@ -1,4 +1,4 @@
-"""Follow the signals of a run, through outages of the database."""
+"""Follow the signals of a run, even through outages of the database."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class RunFollower:
         self._project = project
 
     async def follow(self, run_id: str, after: int) -> AsyncIterator[Signal]:
-        """Yield the signals after position `after`, up to workflow:end. Raises StoreUnavailable after a minute's outage."""
+        """Yield the signals after position `after`, up to `workflow:end`. Raises StoreUnavailable after an outage of one minute."""
         subscription = self._world.subscribe(bell_keys(self._project, [f"log:{run_id}"]))
-        # a caller that resumes may have read the end already, and would wait for it forever
+        # a caller that resumes may have read the end before, and would wait for it forever
         may_have_ended, is_over = after > 0, False
         try:
             while True:
@@ -54,7 +54,7 @@ class RunFollower:
         return (await self._reader.run(run_id)).status == "ended"
 
     async def _retried(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `read`; wait for a database that is away."""
+        """Return the result of `read`; retry while the database is unreachable."""
         until = self._world.monotonic() + _OUTAGE_SECONDS_MAX
         while True:
             try:

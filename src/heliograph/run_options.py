@@ -1,4 +1,4 @@
-"""Checks of what a caller gives to start a run or a worker."""
+"""Check the arguments that start a run or a worker."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LEASE_SECONDS_MAX = 86_400
 
 
 def check_callback(url: str) -> str:
-    """Return a callback URL in its normal form. Workers check more before they send. Raises EgressRejected."""
+    """Return a callback URL in its normal form. Before they send, workers check it against their policy. Raises EgressRejected."""
     return parse(url).url
 
 
 def check_service(concurrency: int, lease_seconds: float) -> None:
-    """Raises InvalidInput (`wrong_type`, `out_of_range`)."""
+    """Check the options of a worker. Raises InvalidInput (`wrong_type`, `out_of_range`)."""
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
         raise InvalidInput(f"concurrency is a whole number, not {safe_repr(repr_of(concurrency))}", code="wrong_type",
                            path="/concurrency")  # fmt: skip
@@ -39,7 +39,7 @@ def check_service(concurrency: int, lease_seconds: float) -> None:
 
 
 def check_run_id(run_id: str) -> str:
-    """Return the id that a caller chose for a run. Raises InvalidInput (`invalid_id`)."""
+    """Return a caller's run id unchanged. Raises InvalidInput (`invalid_id`)."""
     if (
         not isinstance(run_id, str)
         or not run_id
@@ -52,9 +52,9 @@ def check_run_id(run_id: str) -> str:
 
 
 def request_hash(target: str, given: Any, callback_url: str | None) -> str:
-    """Identify a request to start a run: the same caller's state gives the same hash.
+    """Return a hash that is equal for equal requests to start a run.
 
-    The state is hashed as given, without defaults, because a default may differ from call to call.
+    given: the caller's state, hashed without defaults, because a default may differ from call to call.
     """
     request = [target, given] if callback_url is None else [target, given, callback_url]
     return hashlib.sha256(msgspec.json.encode(request, order="deterministic")).hexdigest()

@@ -19,19 +19,23 @@ REFERENCE = re.compile(r"secret://([A-Za-z0-9_-]{1,64})")
 
 
 class Secret:
-    """A value that prints as stars and cannot be pickled. `reveal()` returns it."""
+    """A secret value, which prints as stars and cannot be pickled.
+
+    Its value is redacted from everything that the process writes. Raises InvalidInput for a value of fewer than 8 characters.
+    """
 
     __slots__ = ("_value", "name")
 
     def __init__(self, value: str, name: str = ""):
         if not isinstance(value, str) or len(value) < LENGTH_MIN:
-            raise InvalidInput(f"the secret {name or '(without a name)'} has fewer than {LENGTH_MIN} characters: it could not be told "
-                               "from other text, and kept out of what is written", code="out_of_range")  # fmt: skip
+            raise InvalidInput(f"the secret {name or '(without a name)'} has fewer than {LENGTH_MIN} characters, so it could not be "
+                               "redacted reliably; use a longer one", code="out_of_range")  # fmt: skip
         keep_out(value)
         self._value = value
         self.name = name
 
     def reveal(self) -> str:
+        """Return the value."""
         return self._value
 
     def __repr__(self) -> str:
@@ -47,11 +51,11 @@ class Secret:
         return hash((Secret, self._value))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not pickled")
+        raise TypeError("a secret cannot be pickled; pass its name, and resolve it where it is used")
 
 
 def names_in(value: Any) -> set[str]:
-    """The names of the secrets to which a JSON value refers, by strings that are references as a whole."""
+    """Return the names of the secrets to which a JSON value refers. Only whole strings count as references."""
     if isinstance(value, str):
         found = REFERENCE.fullmatch(value)
         return set() if found is None else {found[1]}

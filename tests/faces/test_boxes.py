@@ -13,7 +13,7 @@ import pytest
 
 from heliograph import Client, Conflict, Context, Heliograph, InvalidInput, NotFound, Rejected, Runtime
 from heliograph.config import Settings
-from heliograph.ledger.reader import TurnRow
+from heliograph.ledger.rows import TurnRow
 from heliograph.runtime import open_runtime
 from tests.faces.cli_support import open_shell
 

@@ -204,7 +204,10 @@ def test_approval_granted_after_its_worker_was_killed_reaches_the_next_worker(
     assert normalised(again.stdout) == f"call {call} of turn_ID is granted already; nothing changed"
     other = shell.helio("approval", "deny", turn, call, "--by", "bob")
     assert other.returncode == 4
-    assert normalised(other.stderr) == f"error: call {call} of turn_ID was granted by ann before; that decision stands"
+    assert (
+        normalised(other.stderr)
+        == f"error: call {call} of turn_ID was already granted by ann; the first decision remains"
+    )
     assert not (shell.folder / "paid").exists()
     started.append(shell.start("worker", "desk.py:till"))
     assert watching.end() == 0
@@ -266,7 +269,7 @@ def test_invalid_decision_is_refused_and_changes_nothing(shell: Shell, started: 
         (("grant", turn, "c2", "--arguments", "@latin.json"), 2, "encoding", "not UTF-8"),
         (("grant", turn, "c2", "--by", "x" * 300), 2, "too_long", "at most 200"),
         (("deny", turn, "c2", "--reason", "x" * 3000), 2, "too_long", "at most 2000"),
-        (("answer", turn, "c2", "yes"), 2, "wrong_type", "wants to be granted or denied"),
+        (("answer", turn, "c2", "yes"), 2, "wrong_type", "requires a decision (grant or deny)"),
         (("answer", turn, "c4", "green"), 2, "invalid_answer", "one of red, blue, not green"),
         (("answer", turn, "c3", "Oslo"), 2, "invalid_answer", 'not of type "object"'),
         (("answer", turn, "c3", "--value", '{"to": "Oslo"}'), 2, "invalid_answer", '"days" is a required property'),
@@ -292,7 +295,7 @@ def test_late_decision_is_refused_with_a_reason(shell: Shell, started: list[Runn
     [turn] = shell.rows("turn", "list", "--run", "late")
     done = shell.helio("approval", "grant", turn["turn_id"], "c2")
     assert done.returncode == 4
-    assert "it is too late" in done.stderr
+    assert "cannot be decided any more" in done.stderr
 
 
 def test_list_without_a_database_is_empty(tmp_path: Path) -> None:

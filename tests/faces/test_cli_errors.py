@@ -107,12 +107,10 @@ WITHOUT_DATABASE = [
     Case("run press.py:app --state @twice.json", 2, "json_duplicate_key", "twice.json: "),
     Case('run press.py:app --state {"x":NaN}', 2, "json_non_finite", "--state: "),
     # the database's address
-    Case("runs --database-url mysql://x", 2, "invalid_url", "begins with postgresql://"),
-    Case(
-        "runs --database-url postgresql://u:sesame@127.0.0.1:99999/x", 2, "invalid_url", "it looks like postgresql://"
-    ),
-    Case("runs --database-url postgresql://u:sesame@127.0.0.1:abc/x", 2, "invalid_url", "it looks like postgresql://"),
-    Case("runs --database-url postgresql://u:sesame@[::1/x", 2, "invalid_url", "it looks like postgresql://"),
+    Case("runs --database-url mysql://x", 2, "invalid_url", "must begin with postgresql://"),
+    Case("runs --database-url postgresql://u:sesame@127.0.0.1:99999/x", 2, "invalid_url", "write it as postgresql://"),
+    Case("runs --database-url postgresql://u:sesame@127.0.0.1:abc/x", 2, "invalid_url", "write it as postgresql://"),
+    Case("runs --database-url postgresql://u:sesame@[::1/x", 2, "invalid_url", "write it as postgresql://"),
     Case("runs --database-url postgresql://u:sesame@127.0.0.1:1/x", 1, "store_unavailable", "as u at 127.0.0.1"),
 ]
 
@@ -202,7 +200,15 @@ async def test_schema_of_another_version_is_refused_and_names_the_next_command(
 ) -> None:
     shell = Shell(folder, database_url)
     await database.fetch("insert into heliograph.schema_version (version, name, checksum) values (99, 'later', '')")
-    check(shell, Case("runs", 4, "schema_version", "database 99, program .*: the database is newer"))
+    check(
+        shell,
+        Case(
+            "runs",
+            4,
+            "schema_version",
+            "the database has schema version 99, newer than this program's .*: upgrade heliograph here",
+        ),
+    )
     assert shell.helio("db", "install").returncode == 4
     await database.fetch("delete from heliograph.schema_version where version = 99")
     await database.fetch("update heliograph.kernel_version set checksum = 'older'")

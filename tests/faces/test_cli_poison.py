@@ -137,4 +137,4 @@ def test_run_command_names_the_signal_of_an_end_that_was_replaced(tmp_path: Path
     asyncio.run(replace_end(database_url, run_id, '{"name": "workflow:gone"}'))
     done = shell.helio(*command)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert f"run {run_id} has ended, and its log has no workflow:end" in done.stderr
+    assert f"run {run_id} has ended, but its log does not end with workflow:end" in done.stderr

@@ -65,19 +65,19 @@ workflow:start
 
 WHY = """\
 sig_run_ID_12  agent:activated
-  A signal woke an agent; it is the parent. Agent: critic.
+  A signal activated an agent; that signal is the parent. Agent: critic.
 because
 sig_run_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
   Agent writer emitted it. It woke critic.
 because
 sig_run_ID_9  agent:completed  the draft
-  A turn ended with success. Agent: writer.
+  A turn succeeded. Agent: writer.
 because
 sig_run_ID_2  agent:activated
-  A signal woke an agent; it is the parent. Agent: writer.
+  A signal activated an agent; that signal is the parent. Agent: writer.
 because
 sig_run_ID_1  workflow:start  {"topic":"ink"}
-  A run begins, with this state. It woke writer."""
+  A run starts with this state. It woke writer."""
 
 
 @pytest.fixture

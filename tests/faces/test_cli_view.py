@@ -13,7 +13,7 @@ from rich.console import Console
 from heliograph.cli.live_view import Board, draw
 from heliograph.cli.run_views import LineView
 from heliograph.cli.signal_text import short_payload
-from heliograph.ledger.reader import TurnRow
+from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal, Source
 from heliograph.types import Json
 from tests.faces.cli_support import HELIO, open_shell

@@ -18,7 +18,7 @@ import pytest
 
 from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import UnclaimedWatch
-from heliograph.ledger.reader import TurnRow
+from heliograph.ledger.rows import TurnRow
 from tests.faces.cli_support import HELIO, Running, Shell, open_shell
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -204,7 +204,7 @@ async def test_database_newer_than_the_program_is_refused_and_unchanged(connecti
         "insert into heliograph.schema_version (version, name, checksum) values (9999, 'later', 'x')"
     )
     before = await objects(connection)
-    with pytest.raises(Rejected, match=f"database 9999, program {NEWEST}") as refused:
+    with pytest.raises(Rejected, match=f"schema version 9999, newer than this program's {NEWEST}") as refused:
         await install(connection)
     assert refused.value.code == "schema_version"
     with pytest.raises(Rejected, match="newer"):
@@ -217,7 +217,7 @@ async def test_migration_edited_after_its_release_is_refused(connection: asyncpg
     await connection.execute("update heliograph.schema_version set checksum = 'of other contents'")
     before = await objects(connection)
     await connection.execute("update heliograph.kernel_version set checksum = 'an older kernel'")
-    with pytest.raises(Rejected, match="never edited") as refused:
+    with pytest.raises(Rejected, match="differs from the one in this program") as refused:
         await install(connection)
     assert refused.value.code == "schema_version"
     assert await objects(connection) == before
@@ -229,7 +229,7 @@ async def test_unusable_database_is_refused_with_the_next_command(connection: as
     assert refused.value.code == "schema_missing"
     with pytest.raises(Rejected, match="other functions: run helio db install"):
         check(SchemaState(NEWEST, NEWEST, kernel_is_current=False))
-    with pytest.raises(Rejected, match=f"database 1, program {NEWEST + 1}: run helio db install"):
+    with pytest.raises(Rejected, match=f"schema version 1, this program needs {NEWEST + 1}: run helio db install"):
         check(SchemaState(1, NEWEST + 1, kernel_is_current=False))
     await install(connection)
     check(await read_state(connection))

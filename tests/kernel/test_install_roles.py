@@ -138,7 +138,7 @@ async def test_installer_without_createrole_keeps_all_rights_until_roles_exist(c
 
         superuser = await connect(url)
         before = await Kernel(superuser, "project").everything()
-        assert await install(superuser) == ["gave the schema its roles"]
+        assert await install(superuser) == ["created the roles"]
         assert await read_owner(superuser) == OWNER
         assert await install(superuser) == []
         assert await Kernel(superuser, "project").everything() == before

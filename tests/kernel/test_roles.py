@@ -335,7 +335,7 @@ async def test_security_check_finds_each_opening(kernel: Kernel, beside: Connect
     found = await find_openings(other)
     await undone.rollback()
     assert [text.partition("(")[0].replace("heliograph.", "") for text in found] == [
-        "anybody may execute _signal_id", "claim", "heliograph_worker may write cards", "row security is not forced on runs",
+        "claim", "every login may execute _signal_id", "heliograph_worker may write cards", "row security is not forced on runs",
     ]  # fmt: skip
 
 

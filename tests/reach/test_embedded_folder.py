@@ -91,7 +91,7 @@ def test_data_of_another_major_version_is_refused_with_both_versions(empty: Path
 def test_unknown_folder_in_place_of_the_data_is_unchanged(empty: Path) -> None:
     (empty / "pg18").mkdir(parents=True)
     (empty / "pg18" / "thesis.txt").write_text("dear to somebody")
-    with pytest.raises(SetupError, match="holds no PostgreSQL data"):
+    with pytest.raises(SetupError, match="contains no PostgreSQL data"):
         open_embedded(empty)
     assert (empty / "pg18" / "thesis.txt").read_text() == "dear to somebody"
 
@@ -250,7 +250,7 @@ def test_wheel_is_found_without_being_imported() -> None:
 
 
 def test_unknown_version_is_refused_with_the_available_ones(empty: Path) -> None:
-    with pytest.raises(InvalidInput, match="no embedded PostgreSQL 17, only 18 and 16"):
+    with pytest.raises(InvalidInput, match="no embedded PostgreSQL 17; choose 18 or 16"):
         open_embedded(empty, version=17)
 
 
@@ -274,7 +274,7 @@ def test_unwritable_home_is_named_in_the_error() -> None:
 
 def test_world_writable_home_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(SetupError, match="anybody can write into"):
+    with pytest.raises(SetupError, match="all users can write into"):
         open_embedded(tmp_path)
 
 
@@ -311,7 +311,7 @@ def test_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     try:
         link.unlink()
         link.symlink_to(tmp_path)
-        with pytest.raises(SetupError, match="in the way and not ours"):
+        with pytest.raises(SetupError, match="exists and is not Heliograph's"):
             cluster.socket_folder()
     finally:
         link.unlink()

@@ -37,13 +37,13 @@ async def test_reply_without_a_finish_reason_is_recoverable(
 ) -> None:
     after = {OPENAI: {1: 2, 2: 3, 3: 4}, ANTHROPIC: {1: 2, 2: 3, 3: 4}}[name][missing]
     provider.answers = [Answer(answer.words, calls=answer.calls, ends_after=after if answer.words else after - 1)]
-    with pytest.raises(HarnessError, match="broke off") as raised:
+    with pytest.raises(HarnessError, match="stopped in the middle") as raised:
         await chunks_of(name, tools=(WIPE,))
     assert raised.value.recoverable
 
 
 @BOTH
-@pytest.mark.parametrize(("end", "says"), [("length", "limit of tokens"), ("refusal", "refused")])
+@pytest.mark.parametrize(("end", "says"), [("length", "limit of output tokens"), ("refusal", "refused")])
 @pytest.mark.parametrize("answer", [Answer(("half ", "an ", "answer")), CALL], ids=["text", "call"])
 async def test_truncated_or_refused_reply_is_an_error_and_none_of_its_calls_runs(
     provider: Provider, name: str, end: str, says: str, answer: Answer
@@ -56,7 +56,7 @@ async def test_truncated_or_refused_reply_is_an_error_and_none_of_its_calls_runs
 
 async def test_paused_reply_is_recoverable(provider: Provider) -> None:
     provider.answers = [Answer(("wait",), finish="pause_turn")]
-    with pytest.raises(HarnessError, match="broke off") as raised:
+    with pytest.raises(HarnessError, match="stopped in the middle") as raised:
         await chunks_of(ANTHROPIC)
     assert raised.value.recoverable
 
@@ -148,6 +148,6 @@ async def test_empty_reply_in_place_of_an_output_is_recoverable(provider: Provid
 
 async def test_truncated_reply_after_an_invalid_output_reports_the_tokens_of_both(provider: Provider) -> None:
     provider.answers = [Answer(calls=(("t1", "final_result", '{"score": "high"}'),)), Answer(("half",), is_cut=True)]
-    with pytest.raises(HarnessError, match="limit of tokens") as raised:
+    with pytest.raises(HarnessError, match="limit of output tokens") as raised:
         await reply_to(OPENAI, UserMessage("score"), output=Verdict)
     assert (raised.value.tokens, len(provider.requests)) == (20, 2)

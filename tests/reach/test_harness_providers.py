@@ -312,9 +312,9 @@ async def test_output_beside_calls_waits_and_the_conversation_is_valid(provider:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (Answer(calls=(("t1", "final_result", '{"score": "high"}'),)), "does not fit Verdict"),
-        (Answer(calls=(("t1", "final_result", '{"sco'),)), "does not fit Verdict"),
-        (Answer(("0.5",)), "text where a structured answer"),
+        (Answer(calls=(("t1", "final_result", '{"score": "high"}'),)), "is not a valid Verdict"),
+        (Answer(calls=(("t1", "final_result", '{"sco'),)), "is not a valid Verdict"),
+        (Answer(("0.5",)), "text instead of structured output"),
     ],
 )
 async def test_output_of_the_wrong_type_is_recoverable(provider: Provider, name: str, answer: Answer, why: str) -> None:

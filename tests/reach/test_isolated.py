@@ -227,7 +227,7 @@ async def test_function_of_the_application_is_called_in_its_own_process(
 @pytest.mark.parametrize("form", range(len(isolated_tools.FORGED)))
 async def test_invalid_answer_of_the_process_fails_the_call(form: int) -> None:
     context: Any = None
-    with pytest.raises(ToolFailed, match="it ended with 0 and no result"):
+    with pytest.raises(ToolFailed, match="the function ended with exit code 0 and without a result"):
         await BoundTool(isolated_tools.forges).call(context, {"form": form}, run_sync)
 
 
@@ -239,7 +239,7 @@ def test_unimportable_function_or_worker_context_is_no_isolated_tool() -> None:
     for made in (local, tool(isolated=True)(_with_context)):
         with pytest.raises(InvalidInput):
             BoundTool(made)
-    with pytest.raises(InvalidInput, match="cpu_seconds is a whole number"):
+    with pytest.raises(InvalidInput, match="cpu_seconds must be a whole number"):
         SandboxLimits(cpu_seconds=0)
 
 
@@ -275,7 +275,7 @@ async def test_silent_process_does_not_block_its_start_while_a_fork_has_its_pipe
 
     monkeypatch.setattr(os, "pipe", shared)
     try:
-        with pytest.raises(SetupError, match="nothing was run"):
+        with pytest.raises(SetupError, match="no code was run"):
             await run("print('ran')")
     finally:
         os.close(held_open[0])

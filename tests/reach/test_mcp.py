@@ -125,7 +125,7 @@ async def test_idle_program_that_died_is_restarted_and_ended_at_close() -> None:
 @pytest.mark.more
 async def test_connection_lost_during_a_once_call_is_in_doubt(tmp_path: Path) -> None:
     async with own().open_tools() as tools:
-        with pytest.raises(StepInDoubt, match="lost in the middle of die"):
+        with pytest.raises(StepInDoubt, match="lost during die"):
             await by_name(tools)["die"]()
     async with own(effect="idempotent").open_tools() as tools:
         assert await by_name(tools)["die"](path=str(tmp_path / "died")) == {"result": "lived"}  # made once more
@@ -166,7 +166,7 @@ async def test_unreachable_server_and_missing_program_raise_different_errors(htt
         async with MCPServer(["/no/such/program"]).open_tools():
             pass
     assert missing.value.code == "no_program"
-    with pytest.raises(HarnessError, match="did not answer in time"):
+    with pytest.raises(HarnessError, match="did not respond in time"):
         async with MCPServer([sys.executable, "-c", "import signal; signal.pause()"], connect_seconds=0.5).open_tools():
             pass
 

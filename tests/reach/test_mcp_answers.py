@@ -14,7 +14,7 @@ import pytest
 from heliograph import MCPServer, StepInDoubt, ToolFailed
 from heliograph.policy.egress import EgressPolicy
 from heliograph.tools.mcp_connection import Connection
-from heliograph.tools.mcp_http import ANSWER_BYTES_MAX, http_client
+from heliograph.tools.mcp_http import RESPONSE_BYTES_MAX, http_client
 
 pytestmark = [pytest.mark.proves("S7", "S11"), pytest.mark.timeout(60)]
 
@@ -92,11 +92,11 @@ async def listening(peer: Peer) -> AsyncIterator[tuple[str, EgressPolicy]]:
 @pytest.mark.parametrize(
     ("head", "says"),
     [
-        (f"200 OK\r\n{JSON}", f"answered more than {ANSWER_BYTES_MAX} bytes"),
-        (f"200 OK\r\n{JSON}\r\ncontent-length: 1000000000", f"answered more than {ANSWER_BYTES_MAX} bytes"),
+        (f"200 OK\r\n{JSON}", f"sent more than {RESPONSE_BYTES_MAX} bytes"),
+        (f"200 OK\r\n{JSON}\r\ncontent-length: 1000000000", f"sent more than {RESPONSE_BYTES_MAX} bytes"),
         (f"400 Bad Request\r\n{JSON}", "error response"),
-        (f"200 OK\r\n{JSON}\r\ncontent-encoding: gzip", "in the encoding gzip, which was not asked for"),
-        (f"200 OK\r\n{EVENTS}\r\ncontent-encoding: br", "answered in the encoding br"),
+        (f"200 OK\r\n{JSON}\r\ncontent-encoding: gzip", "in the encoding gzip"),
+        (f"200 OK\r\n{EVENTS}\r\ncontent-encoding: br", "in the encoding br"),
     ],
     ids=["json", "announced", "an error", "gzip", "events"],
 )
@@ -109,7 +109,7 @@ async def test_endless_response_is_read_to_the_bound_and_fails_with_the_reason(h
         assert isinstance(result.value, StepInDoubt) == (
             "200 OK" in head
         )  # it was done, and nobody knows with what result
-        assert peer.sent < 4 * ANSWER_BYTES_MAX  # what the sockets' buffers hold, on top
+        assert peer.sent < 4 * RESPONSE_BYTES_MAX  # what the sockets' buffers hold, on top
         assert await echo() == "echo"
         assert peer.encodings == {"identity"}
 
@@ -137,7 +137,7 @@ async def test_body_is_read_to_the_bound_for_any_status() -> None:
     for head in (f"307 Temporary Redirect\r\nlocation: /mcp\r\n{EVENTS}", "500 Oh\r\ncontent-type: text/plain"):
         peer = Peer(head)
         async with listening(peer) as (url, egress), http_client(url, {}, egress, local_resolver) as client:
-            with pytest.raises(Exception, match="answered more than"):
+            with pytest.raises(Exception, match="sent more than"):
                 await client.post(url, json={"id": 1, "method": "tools/call", "params": {"name": "flood"}})
 
 

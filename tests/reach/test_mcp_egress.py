@@ -33,7 +33,7 @@ def connection(url: str, resolve: Any, egress: EgressPolicy | None = None) -> Co
 async def test_private_address_is_never_connected_to_and_the_error_names_the_setting() -> None:
     async with hooked() as inside:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
-            with pytest.raises(EgressRejected, match="can allow an origin by HELIOGRAPH_MCP_ALLOW") as refused:
+            with pytest.raises(EgressRejected, match="add it to HELIOGRAPH_MCP_ALLOW") as refused:
                 async with MCPServer(url=f"http://{host}:{inside.port}/mcp").open_tools():
                     pass
             assert refused.value.code == "egress_rejected"
@@ -180,7 +180,7 @@ async def test_worker_settings_allow_an_origin_for_the_agents_of_all_projects(
 
 
 async def test_allow_entry_for_one_project_is_refused_at_the_start(database_url: str) -> None:
-    with pytest.raises(EgressRejected, match=r"default=https://tools\.internal is meant for one project"):
+    with pytest.raises(EgressRejected, match=r"default=https://tools\.internal names a project"):
         await outcome_of(database_url, "https://tools.internal/mcp", mcp_allow="default=https://tools.internal")
 
 

@@ -59,7 +59,7 @@ async def test_time_server_answers_converts_and_refuses(database_url: str) -> No
     assert now["timezone"] == "Europe/Oslo"
     assert converted["time_difference"] == "+9.0h"
     assert wrong[0] == "error"
-    assert short[1].startswith("the arguments of convert_time do not fit")  # the server was not asked
+    assert short[1].startswith("the arguments of convert_time are invalid")  # the server was not asked
 
 
 async def test_git_server_reads_a_repository_and_writes_to_it(database_url: str, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_everything_server_has_all_kinds_of_content(database_url: str) -> 
     assert set(structured) == {"temperature", "conditions", "humidity"}
     assert "image" in [part["type"] for part in image["content"]]
     assert [part["type"] for part in links["content"]][1:] == ["resource_link", "resource_link"]
-    assert wrong[1].startswith("the arguments of echo do not fit")
+    assert wrong[1].startswith("the arguments of echo are invalid")
     assert "PGPASSWORD" not in env
     assert "HELIOGRAPH" not in env
 

@@ -125,7 +125,7 @@ async def test_informational_responses_are_skipped_up_to_a_bound() -> None:
     async with hooked(hint * 2 + status("204 No Content")) as hook:
         assert (await posted(hook)).status == 204
     async with hooked(hint * 50) as hook:
-        with pytest.raises(PostFailed, match="again and again"):
+        with pytest.raises(PostFailed, match="8 interim responses"):
             await posted(hook)
 
 
@@ -158,7 +158,7 @@ async def test_certificate_is_checked_against_the_requested_name(
             await post(f"https://hook.example:{hook.port}/x", {}, b"{}", allowed, resolve=local_resolver)
         ).status == 204
         assert hook.requests[0].headers["host"] == f"hook.example:{hook.port}"
-        with pytest.raises(PostFailed, match="no secure connection"):
+        with pytest.raises(PostFailed, match="the TLS handshake failed"):
             await post(f"https://other.example:{hook.port}/x", {}, b"{}", allowed, resolve=local_resolver)
         assert len(hook.requests) == 1
 

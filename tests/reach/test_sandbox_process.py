@@ -150,4 +150,4 @@ def test_start_with_a_missing_component_is_refused(
 ) -> None:
     refused = start(*call).run("print('ran')")
     assert refused.get("refused") == "no_sandbox", (name, refused)
-    assert "nothing was run" in refused["message"]
+    assert "no code was run" in refused["message"]

@@ -147,7 +147,7 @@ def test_explicit_schema_validates_the_arguments() -> None:
 
 @pytest.mark.proves("S7")
 def test_schema_that_refers_to_another_document_is_refused_and_nothing_is_fetched() -> None:
-    with pytest.raises(InvalidInput, match="not followed"):
+    with pytest.raises(InvalidInput, match="are not allowed"):
         BoundTool(external_tool("weather", "", {"$ref": "http://127.0.0.1:9/schema.json"}))
 
 
@@ -161,7 +161,7 @@ def _not_async(a: int, ctx: ToolContext) -> int:
 
 @pytest.mark.parametrize("function", [_no_context, _not_async])
 def test_transactional_tool_is_async_and_takes_the_context(function: Any) -> None:
-    with pytest.raises(InvalidInput, match="transactional tool is an async function"):
+    with pytest.raises(InvalidInput, match="transactional tool must be an async function"):
         BoundTool(Tool("t", function, effect="transactional"))
 
 
@@ -245,8 +245,8 @@ def test_async_approval_rule_is_refused_at_its_definition() -> None:
     [
         ({"s": "a\0b"}, "U+0000"),
         ({"s": "a\ud800b"}, "surrogate"),
-        ({"s": float("nan")}, "no nan"),
-        ({"s": [float("inf")]}, "no inf"),
+        ({"s": float("nan")}, "nan is not a number"),
+        ({"s": [float("inf")]}, "inf is not a number"),
         ({"s\0": 1}, "U+0000"),
     ],
 )
@@ -273,7 +273,7 @@ def _one_more(value: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("validator", "says"), [(_nan, "no nan"), (_raise, "KeyError"), (_one_more, "take what they give")]
+    ("validator", "says"), [(_nan, "nan is not a number"), (_raise, "KeyError"), (_one_more, "make them idempotent")]
 )
 def test_any_failure_of_a_validator_is_reported_as_invalid_arguments(validator: Any, says: str) -> None:
     def echo(n: Any) -> None: ...
@@ -350,11 +350,11 @@ class Shop:
 
 
 REFUSED = [
-    (_in_a_list, "part of an argument"), (_or_a_number, "part of an argument"), (_in_a_model, "part of an argument"),
+    (_in_a_list, "part of another argument"), (_or_a_number, "part of another argument"), (_in_a_model, "part of another argument"),
     (_twice, "takes the ToolContext twice"), (_as_keywords, "as one parameter"),
-    (_by_place, "by its place alone"), (_any_number, "by its place alone"), (_nobody_knows, "mean nothing"),
+    (_by_place, "by position only"), (_any_number, "by position only"), (_nobody_knows, "cannot be resolved"),
     (_no_schema, "cannot be described"), (_one_by_one, "as a list"), (Shop.price, "a method of a class"),
-    (tool(effect="transactional")(_not_async), "transactional tool is an async function"),
+    (tool(effect="transactional")(_not_async), "transactional tool must be an async function"),
 ]  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def test_pattern_that_cannot_match_is_a_warning_and_no_error() -> None:
     ).warnings
     assert len(warnings) == 2
     assert "'draft:raedy' matches no signal; did you mean draft:ready?" in warnings[0]
-    assert "agent b emits 'draft:ready', and no agent is activated by it; did you mean draft:raedy?" in warnings[1]
+    assert "agent b emits 'draft:ready', and no agent subscribes to it; did you mean draft:raedy?" in warnings[1]
 
 
 def test_key_that_an_agent_updates_in_an_untyped_state_is_a_known_signal_source() -> None:

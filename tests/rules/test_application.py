@@ -115,9 +115,9 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(given(emits=["x", "x"]), "duplicate_entry", "/agents/a/emits", "has 'x' twice; remove one of them"),
     Case(given(updates=5), "wrong_type", "/agents/a/updates", "takes a list of strings, not 5"),
     Case(given(updates=["x", "x"]), "duplicate_entry", "/agents/a/updates", "has 'x' twice"),
-    Case(given(updates=[5]), "invalid_state_key", "/agents/a/updates", "agent a: updates: a key of the state is"),
+    Case(given(updates=[5]), "invalid_state_key", "/agents/a/updates", "agent a: updates: a key of the state must be"),
     Case(given(updates=""), "invalid_state_key", "/agents/a/updates", "not ''"),
-    Case(given(updates="a:b"), "invalid_state_key", "/agents/a/updates", "told as state:<key>:changed"),
+    Case(given(updates="a:b"), "invalid_state_key", "/agents/a/updates", "a part of the signal state:<key>:changed"),
     Case(given(updates="größe"), "invalid_state_key", "/agents/a/updates", "put other names one level deeper"),
     Case(given(updates="x" * 187), "invalid_state_key", "/agents/a/updates", "1 to 186 letters"),
     Case(given(when=5), "wrong_type", "/agents/a/when", "a function of the state or the state and the signal, not 5"),
@@ -158,7 +158,7 @@ def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
     Case(prompting(waits), "wrong_type", "/agents/a/prompt", "returns without waiting"),
     Case(prompting(lambda: "x"), "wrong_type", "/agents/a/prompt", "takes only 0"),
     Case(prompting("Of {state.x"), "template_syntax", "/agents/a/prompt", "a { without a closing }, before 'state.x'"),
-    Case(prompting("Of {topic}"), "template_undefined", "/agents/a/prompt", "the template uses {topic}, and there is only"),
+    Case(prompting("Of {topic}"), "template_undefined", "/agents/a/prompt", "the template uses {topic}, but there is only"),
     Case(prompting("x", model=5), "wrong_type", "/agents/a/model", "a name such as 'openai-chat:gpt-5'"),
     Case(prompting("x", model=""), "required_field", "/agents/a/model", "model is empty"),
     Case(prompting("x", model=ScriptedModel), "wrong_type", "/agents/a/model", "a pydantic-ai model, a Harness"),
@@ -188,7 +188,7 @@ def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
     Case(lambda: app(reducers={"k": 5}), "wrong_type", "/reducers/k", "the reducer for k is a function of the old"),
     Case(lambda: app(reducers={"k": waits}), "wrong_type", "/reducers/k", "returns without waiting"),
     Case(lambda: app(reducers={"k": nothing}), "wrong_type", "/reducers/k", "takes only 1; add the missing parameters"),
-    Case(lambda: app(reducers={"a b": max}), "invalid_state_key", "/reducers", "reducers: a key of the state is"),
+    Case(lambda: app(reducers={"a b": max}), "invalid_state_key", "/reducers", "reducers: a key of the state must be"),
     Case(lambda: app(end_when=5), "wrong_type", "/end_when", "end_when is a function of the state, not 5"),
     Case(lambda: app(end_when=waits), "wrong_type", "/end_when", "end_when is a plain function"),
     Case(lambda: app(end_when=Waits()), "wrong_type", "/end_when", "end_when is a plain function"),
@@ -273,7 +273,7 @@ NO_TYPE = "is a pydantic model, a dataclass or a TypedDict, not"
     Case(built(DeepExcludes), "lossy_state", "/state/seen", "remove exclude"),
     Case(built(DataExcludes), "lossy_state", "/state/seen", "remove exclude"),
     Case(built(Unicode), "invalid_state_key", "/state", "not 'größe'"),
-    Case(built(Post, "Of {state.nix}"), "template_undefined", "/agents/a/prompt", "{state.nix}, and there is only"),
+    Case(built(Post, "Of {state.nix}"), "template_undefined", "/agents/a/prompt", "{state.nix}, but there is only"),
 ])  # fmt: skip
 def test_state_type_without_a_round_trip_is_refused_at_the_definition(case: Case) -> None:
     refused(case)
@@ -303,7 +303,7 @@ class Wrapped(BaseModel):
 
 @pytest.mark.parametrize("kind", [None, Wrapped])
 def test_secret_in_an_undeclared_field_is_refused(kind: Any) -> None:
-    with pytest.raises(InvalidInput, match="a secret is written as asterisks"):
+    with pytest.raises(InvalidInput, match="a secret cannot be stored"):
         built(kind)().shape.dump({"number": SecretStr("x")} if kind is None else {})
 
 

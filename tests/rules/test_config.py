@@ -55,7 +55,7 @@ def test_another_version_of_postgresql_is_refused_by_name(version: str) -> None:
 
 @pytest.mark.proves("S13")
 def test_url_of_another_kind_is_refused_and_its_password_is_not_repeated() -> None:
-    with pytest.raises(InvalidInput, match="begins with postgresql://") as caught:
+    with pytest.raises(InvalidInput, match="must begin with postgresql://") as caught:
         read_settings({"HELIOGRAPH_DATABASE_URL": "mysql://u:hunter2@h/d"})
     assert caught.value.code == "invalid_url"
     assert "hunter2" not in caught.value.message

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heliograph.errors import InvalidInput, Rejected
-from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable, warn_unsubscribed
+from heliograph.signals.pattern import check_agent_pattern, compile_pattern
+from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "signals.md"
 
@@ -154,32 +155,32 @@ def test_agent_may_not_subscribe_to_every_name(text: str) -> None:
 def test_pattern_without_a_matching_name_causes_a_warning_with_the_emitted_names() -> None:
     warnings = warn_unmatchable(["review:*", "revew:*", compile_pattern("x")], ["review:done", "analysis:complete"])
     assert warnings == [
-        "pattern_matches_nothing: 'revew:*' matches no signal; did you mean review:done? emitted are: analysis:complete, review:done",
-        "pattern_matches_nothing: 'x' matches no signal; emitted are: analysis:complete, review:done",
+        "pattern_matches_nothing: 'revew:*' matches no signal; did you mean review:done? (emitted: analysis:complete, review:done)",
+        "pattern_matches_nothing: 'x' matches no signal (emitted: analysis:complete, review:done)",
     ]
 
 
 def test_warning_lists_twenty_emitted_names_and_counts_the_rest() -> None:
     (warning,) = warn_unmatchable(["x"], [f"n:{number:02}" for number in range(23)])
-    assert warning.endswith("n:19 and 3 more")
+    assert warning.endswith("n:19 and 3 more)")
 
 
 def test_warning_names_the_nearest_name_first_and_lists_no_names_of_the_runtime() -> None:
     runtime = [f"agent:{name}" for name in ("activated", "completed", "failed", "skipped")]
     assert warn_unmatchable(["words:countd", "agent:complete"], ["words:counted"], runtime) == [
-        "pattern_matches_nothing: 'words:countd' matches no signal; did you mean words:counted? emitted are: words:counted",
-        "pattern_matches_nothing: 'agent:complete' matches no signal; did you mean agent:completed? emitted are: words:counted",
+        "pattern_matches_nothing: 'words:countd' matches no signal; did you mean words:counted? (emitted: words:counted)",
+        "pattern_matches_nothing: 'agent:complete' matches no signal; did you mean agent:completed? (emitted: words:counted)",
     ]
 
 
 def test_emitted_name_without_a_matching_pattern_causes_a_warning_with_the_nearest() -> None:
     emitted = [("counter", "words:counted"), ("counter", "zzz"), ("writer", "draft:ready")]
     assert warn_unsubscribed(emitted, ["words:countd", "draft:*"]) == [
-        "nothing_subscribes: agent counter emits 'words:counted', and no agent is activated by it; did you mean words:countd?",
-        "nothing_subscribes: agent counter emits 'zzz', and no agent is activated by it",
+        "nothing_subscribes: agent counter emits 'words:counted', and no agent subscribes to it; did you mean words:countd?",
+        "nothing_subscribes: agent counter emits 'zzz', and no agent subscribes to it",
     ]
 
 
 def test_warning_without_emitted_names_contains_none() -> None:
     (warning,) = warn_unmatchable(["x"], [])
-    assert warning.endswith("emitted are: none")
+    assert warning.endswith("(emitted: none)")

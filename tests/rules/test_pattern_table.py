@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from heliograph.errors import InvalidInput
 from heliograph.signals.names import LENGTH_MAX
-from heliograph.signals.pattern import MEMO_MAX, PatternTable, compile_pattern
+from heliograph.signals.pattern import compile_pattern
+from heliograph.signals.pattern_table import CACHED_MAX, PatternTable
 from tests.rules.test_pattern import names, patterns
 
 
@@ -54,8 +55,8 @@ def test_repeated_name_returns_the_same_tuple() -> None:
 
 def test_memo_is_capped_and_stores_no_name_past_the_name_limit() -> None:
     table = PatternTable([("**", 1)])
-    for number in range(MEMO_MAX + 10):
+    for number in range(CACHED_MAX + 10):
         table.match(f"n:{number}")
-    assert len(table._memo) == 10
+    assert len(table._cache) == 10
     assert table.match("a" * (LENGTH_MAX + 1)) == (1,)
-    assert len(table._memo) == 10
+    assert len(table._cache) == 10

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.reactive.workflow import Workflow
-from heliograph.signals.catalog import check_standard
+from heliograph.signals.standard_payloads import check_standard
 from heliograph.signals.trace import check_trace
 from tests.rules.reactive_kit import START, Run, Turn, agent, until_ended, workflow
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from heliograph.errors import HeliographError, InvalidInput, Rejected
+from heliograph.signals.json_parser import parse_json
 from heliograph.signals.model import from_wire
 from heliograph.signals.names import GRAMMAR, check_emit_name, check_name
-from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable
-from heliograph.signals.payload import check_payload, parse_json
+from heliograph.signals.pattern import check_agent_pattern, compile_pattern
+from heliograph.signals.pattern_warnings import warn_unmatchable
+from heliograph.signals.payload import check_payload
 
 SIGNAL: dict[str, Any] = {
     "id": "sig_r_1",
@@ -53,7 +55,7 @@ ROWS: list[Row] = [
     (39, from_wire, but(name=...), "required_field", "'name'"),
     (39, from_wire, but(id=...), "required_field", "'id'"),
     (39, from_wire, but(payload=...), "required_field", "'payload'"),
-    (39, from_wire, but(name=5), "wrong_type", "'name' is a string, not 5"),
+    (39, from_wire, but(name=5), "wrong_type", "'name' must be a string, not 5"),
     (39, from_wire, but(seq=True), "wrong_type", "'seq'"),
     (39, from_wire, but(source=[]), "wrong_type", "'source'"),
     (39, from_wire, but(source={"agent": 1}), "wrong_type", "'source.agent'"),
@@ -87,7 +89,7 @@ ROWS: list[Row] = [
     (52, compile_pattern, "a:***", "invalid_wildcard", "whole segment"),
     (53, check_agent_pattern, "**", "pattern_too_broad", "'**'"),
     (54, compile_pattern, "a:*b", "invalid_wildcard", "a * must be a whole segment"),
-    (55, compile_pattern, ":".join(["**", "x"] * 20), "pattern_too_complex", "at most 2 times **"),
+    (55, compile_pattern, ":".join(["**", "x"] * 20), "pattern_too_complex", "at most 2 **"),
     (55, compile_pattern, ":".join("a" * 17), "pattern_too_complex", "16 segments"),
     (55, compile_pattern, "a" * 201, "pattern_too_complex", "200 characters"),
     (56, compile_pattern, "(a+)+$", "invalid_character", "U+0028 at position 0"),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph.signals.catalog import CATALOG, check_standard, render_catalog
+from heliograph.signals.catalog import CATALOG, render_catalog
 from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES, check_name
 from heliograph.signals.pattern import compile_pattern
+from heliograph.signals.standard_payloads import check_standard
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "signals.md"
 FAILURE = {"code": "TIMEOUT", "message": "late", "recoverable": False}
@@ -65,16 +66,16 @@ def test_sound_payload_has_no_problems_and_requires_each_of_its_keys(name: str, 
 @pytest.mark.parametrize(
     ("name", "payload", "problem"),
     [
-        ("agent:activated", {"agent": 1}, "agent:activated.agent: string is needed, not int"),
-        ("agent:progress", {"agent": "a", "fraction": True}, "agent:progress.fraction: number is needed, not bool"),
-        ("agent:activated", None, "agent:activated: an object is needed, not NoneType"),
+        ("agent:activated", {"agent": 1}, "agent:activated.agent: expected string, not int"),
+        ("agent:progress", {"agent": "a", "fraction": True}, "agent:progress.fraction: expected number, not bool"),
+        ("agent:activated", None, "agent:activated: expected an object, not NoneType"),
         (
             "harness:end",
             {"usage": {"inputTokens": 1, "outputTokens": "2"}},
-            "harness:end.usage.outputTokens: integer is needed, not str",
+            "harness:end.usage.outputTokens: expected integer, not str",
         ),
-        ("harness:end", {"usage": 3}, "harness:end.usage: an object is needed, not int"),
-        ("text:delta", {"content": "", "offset": None}, "text:delta.offset: integer is needed, not NoneType"),
+        ("harness:end", {"usage": 3}, "harness:end.usage: expected an object, not int"),
+        ("text:delta", {"content": "", "offset": None}, "text:delta.offset: expected integer, not NoneType"),
     ],
 )
 def test_wrongly_typed_key_is_named_with_its_required_type(name: str, payload: Any, problem: str) -> None:

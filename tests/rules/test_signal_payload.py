@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import InvalidInput
+from heliograph.signals.json_parser import parse_json
 from heliograph.signals.payload import (
     DEPTH_MAX,
     DIGITS_MAX,
@@ -21,7 +22,6 @@ from heliograph.signals.payload import (
     check_payload,
     cleaned,
     is_longer,
-    parse_json,
 )
 
 LARGEST = int(sys.float_info.max)

@@ -117,8 +117,8 @@ def test_one_flaw_in_a_log_is_named(position: int, change: dict[str, object], pr
 
 
 def test_log_without_a_root_is_unsound() -> None:
-    assert "no signal is a root; a run begins with workflow:start" in check_trace([signal(1, "a", 9)])
-    assert check_trace([]) == ["no signal is a root; a run begins with workflow:start"]
+    assert "the log has no root; it must begin with workflow:start" in check_trace([signal(1, "a", 9)])
+    assert check_trace([]) == ["the log has no root; it must begin with workflow:start"]
 
 
 def test_tree_draws_causes_above_their_effects() -> None:

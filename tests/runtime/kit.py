@@ -10,9 +10,9 @@ from typing import Any
 import asyncpg
 
 from heliograph import Call, Client, Command, Context, Heliograph, RunResult, Runtime, Signal, StoreUnavailable
-from heliograph.ledger.reader import TurnRow
+from heliograph.ledger.rows import TurnRow
 from heliograph.records import Claimed
-from heliograph.signals.catalog import check_standard
+from heliograph.signals.standard_payloads import check_standard
 from heliograph.signals.trace import check_trace
 from heliograph.worker.claim_loop import Worker
 

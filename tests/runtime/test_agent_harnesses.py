@@ -79,8 +79,8 @@ async def test_function_model_is_retried_after_a_lost_connection_and_not_after_a
 
     assert one(await ended(rig, agent(FunctionHarness(lost))), "workflow:end")["state"] == {"out": "there"}
     wrongs: list[tuple[Any, str]] = [(lambda _: 1 / 0, "broken: ZeroDivisionError: division by zero"),
-                        (lambda _: 5, "broken returned 5; it returns a text or a ModelReply"),
-                        (lambda _: next(iter(())), "broken: RuntimeError: StopIteration left the function: ")]  # fmt: skip
+                        (lambda _: 5, "broken returned 5; it must return a text or a ModelReply"),
+                        (lambda _: next(iter(())), "broken: RuntimeError: the function raised StopIteration: ")]  # fmt: skip
     for wrong, says in wrongs:
         signals = await ended(rig, agent(FunctionHarness(wrong, model="broken")))
         assert one(signals, "agent:failed")["error"]["message"] == says
@@ -185,7 +185,7 @@ async def test_truncated_pydantic_ai_agent_reports_the_usage_of_all_its_replies(
 ) -> None:
     provider.answers = [Answer(calls=(("t1", "look_up", '{"city": "Oslo"}'),)), Answer(("it is",), is_cut=True)]
     harness = AgentHarness(known(name), deps={"Oslo": -3})
-    with pytest.raises(HarnessError, match="limit of tokens") as caught:
+    with pytest.raises(HarnessError, match="limit of output tokens") as caught:
         [_ async for _ in harness.stream(ModelRequest((UserMessage("?"),)))]
     assert (caught.value.tokens, len(provider.requests)) == (20, 2)
 

@@ -61,10 +61,10 @@ async def test_tool_is_described_once_with_its_parameters_in_the_schema_alone(ri
     ("requested", "message"),
     [
         (call("nope"), "there is no tool nope; there are add, broken"),
-        (call("add", {"a": "q", "b": 1}), "the arguments of add do not fit: a: Input should be a valid integer"),
+        (call("add", {"a": "q", "b": 1}), "the arguments of add are invalid: a: Input should be a valid integer"),
         (call("add", {}), "a: Field required; b: Field required"),
-        (call("add", [1]), "the arguments of add are a JSON object, not [1]"),
-        (call("add", "{half"), "the arguments of add are a JSON object, not {half"),
+        (call("add", [1]), "the arguments of add must be a JSON object, not [1]"),
+        (call("add", "{half"), "the arguments of add must be a JSON object, not {half"),
         (call("broken"), "TOOL_ERROR: ValueError: no ink"),
     ],
 )

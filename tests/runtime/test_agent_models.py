@@ -207,4 +207,4 @@ async def test_results_and_errors_of_tools_reach_the_provider_in_their_order(rig
     assert one(signals, "workflow:end")["state"] == {"out": "two"}
     contents = [m["content"] for m in provider.requests[1]["messages"] if m["role"] == "tool"]
     assert contents[0] == "2"
-    assert "do not fit" in contents[1]
+    assert "are invalid" in contents[1]

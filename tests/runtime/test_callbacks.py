@@ -169,7 +169,7 @@ async def test_forbidden_receiver_is_never_connected_to_and_the_callback_has_the
         async with rig.serving(app):
             await until(lambda: _has_failed(rig))
         (row,) = await rig.client.callbacks("due")
-        assert "only https is sent to" in str(row.last_error)
+        assert "requests are sent over https only" in str(row.last_error)
         assert hook.connections == 0
 
 

@@ -107,11 +107,11 @@ def _inside(inner: Any, _n: int) -> Any:
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        (object(), "cannot be written as JSON"),
+        (object(), "cannot be converted to JSON"),
         ("a\0b", "U+0000"),
-        ({"n": float("nan")}, "JSON has no nan"),
+        ({"n": float("nan")}, "nan is not a number in JSON"),
         ("\ud800", "surrogate"),
-        (functools.reduce(_inside, range(100), None), "containers inside each other"),
+        (functools.reduce(_inside, range(100), None), "are nested inside each other"),
     ],
     ids=["object", "nul", "nan", "surrogate", "deep"],
 )
@@ -144,7 +144,7 @@ async def test_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
         ("agent:completed", None, "declare 'agent:completed' in emits first"),
         ("x:y", "x" * 70_000, "the limit is 65536"),
         ("x:y", "a\0b", "U+0000"),
-        ("x:y", object(), "cannot be written as JSON"),
+        ("x:y", object(), "cannot be converted to JSON"),
     ],
 )
 async def test_forbidden_signal_fails_the_agent(rig: Rig, name: str, payload: Any, reason: str) -> None:

@@ -145,7 +145,7 @@ async def test_invalid_output_fails_the_turn_with_the_reason(rig: Rig) -> None:
     model = FunctionModel(stream_function=_answers_nonsense)
     result = await rig.run(writing(model, output=Verdict, retries=0))
     assert result.outcome == "failed"
-    assert "does not fit Verdict" in one(result.signals, "harness:error")["message"]
+    assert "is not a valid Verdict" in one(result.signals, "harness:error")["message"]
     assert "text" not in result.state
 
 

@@ -34,7 +34,7 @@ from heliograph.redaction import keep_keys_out, redacted_text
 from heliograph.runtime import open_runtime
 from heliograph.secrets import names_in
 from heliograph.signals.values import to_json
-from heliograph.tools.secrets import filled, resolved
+from heliograph.tools.secrets import resolve_references, resolved
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call, results
 
@@ -160,8 +160,8 @@ async def test_unknown_secret_or_that_of_another_tool_is_not_resolved(rig: Rig, 
     await rig.run(app)
     assert got == ["see secret://c0"]
     first, second, third, _ = results(model.last)
-    assert "the secret c1 is not for this tool" in first[1]
-    assert "the secret c0 is not for this tool" in second[1]
+    assert "this tool may not use the secret c1" in first[1]
+    assert "this tool may not use the secret c0" in second[1]
     assert "no secret gone" in third[1]
 
 
@@ -189,7 +189,7 @@ def test_resolver_precedes_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert secret("db-key").reveal() == "from the environment"
     assert secret("db-key", lambda name: f"resolved {name}").reveal() == "resolved db-key"
     assert secret("db-key", lambda _: None).reveal() == "from the environment"
-    assert filled("Bearer secret://db-key", None) == "Bearer from the environment"
+    assert resolve_references("Bearer secret://db-key", None) == "Bearer from the environment"
     with pytest.raises(SetupError, match="set HELIOGRAPH_SECRET_NONE") as missing:
         secret("none")
     assert missing.value.code == "no_secret"

@@ -93,7 +93,7 @@ async def test_one_login_starts_and_another_executes(shared_url: str) -> None:
                 await command.report(result=tool)
             assert one(await rig.ended(run_id), "workflow:end")["state"]["verdict"] == "judge"
             await until(rig.is_published)
-        with pytest.raises(SetupError, match="not allowed to this login") as refused:
+        with pytest.raises(SetupError, match="has no right to") as refused:
             await api_runtime.ledger.claim(["everything"], "thief", 1, 30.0)
         assert refused.value.code == "no_right"
         with pytest.raises(SetupError, match="helio db grant"):

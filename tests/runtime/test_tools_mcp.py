@@ -32,7 +32,7 @@ async def test_server_that_dies_during_a_call_is_an_error_for_the_model_and_is_r
     script = Script([called("die")], [called("add", a=1, b=2)])
     result = await rig.run(app_of(script, server))
     assert result.outcome == "success"
-    assert script.results[0][0].startswith("IN_DOUBT: MCP server own was lost in the middle of die")
+    assert script.results[0][0].startswith("IN_DOUBT: the connection to MCP server own was lost during die")
     assert script.results[1] == ({"result": 3}, False)
 
 

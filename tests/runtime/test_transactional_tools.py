@@ -63,7 +63,7 @@ async def closes(connection: Any) -> None:
         (commits_and_fails, 1, 1, STAYS),
         (commits_and_is_late, 1, 1, STAYS),
         (commits_and_closes, 1, 1, STAYS),
-        (rolls_back_and_begins, 0, 1, "it was undone: the function has ended the transaction that it was given"),
+        (rolls_back_and_begins, 0, 1, "it was undone: the function ended the transaction of its connection"),
         (becomes_another, 0, 1, "it was undone"),
         (closes, 0, 3, "it was undone 3 times, since its transaction could not be committed"),
     ],

@@ -11,7 +11,7 @@ from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import fields, json_line, line, moment
 from heliograph.cli.turn import print_content
 from heliograph.errors import safe_repr
-from heliograph.ledger.reader import BoxRow
+from heliograph.ledger.rows import BoxRow
 from heliograph.records import Card
 
 

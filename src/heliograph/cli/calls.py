@@ -15,7 +15,7 @@ from heliograph.cli.files import read_result
 from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note, table
 from heliograph.errors import InvalidInput, safe_repr
-from heliograph.ledger.reader import WaitRow
+from heliograph.ledger.rows import WaitRow
 
 if TYPE_CHECKING:
     from heliograph.client.replies import Command

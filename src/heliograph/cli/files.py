@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from heliograph.errors import InvalidInput, NotFound, safe_repr
-from heliograph.signals.payload import parse_json
+from heliograph.signals.json_parser import parse_json
 from heliograph.types import Json, JsonObject
 
 FILE_BYTES_MAX = 16 * 1024 * 1024

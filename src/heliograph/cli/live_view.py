@@ -20,7 +20,7 @@ from rich.text import Text
 from heliograph.cli.output import clock, duration, note
 from heliograph.cli.signal_text import short_payload, text_of
 from heliograph.errors import safe_repr
-from heliograph.ledger.reader import TurnRow
+from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal
 
 SIGNALS_MAX = 8

@@ -25,7 +25,7 @@ from heliograph.cli.run_views import JsonView, LineView, View
 from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import worker_command
 from heliograph.errors import Conflict, NotFound, StoreUnavailable, safe_repr
-from heliograph.ledger.reader import RunRow
+from heliograph.ledger.rows import RunRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.signals.trace import TurnFailure

@@ -13,7 +13,7 @@ from heliograph.cli.output import clock, duration
 from heliograph.cli.run_views import View
 from heliograph.cli.waits import UnclaimedWatch, child_lines
 from heliograph.errors import StoreUnavailable
-from heliograph.ledger.reader import TurnRow
+from heliograph.ledger.rows import TurnRow
 from heliograph.runtime import Runtime
 from heliograph.signals.model import Signal
 from heliograph.signals.run_end import read_end

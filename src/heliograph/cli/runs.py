@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import duration, json_line, moment, note, table
-from heliograph.ledger.reader import RunRow
+from heliograph.ledger.rows import RunRow
 
 
 def list_runs(options: Namespace) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from heliograph.errors import safe_repr
 from heliograph.signals.catalog import CATALOG
 from heliograph.signals.model import Signal
-from heliograph.signals.pattern import PatternTable
+from heliograph.signals.pattern_table import PatternTable
 
 _MEANINGS: PatternTable[str] = PatternTable((entry.name, entry.meaning) for entry in CATALOG)
 

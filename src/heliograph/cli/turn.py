@@ -14,7 +14,7 @@ from heliograph.cli.output import clock, duration, fields, json_line, line, mome
 from heliograph.cli.waits import child_lines
 from heliograph.client.budgets import Budget, budget_of
 from heliograph.errors import safe_repr
-from heliograph.ledger.reader import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow
+from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow
 from heliograph.signals.model import Signal
 
 _CONTENT_WIDTH = 100

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from heliograph.cli.approval import project_of
 from heliograph.cli.db import mask_password
-from heliograph.ledger.reader import TurnRow, WaitRow
+from heliograph.ledger.rows import TurnRow, WaitRow
 
 UNCLAIMED_SECONDS = 3.0
 _CHILDREN_LISTED = 3

@@ -1,4 +1,4 @@
-"""Checks for the arguments of the client. Each error states the accepted values."""
+"""Check the arguments of the client's methods. Each error states the accepted values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from heliograph.types import Json
 ID_LENGTH_MAX = 200
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 LIMIT_MAX = 1000
-_REASON_MAX = 250  # at most four bytes each
+_REASON_MAX = 250  # characters of at most four bytes
 
 
 def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | None) -> dict[str, Any]:
+    """Return a stop as the kernel takes it: {mode, grace_seconds, reason, actor}. Raises InvalidInput."""
     if not isinstance(reason, str) or not reason.strip() or len(reason) > _REASON_MAX:
         raise InvalidInput(f"the reason of a stop is a text of at most {_REASON_MAX} characters, not {safe_repr(reason)}",
                            code="invalid_reason", path="/reason")  # fmt: skip
@@ -31,7 +32,7 @@ def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | Non
 
 
 def check_limit(limit: int) -> None:
-    """Raises InvalidInput (`out_of_range`)."""
+    """Check the number of rows that a caller asks for. Raises InvalidInput (`out_of_range`)."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(
             f"limit is from 1 to {LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
@@ -39,7 +40,7 @@ def check_limit(limit: int) -> None:
 
 
 def check_text(value: str | None, what: str, path: str) -> str | None:
-    """Raises InvalidInput (`too_long`, `wrong_type`, or characters that the ledger cannot store)."""
+    """Return a short text unchanged. Raises InvalidInput (`too_long`, `wrong_type`, or a code of `check_json`)."""
     if value is not None and not isinstance(value, str):
         raise InvalidInput(f"{what} is a text, not {safe_repr(value)}", code="wrong_type", path=path)
     if value is not None and len(value.encode("utf-8", "surrogatepass")) > ID_LENGTH_MAX:
@@ -49,7 +50,7 @@ def check_text(value: str | None, what: str, path: str) -> str | None:
 
 
 def check_error(error: str | Mapping[str, Any]) -> Json:
-    """An error as an agent sees it: an object with at least a message."""
+    """Return an error as an object with at least a message. Raises InvalidInput."""
     shaped = {"code": TOOL_ERROR, "message": error} if isinstance(error, str) else dict(error)
     if not isinstance(shaped.get("message"), str) or not shaped["message"]:
         raise InvalidInput("an error is a text, or an object with a message", code="invalid_result", path="/error")
@@ -57,7 +58,7 @@ def check_error(error: str | Mapping[str, Any]) -> Json:
 
 
 def check_id(value: Any, what: str, path: str) -> str:
-    """Raises InvalidInput (`too_long`, `invalid_id`)."""
+    """Return an id unchanged. what: its name for the message. Raises InvalidInput (`too_long`, `invalid_id`)."""
     if isinstance(value, str) and len(value) > ID_LENGTH_MAX:
         raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} characters, not {len(value)}: {safe_repr(value, 40)}",
                            code="too_long", path=path)  # fmt: skip

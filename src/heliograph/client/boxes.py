@@ -1,4 +1,4 @@
-"""Boxes for processes outside the application: a turn reads its context box and writes to its output box."""
+"""Create, fork, replace and read boxes. A turn reads cards from its context box, and writes cards to its output box."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Boxes:
     async def fork(self, base_box_id: str, *, box_id: str | None = None, writer_turn_id: str | None = None) -> str:
         """Create a box that starts with the current cards of another box, without copying them. Returns its id.
 
-        base_box_id: a context box, a fork, or `box_<turn>`, which holds the output of that turn so far. writer_turn_id:
-        the turn that will write to the fork, after `replace` has assigned it. Raises NotFound (`unknown_box`,
+        base_box_id: a context box, a fork, or `box_<turn>`, which has the output of that turn so far. writer_turn_id: the turn that
+        will write to the fork, after `replace` has assigned it. Raises NotFound (`unknown_box`,
         `unknown_turn`), Rejected (`id_conflict`), InvalidInput (`invalid_id`).
         """
         chosen = self._chosen(box_id, "context" if writer_turn_id is None else "output")
@@ -55,7 +55,8 @@ class Boxes:
             raise self._unknown(base_box_id)
         if answer["outcome"] == "unknown_turn":
             raise NotFound(
-                f"no turn {safe_repr(writer_turn_id)} that is not done, to write to a fork", code="unknown_turn"
+                f"no unfinished turn {safe_repr(writer_turn_id)} that could write to a fork; helio turn list lists turns",
+                code="unknown_turn",
             )
         if answer["outcome"] not in ("forked", "duplicate"):
             raise _refused(answer, chosen)
@@ -66,8 +67,8 @@ class Boxes:
     ) -> None:
         """Replace the boxes of a running turn, to compact its context or to let it continue in a fork.
 
-        A box that is not given stays. The turn writes to its new output box at once. It reads its new context from its
-        next claim on, because a function that runs again must find the same context. Raises NotFound (`unknown_turn`), Rejected
+        A box that is not given remains. The turn writes to its new output box at once. It reads its new context box from its next
+        claim on, because a function that runs again must find the same context. Raises NotFound (`unknown_turn`), Rejected
         (`not_running`, `unknown_box`, `box_not_writable`, `box_in_use`), InvalidInput.
         """
         if context_box_id is None and output_box_id is None:
@@ -80,13 +81,13 @@ class Boxes:
         }  # fmt: skip
         [answer] = await self._ledger.write_boxes("replace_boxes", [item])
         if answer["outcome"] == "stale":
-            raise Rejected(f"turn {turn_id} is not running ({turn.outcome or turn.status}); only a running one changes boxes",
+            raise Rejected(f"turn {turn_id} is not running ({turn.outcome or turn.status}); only the boxes of a running turn can be replaced",
                           code="not_running")  # fmt: skip
         if answer["outcome"] == "rejected":
             raise Rejected(answer["message"], code=answer["code"])
 
     async def read(self, box_id: str) -> list[Card]:
-        """All cards of a box, in order. Raises NotFound (`unknown_box`), InvalidInput (`invalid_id`)."""
+        """Return all cards of a box in order. Raises NotFound (`unknown_box`), InvalidInput (`invalid_id`)."""
         await self._runtime.reader.box(check_id(box_id, "a box id", "/box_id"))
         return await self._runtime.reader.cards_of_box(box_id)
 
@@ -94,12 +95,13 @@ class Boxes:
         if box_id is None:
             return self._runtime.world.new_id(kind)
         if check_id(box_id, "a box id", "/box_id").startswith(OWN_BOX):
-            raise InvalidInput(f"a box id does not begin with {OWN_BOX}, as {safe_repr(box_id)} does: that prefix is reserved for turns",
+            raise InvalidInput(f"the box id {safe_repr(box_id)} begins with {OWN_BOX}, which is reserved for turns; choose another one",
                                code="invalid_id", path="/box_id")  # fmt: skip
         return box_id
 
     def _unknown(self, box_id: str) -> NotFound:
-        return NotFound(f"no box {safe_repr(box_id)} in project {self._runtime.settings.project}", code="unknown_box")
+        return NotFound(f"no box {safe_repr(box_id)} in project {self._runtime.settings.project}; helio turn show TURN lists those of "
+                        "a turn", code="unknown_box")  # fmt: skip
 
 
 def _cards(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +117,7 @@ def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
                            path=path)  # fmt: skip
     kind = check_text(card["kind"], "the kind of a card", f"{path}/kind")
     if not kind or kind == DELIVERABLE:
-        raise InvalidInput(f"a card has a kind, and only the end of a turn writes a {DELIVERABLE}", code="invalid_card",
+        raise InvalidInput(f"a card needs a kind other than {DELIVERABLE}, which only the end of a turn writes", code="invalid_card",
                            path=f"{path}/kind")  # fmt: skip
     converted: dict[str, Any] = {
         "kind": kind,

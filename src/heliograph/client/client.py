@@ -1,4 +1,4 @@
-"""The client: what a process outside the application can do in one project."""
+"""The client, for processes outside the application: report results, decide approvals, send messages, stop and follow runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
 from heliograph.errors import InvalidInput, NotFound, safe_repr
-from heliograph.ledger.reader import CALLBACK_STATES, CallbackRow, DelegationRow
+from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow
 from heliograph.run_options import check_callback
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.signals.model import Signal
@@ -32,7 +32,7 @@ from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
 
 _SEQ_MAX = 2**63 - 1
-_COMMANDS_POLL_SECONDS = 5.0  # the bound on a lost bell
+_COMMANDS_POLL_SECONDS = 5.0  # the delay of a command whose ring was lost
 
 
 class Client:
@@ -49,13 +49,13 @@ class Client:
 
     @classmethod
     def on(cls, runtime: Runtime) -> Client:
-        """A client of an open runtime. The caller that opened the runtime closes it."""
+        """Return a client of an open runtime. It does not close the runtime."""
         client = cls()
         client._runtime = runtime
         return client
 
     async def __aenter__(self) -> Client:
-        """Raises what `open_runtime` raises."""
+        """Open the database. Raises InvalidInput, SetupError, StoreUnavailable or Rejected, as `open_runtime` does."""
         if self._runtime is None:
             settings = read_settings(os.environ)
             settings = replace(settings, database_url=self._url or settings.database_url,
@@ -77,7 +77,7 @@ class Client:
     ) -> str:  # fmt: skip
         """Report the result of a call, or its error as text or as an object with code and message.
 
-        Returns `applied`, or `early` when the kernel keeps the result for a call that the turn is about to make. Reports
+        Returns `applied`, or `early` if the kernel keeps the result for a call that the turn has not recorded yet. Reports
         without effect return `duplicate`, `late` (after the deadline) or `turn_done`, so a repeated report is harmless.
         Raises NotFound (`unknown_turn`, `unknown_call`), Rejected (`bad_signature`) for a wrong token, and InvalidInput
         (`invalid_result`, `payload_too_large`, or a JSON problem).
@@ -89,7 +89,7 @@ class Client:
     ) -> list[Command]:
         """Take open calls of these tools, the oldest first, and hide them from other takers for `visible_seconds`.
 
-        A call that is not reported in that time is handed out again. Raises InvalidInput (`out_of_range`, `wrong_type`).
+        A call without a result after that time can be taken again. Raises InvalidInput (`out_of_range`, `wrong_type`).
         """
         if isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
             raise InvalidInput(f"tools is a list of names, not {safe_repr(tools)}", code="wrong_type", path="/tools")
@@ -119,8 +119,8 @@ class Client:
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
         """Iterate over the signals of a run after position `after` as they are recorded, up to `workflow:end`.
 
-        A follower that resumes with the `seq` of its last signal misses none and gets none twice. An unreachable database
-        is retried for up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
+        A follower that resumes with the `seq` of its last signal receives every signal exactly once. If the database becomes
+        unreachable, it retries for up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
         """
         check_id(run_id, "a run id", "/run_id")
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _SEQ_MAX:
@@ -137,7 +137,8 @@ class Client:
     ) -> StopResult:  # fmt: skip
         """End a turn as canceled, and the turns that it waits for.
 
-        A running turn has `grace_seconds` to wind up. With `now`, and when nothing is in progress, it ends at once.
+        A running turn has `grace_seconds` to finish. With `now`, or if nothing is in progress, it ends at once. A second call
+        returns `already_done`.
         Raises NotFound (`unknown_turn`), InvalidInput.
         """
         check_id(turn_id, "a turn id", "/turn_id")
@@ -148,7 +149,7 @@ class Client:
         self, run_id: str, *, now: bool = False, grace_seconds: float = 10.0, reason: str = USER_INTERRUPT,
         actor: str | None = None,
     ) -> StopResult:  # fmt: skip
-        """End a run as canceled: it wakes no more agents, and each of its turns is stopped as by `stop_turn`.
+        """End a run as canceled: it activates no more agents, and each of its turns is stopped as by `stop_turn`.
 
         Raises NotFound (`unknown_run`), InvalidInput.
         """
@@ -165,8 +166,8 @@ class Client:
     ) -> str:
         """Grant an approval, for the requested arguments or, where editing is allowed, for other `arguments`.
 
-        by: the name of the person who decides; it is recorded, not verified. Returns `applied`, or `duplicate` when the
-        same person made the same decision before. Raises NotFound (`unknown_turn`, `unknown_call`), Rejected
+        by: the name of the person who decides; it is recorded, not verified. Returns `applied`, or `duplicate` if the same person
+        made the same decision before. Raises NotFound (`unknown_turn`, `unknown_call`), Rejected
         (`already_decided`, `too_late`, `turn_done`, `no_edits`), InvalidInput (`wrong_type`, `invalid_arguments`).
         """
         return await self._approvals.grant(turn_id, call_id, arguments, by)
@@ -178,12 +179,12 @@ class Client:
     async def answer(self, turn_id: str, call_id: str, value: Any, *, by: str | None = None) -> str:
         """Answer a question, or give the result of a call in doubt.
 
-        Returns and raises as `grant`, and InvalidInput (`invalid_answer`) when the value does not match the form.
+        Returns and raises as `grant`, and InvalidInput (`invalid_answer`) if the value does not match the form.
         """
         return await self._approvals.answer(turn_id, call_id, value, by)
 
     async def budgets(self, turn_id: str) -> list[Budget]:
-        """List the budgets that limit a turn: its own, and those of the turns above it. Raises NotFound."""
+        """List the budgets that limit a turn: its own, and those of the turns that delegated it. Raises NotFound (`unknown_turn`)."""
         reader = self._open.reader
         turn = await reader.turn(check_id(turn_id, "a turn id", "/turn_id"))
         return [budget_of(row) for row in await reader.budgets(turn)]
@@ -215,7 +216,7 @@ class Client:
                                path="/max_attempts")  # fmt: skip
         allowed = check_budget(budget)
         chosen = self._open.world.new_id("turn") if turn_id is None else check_id(turn_id, "a turn id", "/turn_id")
-        [answer] = await self._open.ledger.enqueue([{
+        [result] = await self._open.ledger.enqueue([{
             "run_id": run_id, "agent": agent, "turn_id": chosen, "name": check_emit_name(name),
             "payload": check_payload(to_json({} if payload is None else payload, "/payload"), "/payload"),
             "priority": PRIORITIES.index(priority), "max_attempts": max_attempts,
@@ -226,12 +227,12 @@ class Client:
             "callback_url": None if callback_url is None else check_callback(callback_url),
             **({} if allowed is None else {"budget": amounts_of(allowed)}),
         }])  # fmt: skip
-        if (refusal := enqueue_refused(answer, run_id, agent, self._name)) is not None:
+        if (refusal := enqueue_refused(result, run_id, agent, self._name)) is not None:
             raise refusal
         return chosen
 
     async def delegations(self, turn_id: str) -> list[DelegationRow]:
-        """List the turns that a turn has delegated, in that order, with their current status.
+        """List the turns to which a turn has delegated tasks, in order, with their current status.
 
         Raises NotFound (`unknown_turn`), InvalidInput (`invalid_id`).
         """
@@ -250,10 +251,10 @@ class Client:
         return await self._open.reader.callbacks(state, limit)
 
     async def redeliver(self, callback_id: str) -> None:
-        """Send a callback again under the same id, with all its attempts. Raises NotFound (`unknown_callback`)."""
-        [answer] = await self._open.ledger.redeliver_callbacks([check_id(callback_id, "a callback id", "/callback_id")])
-        if answer["outcome"] == "unknown_callback":
-            raise NotFound(f"no callback {safe_repr(callback_id)} in project {self._name}; helio callback list shows them",
+        """Send a callback again under the same id, starting with its first attempt. Raises NotFound (`unknown_callback`)."""
+        [result] = await self._open.ledger.redeliver_callbacks([check_id(callback_id, "a callback id", "/callback_id")])
+        if result["outcome"] == "unknown_callback":
+            raise NotFound(f"no callback {safe_repr(callback_id)} in project {self._name}; helio callback list lists them",
                            code="unknown_callback")  # fmt: skip
 
     @property

@@ -1,7 +1,7 @@
-"""Approvals and questions: list the open ones, and report what a person decides or answers.
+"""Approvals and questions: list the open ones, and report a person's decision or answer.
 
-The client validates each decision before it reports it, so a mistake raises an error and changes nothing. The turn
-validates it again, because other clients can report too.
+The client validates each decision before it reports it, so a mistake raises an error and changes nothing. The turn validates the
+decision again, because other clients can report one, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Literal
 from heliograph.client.arguments import ID_LENGTH_MAX, check_limit
 from heliograph.client.reports import report_result
 from heliograph.errors import InvalidInput, Rejected, safe_repr
-from heliograph.ledger.reader import Reader, WaitRow
+from heliograph.ledger.reader import Reader
+from heliograph.ledger.rows import WaitRow
 from heliograph.runtime import Runtime
 from heliograph.signals.payload import check_json
 from heliograph.signals.values import to_json
@@ -50,7 +51,7 @@ class HumanTask:
 
 
 class Approvals:
-    """The decisions and answers of people in one project. `by` names the person; it is recorded, not verified."""
+    """Records the decisions and answers of persons in one project. by: the person's name; it is recorded, not verified."""
 
     def __init__(self, runtime: Runtime):
         self._runtime = runtime
@@ -71,7 +72,7 @@ class Approvals:
                               code="no_edits", path="/arguments")  # fmt: skip
             given = edited
             if problems := asked.problems(given):
-                raise InvalidInput(f"the arguments do not fit: {safe_repr('; '.join(problems), REASON_MAX)}",
+                raise InvalidInput(f"the arguments are invalid: {safe_repr('; '.join(problems), REASON_MAX)}",
                                    code="invalid_arguments", path="/arguments")  # fmt: skip
         # the arguments are recorded in full, so that the turn can verify that the approval is for this call
         return await self._report(wait, {"decision": "grant", "arguments": given}, by)
@@ -91,14 +92,14 @@ class Approvals:
         wait, asked = await self._question(turn_id, call_id, "answer")
         given = to_json(value, "/answer")
         if problems := asked.problems(given):
-            raise InvalidInput(f"the answer does not fit: {safe_repr('; '.join(problems), REASON_MAX)}", code="invalid_answer",
+            raise InvalidInput(f"the answer is invalid: {safe_repr('; '.join(problems), REASON_MAX)}", code="invalid_answer",
                                path="/answer")  # fmt: skip
         return await self._report(wait, {"answer": given}, by)
 
     async def _question(
         self, turn_id: str, call_id: str, wants: Literal["decision", "answer"] | None
     ) -> tuple[WaitRow, Question]:
-        """Read the call and its question. Raises NotFound, and InvalidInput when the call does not take this kind of reply."""
+        """Read a call and its question. Raises NotFound, and InvalidInput if the call takes another kind of reply."""
         check_name(turn_id, "a turn id", ID_LENGTH_MAX)
         check_name(call_id, "a call id", ID_LENGTH_MAX)
         wait = await self._runtime.reader.wait(turn_id, call_id)
@@ -108,8 +109,8 @@ class Approvals:
         cards = await self._runtime.reader.call_cards([wait], "tool.call")
         asked = Question.of(cards.get((turn_id, call_id), {}).get("arguments"))
         if wants is not None and asked.wants != wants and not asked.may_answer:
-            what = "an answer" if asked.wants == "answer" else "to be granted or denied"
-            raise InvalidInput(f"call {call_id} of {turn_id} wants {what}: {safe_repr(asked.question)}", code="wrong_type",
+            what = "an answer" if asked.wants == "answer" else "a decision (grant or deny)"
+            raise InvalidInput(f"call {call_id} of {turn_id} requires {what}: {safe_repr(asked.question)}", code="wrong_type",
                                path="/call_id")  # fmt: skip
         return wait, asked
 
@@ -120,7 +121,7 @@ class Approvals:
             )
         check_json(by, "/by")
         result: JsonObject = decision if by is None else {**decision, "by": by}
-        # the sweep closes a wait a little after its deadline, or much later when no worker runs
+        # a sweep closes a wait shortly after its deadline, or much later if no worker runs
         is_late = wait.deadline is not None and wait.deadline <= self._runtime.world.now()
         if wait.state == "open" and not is_late:
             outcome = await report_result(self._runtime, wait.turn_id, wait.call_id, result=result, actor=by)
@@ -130,21 +131,25 @@ class Approvals:
         return await self._already_decided(wait, result)
 
     async def _already_decided(self, wait: WaitRow, result: JsonObject) -> str:
-        """Return 'duplicate' when the recorded result is the same; otherwise raise Rejected."""
+        """Return 'duplicate' if the recorded result is the same; otherwise raise Rejected."""
         where = f"call {wait.call_id} of {wait.turn_id}"
         if wait.state == "open" or wait.status == "timeout":
-            raise Rejected(f"{where} had to be decided by {wait.deadline}: it is too late", code="too_late")
+            raise Rejected(
+                f"{where} had its deadline at {wait.deadline}, so it cannot be decided any more", code="too_late"
+            )
         if wait.state == "closed":
-            raise Rejected(f"{where} is no longer open: its turn has ended without it", code="turn_done")
+            raise Rejected(f"{where} is no longer open, because its turn has ended", code="turn_done")
         cards = await self._runtime.reader.call_cards([wait], "tool.result")
         output = cards.get((wait.turn_id, wait.call_id), {}).get("output")
         if output == result:
             return "duplicate"
-        raise Rejected(f"{where} was {_reported_output(output)} before; that decision stands", code="already_decided")
+        raise Rejected(
+            f"{where} was already {_reported_output(output)}; the first decision remains", code="already_decided"
+        )
 
 
 async def read_tasks(reader: Reader, run_id: str | None, limit: int) -> list[HumanTask]:
-    """Read the open approvals and questions. It needs a reader only, so a login without write access can list them."""
+    """Read the open approvals and questions. It needs only a reader, so logins without write access can list them."""
     waits = await reader.questions(run_id, limit)
     cards = await reader.call_cards(waits, "tool.call") if waits else {}
     return [_task(wait, cards.get((wait.turn_id, wait.call_id))) for wait in waits]

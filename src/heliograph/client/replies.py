@@ -1,4 +1,4 @@
-"""The kernel's replies in the client's terms: commands, stop results, and rejections as errors."""
+"""Convert the kernel's results for the client: commands, results of stops, and rejections as errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ResultReporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A call to execute. The same call can be delivered twice: compare its `call_id`.
+    """A call that another process has to execute. It can be delivered more than once, so compare its `call_id`.
 
     deadline: when the call times out; None for no deadline. delivery: the number of this delivery, from 1.
     """
@@ -50,8 +50,8 @@ class Command:
 class StopResult:
     """The result of a stop.
 
-    outcome: `stopped`, `stopping` (the owner winds it up) or `already_done`. ended_as: the outcome of a turn or run that
-    had already ended.
+    outcome: `stopped`, `stopping` (within the grace period) or `already_done`. ended_as: the outcome of a turn or run that had
+    already ended.
     """
 
     outcome: str
@@ -67,20 +67,21 @@ def command_of(row: Mapping[str, Any], client: ResultReporter) -> Command:
 
 
 def unknown_turn(turn_id: str, project: str) -> NotFound:
-    return NotFound(f"no turn {safe_repr(turn_id)} in project {project}; helio turn list shows the newest",
+    """Build the error for a turn that does not exist."""
+    return NotFound(f"no turn {safe_repr(turn_id)} in project {project}; helio turn list lists the newest",
                     code="unknown_turn")  # fmt: skip
 
 
 def report_refused(answer: Reported, project: str) -> HeliographError:
-    """The error for a rejected report."""
+    """Build the error for a rejected report."""
     if answer.outcome == "unknown_turn":
         return unknown_turn(answer.turn_id, project)
     if answer.outcome == "unknown_call":
         return NotFound(f"turn {answer.turn_id} has no call {safe_repr(answer.call_id)}; helio turn show {answer.turn_id} "
                         "shows its calls", code="unknown_call")  # fmt: skip
     if answer.outcome == "bad_token":
-        return Rejected(f"the token does not open call {answer.call_id} of {answer.turn_id}: it is missing, wrong or no "
-                       "longer valid", code="bad_signature")  # fmt: skip
+        return Rejected(f"the token for call {answer.call_id} of {answer.turn_id} is missing, wrong or no longer valid; use the token "
+                       "of the newest command", code="bad_signature")  # fmt: skip
     if answer.outcome == "rejected":
         return Rejected(answer.message, code=answer.code)
     hint = "store it elsewhere, and report its location" if answer.code == "payload_too_large" else None
@@ -88,18 +89,18 @@ def report_refused(answer: Reported, project: str) -> HeliographError:
 
 
 def enqueue_refused(answer: Mapping[str, Any], run_id: str, agent: str, project: str) -> HeliographError | None:
-    """The error for a rejected message; None for a queued one."""
+    """Build the error for a rejected message; None for a queued one."""
     outcome, turn_id = answer["outcome"], answer["turn_id"]
     if outcome in ("queued", "duplicate"):
         return None
     if outcome == "unknown_agent":
-        return NotFound(f"project {project} has no run {run_id} with an agent {agent}; helio runs shows the newest runs",
+        return NotFound(f"project {project} has no run {run_id} with an agent {agent}; helio runs lists the newest runs",
                         code="unknown_agent")  # fmt: skip
     if outcome == "rejected" and answer["code"] == "payload_too_large":
         return InvalidInput(answer["message"], code=answer["code"], path="/payload")
     code, message = {
         "conflict": ("id_conflict", f"turn {turn_id} exists with another message; choose another turn id"),
-        "busy": ("agent_busy", f"agent {agent} of run {run_id} is busy: it handles an action at once or not at all"),
-        "ended": ("run_ended", f"run {run_id} takes no more messages: it is ending or has ended"),
+        "busy": ("agent_busy", f"agent {agent} of run {run_id} is busy, and actions are not queued; try again later"),
+        "ended": ("run_ended", f"run {run_id} takes no more messages, because it is ending or has ended; start a new run"),
     }.get(outcome, (answer.get("code", outcome), answer.get("message", outcome)))  # fmt: skip
     return Rejected(message, code=code)

@@ -1,4 +1,4 @@
-"""Results that somebody outside the worker reports for a call."""
+"""Report the result of a call that was executed outside the worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def report_result(
     runtime: Runtime, turn_id: str, call_id: str, *, token: str | None = None, result: Any = None,
     error: str | Mapping[str, Any] | None = None, actor: str | None = None,
 ) -> str:  # fmt: skip
-    """Validate a result or an error and report it to the kernel. See `Client.report`."""
+    """Validate a result or an error, and report it to the kernel; see `Client.report`."""
     check_id(turn_id, "a turn id", "/turn_id")
     check_id(call_id, "a call id", "/call_id")
     if error is not None and result is not None:

@@ -1,4 +1,4 @@
-"""Requests to stop a turn or a run."""
+"""Stop a turn or a run, and propagate the stop to the turns below it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def stop_run(runtime: Runtime, run_id: str, request: dict[str, Any]) -> St
     if answer["outcome"] == "unknown_run":
         project = runtime.settings.project
         raise NotFound(
-            f"no run {safe_repr(run_id)} in project {project}; helio runs shows the newest", code="unknown_run"
+            f"no run {safe_repr(run_id)} in project {project}; helio runs lists the newest", code="unknown_run"
         )
     with suppress(NotFound, StoreUnavailable):
         await _propagate_stop(runtime, run_id)
@@ -38,9 +38,9 @@ async def stop_run(runtime: Runtime, run_id: str, request: dict[str, Any]) -> St
 
 
 async def _propagate_stop(runtime: Runtime, run_id: str) -> None:
-    """Deliver the stops that wait in the outbox and wake the workers of the run's application (K25).
+    """Deliver the stops that wait in the outbox, and wake the workers of the run's application (K25).
 
-    The stop itself is committed, and workers do the same work in their sweeps, so a failure here changes no answer.
+    The stop itself is committed, and workers do the same in their sweeps, so a failure here does not change the result.
     """
     run = await runtime.reader.run(run_id)
     with suppress(SetupError):  # a login may have the right to request stops and no right to sweep

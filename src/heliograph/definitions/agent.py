@@ -39,10 +39,10 @@ PRIORITIES = ("low", "normal", "high", "critical")
 EFFECTS = ("idempotent", "once")
 AFTER_UNTRUSTED = ("confirm", "allow")
 
-CONTEXT_BYTES = 262_144  # some 60,000 tokens of English: half the context of common models
+CONTEXT_BYTES = 262_144  # about 60,000 tokens of English, half the context of common models
 CONTEXT_BYTES_MAX = 16_777_216
 
-_MODELS_SHARE = 0.8  # of timeout_seconds: the time for all models of an agent together
+_MODELS_SHARE = 0.8  # the part of timeout_seconds that all models of an agent share
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AgentSpec:
     tools that the model may call, and `agents` the agents that it may delegate to. `contexts` maps names to the context boxes
     that it may pass on; a function of the context may return that mapping. `max_steps` limits the model calls of one turn. At
     that limit the turn ends as partial, with the model's last text, or fails if the agent requires another result.
-    `must_end_with` names the tool whose call must end the turn. `asks_human` allows questions to people: True, or a time-out
+    `must_end_with` names the tool whose call must end the turn. `asks_human` allows questions to persons: True, or a timeout
     in seconds. `model_timeout_seconds` and `max_output_tokens` bound one model call. Without `model_timeout_seconds`, several
     models share most of `timeout_seconds` equally. `price` gives dollars per million input and output tokens, for models
     whose price the harness does not know. `context_bytes_max` bounds the text of the context box, in bytes.
@@ -109,7 +109,7 @@ class AgentSpec:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The limits that the kernel records for each of its turns."""
+        """The limits that the kernel records for each turn of the agent."""
         limits: dict[str, Any] = {
             "priority": self.priority, "max_attempts": self.max_attempts, "ttl_seconds": self.ttl_seconds,
         }  # fmt: skip
@@ -119,19 +119,19 @@ class AgentSpec:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The names of its tools, delegations, questions to people and signals. An MCP server counts as one tool."""
+        """The names of the agent's tools, delegations, questions and signals. An MCP server counts as one tool."""
         tools = [str(getattr(each, "name", None) or type(each).__name__) for each in self.tools]
-        people = [ASK_HUMAN] if self.asks_human else []
-        return (*tools, *(f"{DELEGATE}{agent}" for agent in self.agents), *people, *self.emits)
+        questions = [ASK_HUMAN] if self.asks_human else []
+        return (*tools, *(f"{DELEGATE}{agent}" for agent in self.agents), *questions, *self.emits)
 
     @property
     def models(self) -> list[Any]:
-        """Its models, in the order in which they are tried."""
+        """The agent's models, in the order in which they are tried."""
         return list(self.model) if isinstance(self.model, list | tuple) else [self.model]
 
     @property
     def answer_seconds(self) -> float | None:
-        """The time-out of one model call. It leaves time for the fallback models."""
+        """The timeout of one model call; None for no timeout of its own. It leaves time for the fallback models."""
         if self.model_timeout_seconds is None and len(self.models) > 1:
             return _MODELS_SHARE * self.timeout_seconds / len(self.models)
         return self.model_timeout_seconds
@@ -157,7 +157,7 @@ def define_agent(
 ) -> AgentSpec:  # fmt: skip
     """Define an agent, and check all of its options; `AgentSpec` describes them.
 
-    on_request: no signal needs to activate the agent, because other agents delegate to it or people send it messages.
+    on_request: no signal has to activate the agent, because other agents delegate to it or programs send it messages.
     Raises InvalidInput with the agent, the argument and the rule; Rejected for a reserved signal name.
     """
     check_name(name)
@@ -177,14 +177,14 @@ def define_agent(
     check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)
     check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
-    has_tools = as_tools(name, tools)
-    asked = each_of(name, "agents", agents, check_delegate)
+    own_tools = as_tools(name, tools)
+    delegates = each_of(name, "agents", agents, check_delegate)
     check_for_models(name, run is not None,
-                     [has_tools, asked, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
+                     [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
     if contexts is not None:
-        check_shared_contexts(name, contexts, asked)
+        check_shared_contexts(name, contexts, delegates)
     if must_end_with is not None:
-        check_must(name, must_end_with, has_tools, asked, output, asks_human=bool(asks_human))
+        check_must(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
@@ -193,7 +193,7 @@ def define_agent(
         updates=_once(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key),
         priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries,
-        result_fields=_fields(name, result_fields), tools=has_tools, agents=asked, contexts=contexts or {},
+        result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {},
         max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
@@ -214,9 +214,9 @@ def _fields(name: str, given: Sequence[Mapping[str, Any]]) -> tuple[JsonObject, 
 
 
 def decided(value: object) -> bool:
-    """The boolean that a guard or an `end_when` returned. Raises TypeError for an awaitable."""
+    """Convert the result of a guard or of `end_when` to a boolean. Raises TypeError for an awaitable."""
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
-            value.close()  # else Python warns that it was never awaited
+            value.close()  # otherwise Python warns that it was never awaited
         raise TypeError("it returned an awaitable; it must be a plain function that returns a boolean")
     return bool(value)

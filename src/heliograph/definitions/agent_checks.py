@@ -1,4 +1,4 @@
-"""The checks of `define_agent`, one for each kind of option. Each error names the agent, the argument and the rule."""
+"""Check the options of `define_agent`. Each error names the agent, the option and the rule."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def check_name(name: str) -> None:
 
 
 def check_options(name: str, unknown: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise InvalidInput for the first unknown option, with the most similar known one."""
     for argument in unknown:
-        near = difflib.get_close_matches(argument, known, 1)
-        says = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        raise InvalidInput(f"agent {name} has no option {safe_repr(argument)}; {says}", code="unknown_field",
+        similar = difflib.get_close_matches(argument, known, 1)
+        suggestion = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}"
+        raise InvalidInput(f"agent {name} has no option {safe_repr(argument)}; {suggestion}", code="unknown_field",
                            path=f"/agents/{name}/{argument}")  # fmt: skip
 
 
 def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
+    """Check a list, and return what `check` returns for each of its values."""
     if isinstance(values, str):
         refuse(name, argument, f"takes a list, not one string; write [{safe_repr(repr_of(values))}]", "wrong_type")
     if not isinstance(values, list | tuple):  # the order of a set differs between processes
@@ -94,7 +96,7 @@ def check_answers(
 
 
 def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> None:
-    """Refuse the options of model agents for an agent that is a function."""
+    """Reject the options of model agents for an agent that is a function."""
     if is_function and any(given):
         refuse(name, "tools", "is for agents with a model; a function calls tools and agents through its context",
                "wrong_type")  # fmt: skip
@@ -125,16 +127,16 @@ def check_shared_contexts(name: str, contexts: object, agents: Sequence[str]) ->
 
 
 def check_contexts(name: str, contexts: object) -> dict[str, str]:
-    """The mapping from names to box ids, without the names that have no box."""
+    """Check a mapping from names to box ids, and return it without the names that have no box."""
     if not isinstance(contexts, Mapping):
         refuse(name, "contexts", f"is an object of names and box ids, not {safe_repr(contexts)}", "wrong_type")
-    found = {key: box for key, box in contexts.items() if box is not None}
-    for key, box in found.items():
+    boxes = {key: box for key, box in contexts.items() if box is not None}
+    for key, box in boxes.items():
         for what, value, most in (("a name", key, _NAME_MAX), ("a box id", box, _BOX_ID_MAX)):
             if not isinstance(value, str) or not 0 < len(value) <= most or not _NAME_CHARACTERS.issuperset(value):
                 refuse(name, "contexts", f"has {safe_repr(repr_of(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
                        "invalid_id")  # fmt: skip
-    return found
+    return boxes
 
 
 def _check_run(name: str, run: object) -> None:
@@ -144,7 +146,7 @@ def _check_run(name: str, run: object) -> None:
 
 
 def arity(name: str, when: object) -> int:
-    """The number of arguments of a guard: 1 for the state, 2 for the state and the signal."""
+    """Return the number of arguments of a guard: 1 for the state, 2 for the state and the signal."""
     if when is None:
         return 1
     return check_function(when, f"agent {name}: when", f"/agents/{name}/when", "the state", "the signal", least=1)
@@ -219,5 +221,6 @@ def check_number(name: str, argument: str, value: float, low: float, high: float
         refuse(name, argument, f"is a number from {low} to {high}, not {safe_repr(value)}", "out_of_range")
 
 
-def refuse(name: str, argument: str, why: str, code: str) -> NoReturn:
-    raise InvalidInput(f"agent {name}: {argument} {why}", code=code, path=f"/agents/{name}/{argument}")
+def refuse(name: str, argument: str, problem: str, code: str) -> NoReturn:
+    """Raise InvalidInput for one option of an agent."""
+    raise InvalidInput(f"agent {name}: {argument} {problem}", code=code, path=f"/agents/{name}/{argument}")

@@ -1,4 +1,4 @@
-"""Budgets and prices: checked as authors write them, and converted to the amounts that the kernel counts."""
+"""Check the budgets and prices that authors write, and convert them to the kernel's units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHOLE = ("tokens", "model_calls", "tool_calls")
 
 
 def check_budget(budget: Any, what: str = "a budget", path: str = "/budget") -> dict[str, int | float] | None:
-    """A copy of a budget such as {"tokens": 50_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}, or of None.
+    """Return a copy of a budget such as {"tokens": 50_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}; None for None.
 
     Raises InvalidInput: `wrong_type`, `required_field`, `unknown_field`, `out_of_range`.
     """
@@ -36,7 +36,7 @@ def check_budget(budget: Any, what: str = "a budget", path: str = "/budget") -> 
 
 
 def amounts_of(budget: Mapping[str, int | float]) -> dict[str, int]:
-    """A budget in the units of the kernel: whole numbers, with money in millionths of a dollar."""
+    """Convert a budget to the units of the kernel: whole numbers, with money in millionths of a dollar."""
     return {
         _KERNEL_NAMES[kind]: round(most * MICROS_PER_USD) if kind == "usd" else int(most)
         for kind, most in budget.items()
@@ -44,14 +44,17 @@ def amounts_of(budget: Mapping[str, int | float]) -> dict[str, int]:
 
 
 def least_of(*budgets: Mapping[str, int] | None) -> dict[str, int] | None:
-    """The strictest combination of budgets: the smallest amount of each kind."""
+    """Combine budgets to the strictest one: the smallest amount of each kind."""
     given = [budget for budget in budgets if budget is not None]
     kinds = {kind for budget in given for kind in budget}
     return {kind: min(b[kind] for b in given if kind in b) for kind in sorted(kinds)} or None
 
 
 def check_price(price: Any, what: str, path: str) -> tuple[float, float] | None:
-    """Dollars per million input and output tokens, from {"input": 3.0, "output": 15.0}. Raises InvalidInput."""
+    """Return the dollars per million input and output tokens of a price such as {"input": 3.0, "output": 15.0}.
+
+    Raises InvalidInput.
+    """
     if price is None:
         return None
     if not isinstance(price, Mapping) or set(price) != {"input", "output"}:

@@ -1,4 +1,4 @@
-"""Result fields: the fields that a deliverable must contain, and their types."""
+"""Check the definitions of result fields, and check an output against them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_fields(fields: Any, path: str = "/result_fields") -> list[JsonObject]:
 
 
 def problems_of(fields: Sequence[Mapping[str, Any]], output: Json) -> list[str]:
-    """The problems of an output: missing fields and wrong types. An output that is not an object has no fields."""
+    """Return the problems of an output: missing fields and wrong types. An output that is not an object has no fields."""
     values = output if isinstance(output, dict) else {}
     problems = []
     for field in fields:

@@ -1,4 +1,4 @@
-"""Forms: JSON Schemas for values that come from outside."""
+"""Forms: JSON Schemas that validate values from outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heliograph.types import Json, JsonObject
 
 
 def validator_of(what: str, schema: Mapping[str, Any], path: str) -> jsonschema_rs.Validator:
-    """A validator for `schema`. Raises InvalidInput if it is not a JSON Schema, or refers to a document elsewhere."""
+    """Compile a JSON Schema. what: its name for messages. Raises InvalidInput for an invalid schema, or references to other documents."""
     try:
         return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, validate_formats=True)
     except ValueError as error:
@@ -22,7 +22,7 @@ def validator_of(what: str, schema: Mapping[str, Any], path: str) -> jsonschema_
 
 
 def schema_of(what: str, form: Any, path: str) -> JsonObject:
-    """The JSON Schema of a form, which is a schema, a pydantic model or any other type. Raises InvalidInput."""
+    """Return the JSON Schema of a form: a schema, a pydantic model or any other type. Raises InvalidInput."""
     if isinstance(form, Mapping):
         schema = to_json(dict(form), path)
     else:
@@ -36,9 +36,9 @@ def schema_of(what: str, form: Any, path: str) -> JsonObject:
 
 
 def problems_in(validator: jsonschema_rs.Validator, value: Json, name: str) -> list[str]:
-    """The problems of `value`, each with its place; `name` stands for the value as a whole."""
+    """Return the problems of `value`, each with its place. name: stands for the value as a whole."""
     return [f"{'.'.join(map(str, e.instance_path)) or name}: {e.message}" for e in validator.iter_errors(value)]
 
 
 def _refuse_reference(uri: str) -> JsonObject:
-    raise ValueError(f"it refers to {uri}, and references to other documents are not followed")
+    raise ValueError(f"it refers to {uri}, but references to other documents are not allowed; include the definition")

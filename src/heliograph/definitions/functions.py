@@ -1,4 +1,4 @@
-"""Checks of the functions that authors pass in: their arguments and their kind, before anything calls them."""
+"""Check the signatures of functions that authors pass in, before they are called."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from heliograph.errors import InvalidInput, Rejected, safe_repr
 
 
 def check_function(function: Any, what: str, path: str, *given: str, least: int = 0, waits: bool = False) -> int:
-    """The number of the arguments `given` to call `function` with: all of them, or at least `least`.
+    """Return how many of the arguments `given` to pass to a function: all of them, or at least `least`.
 
-    given: the arguments, as messages name them. what: the owner of the function, for messages. waits: async is allowed.
+    given: the arguments, as messages name them. what: the owner of the function, for messages. waits: async functions are allowed.
     Raises InvalidInput (`wrong_type`) for a function with other arguments, and for generators.
     """
     wanted = " or ".join(" and ".join(given[:n]) for n in range(least or len(given), len(given) + 1))
@@ -28,13 +28,13 @@ def check_function(function: Any, what: str, path: str, *given: str, least: int 
                            code="wrong_type", path=path)  # fmt: skip
     count, problem = _count(function, least or len(given), len(given))
     if problem:
-        raise InvalidInput(f"{what} is called with {wanted}, and it {problem}", code="wrong_type", path=path)
+        raise InvalidInput(f"{what} is called with {wanted}, but it {problem}", code="wrong_type", path=path)
     return count
 
 
 @contextmanager
 def naming(what: str, path: str) -> Iterator[None]:
-    """Put the argument's name before the message of any InvalidInput or Rejected that is raised inside."""
+    """Prefix the message of an InvalidInput or Rejected that is raised inside with the argument's name."""
     try:
         yield
     except (InvalidInput, Rejected) as error:
@@ -42,9 +42,9 @@ def naming(what: str, path: str) -> Iterator[None]:
 
 
 def _count(function: Any, least: int, given: int) -> tuple[int, str]:
-    """The number of arguments to call it with, and the problem with that, if any."""
+    """Return the number of arguments to pass, and the problem with that, if any."""
     try:
-        # if the count may vary, the function that a decorator wraps decides; otherwise the wrapper, which is called
+        # if the count may vary, the function that a decorator wraps decides; otherwise the wrapper itself
         parameters = inspect.signature(function, follow_wrapped=least < given).parameters.values()
     except (ValueError, TypeError):  # a builtin such as bool has no signature
         return least, ""
@@ -61,5 +61,5 @@ def _count(function: Any, least: int, given: int) -> tuple[int, str]:
 
 
 def _is(kind: Any, function: Any) -> bool:
-    """Whether a function, or an object through its __call__, is of a kind that `inspect` knows."""
+    """Whether the predicate `kind` of `inspect` holds for a function, or for the `__call__` of an object."""
     return bool(kind(function) or kind(getattr(function, "__call__", None)))  # noqa: B004  the method itself is inspected

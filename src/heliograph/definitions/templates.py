@@ -1,4 +1,4 @@
-"""Prompt templates: text with {state.key}, {signal.name} and {signal.payload}. Values are never read as templates."""
+"""Prompt templates: text with {state.key}, {signal.name} and {signal.payload}. Values are never interpreted as templates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SIGNAL_NAMES = ("signal.name", "signal.payload")
 
 
 def placeholders(template: str) -> list[str]:
-    """The names in `template`, in order. Raises InvalidInput (`template_syntax`) for a brace that is never closed."""
+    """Return the names in `template`, in order. Raises InvalidInput (`template_syntax`) for a brace without an end."""
     return [name for _, name in _pieces(template) if name is not None]
 
 
 def substitute(template: str, values: Mapping[str, Any]) -> str:
-    """Replace each {name} with its value, in one pass; {{ and }} are literal braces. Braces within values stay.
+    """Replace each {name} by its value in one pass; {{ and }} are literal braces. Braces within values are kept.
 
     Raises InvalidInput: `template_syntax`, `template_undefined` (with the names that exist).
     """
@@ -30,14 +30,14 @@ def substitute(template: str, values: Mapping[str, Any]) -> str:
 
 
 def check_known(name: str, known: Collection[str]) -> None:
-    """Raises InvalidInput (`template_undefined`) for a name that is not among `known`."""
+    """Raise InvalidInput (`template_undefined`) for a name that is not in `known`."""
     if name not in known:
-        raise InvalidInput(f"the template uses {{{safe_repr(name)}}}, and there is only {', '.join(sorted(known))}; write {{{{ "
+        raise InvalidInput(f"the template uses {{{safe_repr(name)}}}, but there is only {', '.join(sorted(known))}; write {{{{ "
                            "and }} for braces", code="template_undefined")  # fmt: skip
 
 
 def _pieces(template: str) -> list[tuple[str, str | None]]:
-    """Pairs of a text and the placeholder that follows it, or None at the end."""
+    """Divide a template into pairs of a text and the placeholder that follows it, or None at the end."""
     pieces: list[tuple[str, str | None]] = []
     rest = template
     while rest:
@@ -55,7 +55,7 @@ def _pieces(template: str) -> list[tuple[str, str | None]]:
 
 
 def _cut(text: str) -> tuple[str, str, str]:
-    """The text before the next brace, the brace (single or doubled), and the rest."""
+    """Divide a text at its next brace: the text before it, the brace (single or doubled), and the rest."""
     at = min((i for i in (text.find("{"), text.find("}")) if i >= 0), default=-1)
     if at < 0:
         return text, "", ""

@@ -47,10 +47,10 @@ class Tool:
     in_doubt: the reaction to a `once` call that started and whose outcome is unknown. "tell" reports that to the model,
         "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny) or enter its result
         (answer).
-    timeout_seconds: the time-out of one call; None waits as long as the turn lives. retries: the number of immediate retries
+    timeout_seconds: the timeout of one call; None waits as long as the turn lives. retries: the number of immediate retries
         of a failed call, for effects that may be repeated. concurrency: the number of parallel calls in one process.
     approval: True, or a function of the arguments that returns True: a person must approve the call first. A function that
-        raises counts as True. may_edit: the person may change the arguments. approval_seconds: the time-out of the approval.
+        raises counts as True. may_edit: the person may change the arguments. approval_seconds: the timeout of the approval.
     result_schema: a type or a JSON Schema for the result. A call whose result does not match it fails.
     trusted: False if results contain text from outside, such as web pages and mail. Such results reach the model in a frame,
         and later calls with an effect follow the agent's `after_untrusted`. External tools and MCP servers are untrusted by
@@ -86,7 +86,7 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call with these checked arguments requires an approval. A rule that raises requires one."""
+        """Whether a call with these checked arguments requires an approval. If the rule raises, it does."""
         if not callable(self.approval):
             return self.approval
         try:
@@ -130,24 +130,24 @@ def external_tool(name: str, description: str, parameters: Mapping[str, Any] | N
 
 
 def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
-    """The tools of an agent: functions become tools, toolsets stay as they are. Raises InvalidInput."""
+    """Return the tools of an agent: functions are converted to tools, toolsets are kept. Raises InvalidInput."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
         raise InvalidInput(f"agent {agent}: tools takes a list, not {safe_repr(tools)}", code="wrong_type",
                            path=f"/agents/{agent}/tools")  # fmt: skip
-    made: list[Any] = []
+    converted: list[Any] = []
     for given in tools:
         if isinstance(given, Tool) or hasattr(given, "open_tools"):
-            made.append(given)
+            converted.append(given)
         elif callable(given) and not isinstance(given, type):
-            made.append(_of_function(given, {}))
+            converted.append(_of_function(given, {}))
         else:
             raise InvalidInput(f"agent {agent}: a tool is a function, a result of @tool or external_tool, or an MCP server, "
                                f"not {safe_repr(given)}", code="wrong_type", path=f"/agents/{agent}/tools")  # fmt: skip
-    names = [each.name for each in made if isinstance(each, Tool)]
+    names = [each.name for each in converted if isinstance(each, Tool)]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InvalidInput(f"agent {agent} has two tools named {twice}", code="duplicate_entry",
+        raise InvalidInput(f"agent {agent} has two tools named {twice}; give one of them another name", code="duplicate_entry",
                            path=f"/agents/{agent}/tools")  # fmt: skip
-    return tuple(made)
+    return tuple(converted)
 
 
 def _of_function(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
@@ -155,8 +155,8 @@ def _of_function(function: Callable[..., Any], options: Mapping[str, Any]) -> To
         raise InvalidInput(f"a tool is a function, not {safe_repr(function)}", code="wrong_type", path="/tools")
     name = options.get("name") or _name_of(function)
     description = options.get("description") or _description_of(function)
-    more = {key: value for key, value in options.items() if key not in ("name", "description")}
-    return check_tool(Tool(name, function, description, **more))
+    others = {key: value for key, value in options.items() if key not in ("name", "description")}
+    return check_tool(Tool(name, function, description, **others))
 
 
 def _name_of(function: Any) -> str:
@@ -166,7 +166,7 @@ def _name_of(function: Any) -> str:
 
 
 def _description_of(function: Any) -> str:
-    """The docstring of a function; for an object with __call__, that of its class or else of __call__."""
+    """Return the docstring of a function; for an object with `__call__`, that of its class or else of `__call__`."""
     while isinstance(function, partial):
         function = function.func
     if not hasattr(function, "__name__"):
@@ -175,7 +175,7 @@ def _description_of(function: Any) -> str:
 
 
 def check_tool(made: Tool) -> Tool:
-    """`made`, checked. Raises InvalidInput naming the tool and the rule."""
+    """Return the tool unchanged if its options are valid. Raises InvalidInput with the tool, the option and the rule."""
     name = made.name
     if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
         raise InvalidInput(f"a tool's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",

@@ -1,6 +1,6 @@
-"""Conversion of TypedDicts of the standard library to a form that pydantic accepts.
+"""Convert TypedDicts of the standard library to a form that pydantic accepts.
 
-Before Python 3.12 pydantic refuses `typing.TypedDict`, because it does not record which inherited keys are required.
+Before Python 3.12, pydantic rejects `typing.TypedDict`, because it does not record which inherited keys are required.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NotRequired, Required, Union, get_args, get_origin, get_
 
 
 def usable(kind: Any) -> Any:
-    """`kind`, with every nested TypedDict replaced by its copy of typing_extensions where pydantic requires that."""
+    """Return a type in which every TypedDict is replaced by one of typing_extensions, if pydantic requires that."""
     if sys.version_info >= (3, 12):
         return kind
     if is_typeddict(kind) and type(kind).__module__ == "typing":
@@ -33,8 +33,8 @@ def _typing_copy(kind: Any) -> Any:
         key: _typing_copy_hint(hint, key in kind.__required_keys__)
         for key, hint in get_type_hints(kind, include_extras=True).items()
     }
-    made = typing_extensions.TypedDict(kind.__name__, hints)  # type: ignore[misc]
-    copy: Any = made  # type checkers know none of its attributes
+    typed_dict = typing_extensions.TypedDict(kind.__name__, hints)  # type: ignore[misc]
+    copy: Any = typed_dict  # type checkers do not know its attributes
     copy.__module__ = kind.__module__
     if hasattr(kind, "__pydantic_config__"):
         copy.__pydantic_config__ = kind.__pydantic_config__
@@ -42,7 +42,7 @@ def _typing_copy(kind: Any) -> Any:
 
 
 def _typing_copy_hint(hint: Any, is_required: bool) -> Any:
-    """The type of a key, with its Annotated constraints."""
+    """Return the type of a key, with its Annotated constraints."""
     import typing_extensions
 
     if get_origin(hint) in (Required, NotRequired):  # __required_keys__ misses these if annotations are strings

@@ -1,7 +1,7 @@
-"""The base of all doorbells: send rings at once, batch those of the next millisecond, and reconnect.
+"""The base class of all doorbells: send a ring at once, batch the rings of the next millisecond, and reconnect.
 
-Bells only save time: without a ring, polls and sweeps find the work. So opening never fails, rings are dropped while the
-connection is away, and a new connection rings every listener of this process once, for rings that were missed.
+Bells only save time: without a ring, polls and sweeps find the work. So opening never fails, rings are dropped without a connection,
+and a new connection rings every listener of this process once, for rings that were missed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ log = logging.getLogger("heliograph.doorbell")
 
 _QUIET_SECONDS = 0.001  # after each batch: the rings of this time form the next one
 _RECONNECT_SECONDS = 0.5
-_LAST_SECONDS = 1.0  # for rings just before the bell closes
-_AGENTS_MAX = 100  # named in one ring, as a hint
+_LAST_SECONDS = 1.0  # for the rings that are pending when the bell closes
+_AGENTS_MAX = 100  # agents named in one ring, as a hint
 
 
 class Bell(ABC):
-    """Rings other processes on one wire; implements `world.bells.Doorbell`.
+    """Rings other processes over one wire, a message system; implements `world.bells.Doorbell`.
 
-    Keys are the texts on the wire: tokens that reveal nothing (`bell_tokens.py`), or `work:<pool>` on a wire with its own
-    access rights.
+    Keys are the texts on the wire: tokens that reveal nothing (`bell_tokens.py`), or `work:<pool>` on a wire with access rights.
     on_ring: called in the event loop with the keys that another process rang, or ['*'] for all keys.
-    Subclasses implement the abstract methods, which raise only OSError when the wire is away.
+    Subclasses implement the abstract methods, which raise only OSError without a connection.
     """
 
-    carries_names = False  # the wire has its own access rights: its listeners may read names, ids and events
-    carries_commands = False  # commands to tools with their arguments, for every subscriber of the wire
+    carries_names = False  # True for a wire with access rights: its listeners may read names, ids and events
+    carries_commands = False  # True for a wire that delivers commands, with their arguments, to tools
 
     def __init__(self, on_ring: Callable[[list[str]], None]):
         self._on_ring = on_ring
@@ -45,7 +44,7 @@ class Bell(ABC):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Connect; if the wire is away, log that and retry forever."""
+        """Connect. If that fails, log a warning and retry until `close`."""
         try:
             await self._connect()
         except OSError as error:
@@ -54,7 +53,7 @@ class Bell(ABC):
                        asyncio.create_task(self._keep_loop(), name="doorbell keep")]  # fmt: skip
 
     async def close(self) -> None:
-        """Send the last rings, then disconnect. Does nothing for a bell that is not open."""
+        """Send the pending rings, then disconnect. It does nothing for a bell that is not open."""
         tasks, self._tasks = self._tasks, []
         try:
             if tasks:
@@ -68,9 +67,9 @@ class Bell(ABC):
         await self._disconnect()
 
     def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
-        """Send at once, or with the rings within a millisecond of the last batch. Call it after the commit it announces.
+        """Send rings: at once, or with the next batch within a millisecond. Call it after the commit that it announces.
 
-        agents: ids of agents that have work now, a hint for observers; a bell may omit them, and no worker reads them.
+        agents: ids of agents with work, a hint for observers. A bell may omit them, and no worker reads them.
         """
         self._due.update(keys)
         self._agents.update(islice(agents, max(0, _AGENTS_MAX - len(self._agents))))
@@ -82,11 +81,11 @@ class Bell(ABC):
     @property
     @abstractmethod
     def is_up(self) -> bool:
-        """Whether a ring sent now would leave this process."""
+        """Whether the bell is connected."""
 
     @abstractmethod
     async def publish(self, events: Sequence[Event]) -> None:
-        """Publish events in order. Raises OSError if some may be lost: publish all of them again."""
+        """Publish events in order. Raises OSError if some may be lost; the caller then publishes all of them again."""
 
     @abstractmethod
     async def _connect(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The doorbell over core NATS, for many nodes: the subject is the key, and no worker reads the body (decision 0009).
+"""The doorbell over core NATS, for many nodes. The subject is the key, and no worker reads the body (decision 0009).
 
     work:<target>      cmd.agent.<target>.wakeup         L0-32, L0-105; the target is a pool of workers, and the body has
                                                          {"agent_id": the first agent with work, "metadata":
@@ -13,9 +13,9 @@ A name is one token of a subject. Letters, digits, '_' and '-' stand for themsel
 percent-encoded: agent `run_7f/critic` publishes on `evt.agent.run_7f%2Fcritic.task`. So `evt.agent.*.task` receives the
 events of every agent, and no name contains a wildcard or a second token.
 
-There is no JetStream: a crash can lose its acknowledgements, and nothing here needs them. An event is published once the
-server has answered a ping that followed it (`flushed`). A stream over `evt.>`, if the operator makes one, removes second
-copies by the header.
+It does not use JetStream: a crash can lose its acknowledgements, and the doorbell does not need them. An event counts as published
+once the server has answered a ping that followed it (`flushed`). If the operator creates a stream over `evt.>`, it removes duplicates
+by the header.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ log = logging.getLogger("heliograph.doorbell")
 _WAKEUP = "cmd.agent.{}.wakeup"
 _BELL = "heliograph.bell.{}"
 _TIMEOUT_SECONDS = 2
-_LOGGED_MAX = 1000  # events in one batch; older ones are dropped
-_PING_SECONDS = 10  # a server that vanished is noticed after two of these
+_EVENTS_MAX = 1000  # in one batch; older ones are dropped
+_PING_SECONDS = 10  # a lost server is detected after two of these
 
 
 class NatsDoorbell(Bell):
@@ -58,14 +58,14 @@ class NatsDoorbell(Bell):
     carries_commands = True
 
     def __init__(self, url: str, on_ring: Callable[[list[str]], None]):
-        """`url`: one or more, separated by commas. Raises SetupError for an invalid URL."""
+        """url: one URL, or several separated by commas. Raises SetupError (`invalid_url`)."""
         super().__init__(on_ring)
         self._urls = [part.strip() for part in url.split(",")]
         self._client: Any = None
         self._at_work: set[asyncio.Task[None]] = set()
-        self._events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_LOGGED_MAX)
+        self._events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_EVENTS_MAX)
         if not all(_is_url(part) for part in self._urls):
-            raise SetupError("HELIOGRAPH_NATS_URL cannot be read; it looks like nats://user:password@host:4222",
+            raise SetupError("HELIOGRAPH_NATS_URL is malformed; write it as nats://user:password@host:4222",
                              code="invalid_url")  # fmt: skip
 
     @property
@@ -73,7 +73,7 @@ class NatsDoorbell(Bell):
         return self._client is not None and self._client.is_connected
 
     async def publish(self, events: Sequence[Event]) -> None:
-        # shielded: a caller that is cancelled must not cut off the rest of the batch
+        # shielded, so that the cancellation of a caller does not cut off the rest of the batch
         await asyncio.shield(self._beside(self._publish(events), "doorbell publish"))
 
     async def _publish(self, events: Sequence[Event]) -> None:
@@ -83,25 +83,25 @@ class NatsDoorbell(Bell):
             for event in events:
                 if clock() > until:  # nats-py blocks publishers while the server does not read
                     self._drain(client)
-                    raise ConnectionError("NATS does not read what is published")
+                    raise ConnectionError("the NATS server does not read what is published")
                 body, key = msgspec.json.encode(event.body), event.key
                 try:
                     await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": event.message_id})
-                except MaxPayloadError:  # it would block all later events; the ledger still has it
-                    log.error("%s has %d bytes, more than max_payload of this NATS server: it is not published there", key, len(body))  # fmt: skip
+                except MaxPayloadError:  # skipped, because it would block all later events; the ledger still has it
+                    log.error("%s has %d bytes, more than max_payload of this NATS server, so it is not published on NATS", key, len(body))  # fmt: skip
         except NatsError as error:
             raise ConnectionError(f"NATS: {error}") from error
         try:
             await flushed(client)
         except (NatsError, TimeoutError) as error:
             self._drain(client)
-            raise ConnectionError(f"NATS did not confirm: {error}") from error
+            raise ConnectionError(f"the NATS server did not confirm: {error}") from error
 
     def _drain(self, client: Any) -> None:
-        """Stop using a connection: the late answer to an abandoned ping would end its reading."""
+        """Stop using a connection, because a late answer to an abandoned ping would end its reading."""
         if self._client is client:
             self._client = None
-        self._beside(_closed(client), "doorbell leaves a connection")
+        self._beside(_closed(client), "doorbell closes a connection")
 
     def _beside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` even if its caller is cancelled; `close` waits for it."""
@@ -113,10 +113,10 @@ class NatsDoorbell(Bell):
     def _is_done(self, task: asyncio.Task[None]) -> None:
         self._at_work.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it: a waiting caller has it
+            task.exception()  # marked as retrieved, because a waiting caller receives it
 
     async def _connect(self) -> None:
-        # a new client for each connection: Bell reconnects, as on every wire
+        # a new client for each connection, because the base class reconnects
         client = Client()
         try:
             await client.connect(
@@ -147,7 +147,7 @@ class NatsDoorbell(Bell):
         self._wake.set()
 
     async def _send(self, keys: list[str], agents: list[str]) -> None:
-        events, self._events = self._events, deque(maxlen=_LOGGED_MAX)
+        events, self._events = self._events, deque(maxlen=_EVENTS_MAX)
         client = self._connected()
         # a hint for observers; a worker looks for all work of its pool (S6)
         hint = msgspec.json.encode({"agent_id": agents[0] if agents else None, "metadata": {"agent_ids": agents}})
@@ -166,7 +166,7 @@ class NatsDoorbell(Bell):
 
     def _connected(self) -> Any:
         if not self.is_up:
-            raise ConnectionError("the doorbell's connection to NATS is gone")
+            raise ConnectionError("the doorbell is not connected to NATS")
         return self._client
 
     def _where(self) -> str:
@@ -174,31 +174,31 @@ class NatsDoorbell(Bell):
 
 
 async def flushed(client: Any) -> None:
-    """Wait until the server has read everything published and subscribed before. Raises NatsError and TimeoutError.
+    """Wait until the server has read everything that was published and subscribed before. Raises NatsError, TimeoutError.
 
-    Pings twice, because nats-py writes a ping at once but published messages later, from another task: the first answer
-    shows that this task has run, the second that the server has read its output. Uses `rtt`, because `flush` returns
-    without an answer if the client has stopped reading.
+    It pings twice, because nats-py writes a ping at once but published messages later, from another task. The first answer shows that
+    this task has run, the second that the server has read its output. It uses `rtt`, because `flush` returns without an answer if the
+    client has stopped reading.
     """
     for _ in range(2):
         await client.rtt(_TIMEOUT_SECONDS)
 
 
 async def _closed(client: Any) -> None:
-    """Close a connection, within the timeout: a server that does not read would block forever."""
+    """Close a connection within the timeout, because a server that does not read would block it forever."""
     with suppress(TimeoutError, NatsError, OSError):
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             await client.close()
 
 
 def subject_of(key: str) -> str:
-    """The subject of a key."""
+    """Return the subject of a key."""
     kind, _, name = key.partition(":")
     return _WAKEUP.format(_token(name)) if kind == "work" else _BELL.format(_token(key))
 
 
 def key_of(subject: str) -> str | None:
-    """The key of a subject; None for a subject that belongs to no bell."""
+    """Return the key of a subject; None for a subject that is not a bell's."""
     match subject.split("."):
         case ["cmd", "agent", target, "wakeup"]:
             return f"work:{unquote(target)}"
@@ -208,7 +208,7 @@ def key_of(subject: str) -> str | None:
 
 
 def safe_subject(subject: str) -> str:
-    """A subject of the ledger in a form valid on NATS: each part between two dots becomes one token."""
+    """Convert a subject of the ledger to a valid subject of NATS: each part between two dots becomes one token."""
     return ".".join(_token(part) for part in subject.split("."))
 
 

@@ -1,10 +1,10 @@
-"""The doorbell over LISTEN/NOTIFY: payloads contain only keys, and delivery is not guaranteed (decision 0025).
+"""The doorbell over LISTEN/NOTIFY. Payloads contain only keys, and delivery is not guaranteed (decision 0025).
 
-Every login of the database may listen and ring, because PostgreSQL has no access rights for channels. So keys and task
-events are sent as tokens, which reveal nothing.
+Every login of the database may listen and ring, because PostgreSQL has no access rights for channels. So keys and task events are
+sent as tokens, which reveal nothing.
 
-Notifications use a separate autocommit connection. Inside a transaction, NOTIFY would hold a cluster-wide lock until
-the commit is on disk (docs/internals/kernel.md).
+Notifications use a separate autocommit connection. Inside a transaction, NOTIFY would keep a cluster-wide lock until the commit is on
+disk (docs/internals/kernel.md).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from heliograph.records import Event
 
 CHANNEL = "heliograph"
 EVENTS_CHANNEL = "heliograph_events"
-_PAYLOAD_BYTES_MAX = 7900  # NOTIFY takes less than 8000
-_KEYS_MAX = 240  # in one payload: as many tokens as fit; the rest of a forged payload is ignored
+_PAYLOAD_BYTES_MAX = 7900  # NOTIFY accepts less than 8000
+_KEYS_MAX = 240  # so many tokens have room in one payload; the rest of a forged payload is ignored
 _COMMAND_TIMEOUT_SECONDS = 10.0
 _NOTIFY = "select pg_notify($1, payload) from unnest($2::text[]) payload"
-# Since version 13, a full queue stays full after all have read it, until this function is called.
+# Since version 13, a full queue remains full after all sessions have read it, until this function is called.
 _TIDY_QUEUE = "select pg_notification_queue_usage()"
-# asyncpg raises InternalClientError on a connection that was cut while idle and is not closed yet
+# asyncpg raises InternalClientError for a connection that was lost while idle and is not closed yet
 _LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
@@ -74,7 +74,7 @@ class PostgresDoorbell(Bell):
 
     async def _notify(self, channel: str, payloads: Sequence[str]) -> None:
         if not self.is_up:
-            raise ConnectionError("the doorbell's connection to PostgreSQL is gone")
+            raise ConnectionError("the doorbell is not connected to PostgreSQL")
         try:
             async with self._busy:
                 try:
@@ -86,19 +86,19 @@ class PostgresDoorbell(Bell):
             raise ConnectionError(f"the doorbell's connection to PostgreSQL failed: {error}") from error
 
     def _on_notify(self, connection: Any, pid: int, _channel: str, payload: object) -> None:
-        if pid != connection.get_server_pid():  # this process has passed on its own rings already
+        if pid != connection.get_server_pid():  # the world has delivered this process's own rings
             keys = str(payload).split("\n", _KEYS_MAX)[:_KEYS_MAX]
             self._on_ring([key for key in keys if key != "*"])  # reserved for this bell
 
 
 def _drop(connection: Any) -> None:
-    """Terminate a connection that was not taken over."""
+    """Terminate a connection that could not be set up completely."""
     if connection is not None:
         connection.terminate()
 
 
 def _packed(keys: Iterable[str]) -> list[str]:
-    """Join keys by newlines into payloads that NOTIFY accepts. A key that is too long is left to the sweeps."""
+    """Join keys by newlines into payloads that NOTIFY accepts. It omits a key that is too long; the sweeps find its work."""
     payloads: list[str] = []
     count = 0  # of keys in the last payload
     for key in keys:

@@ -1,4 +1,4 @@
-"""Send signed callbacks to the URLs that the egress policy allows."""
+"""Send signed webhooks to URLs that the egress policy allows."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from heliograph.egress.post import Posted, post
-from heliograph.errors import InvalidInput
 from heliograph.policy.egress import EgressPolicy, read_allowed
 from heliograph.policy.webhook_signature import sign_webhook
 
 
 class Messenger:
-    """Signs with the secrets of a deployment, and sends where one project may."""
+    """Sends webhooks, signed with the deployment's secrets, to the targets that one project's policy allows."""
 
     def __init__(self, secrets: Sequence[str], policy: EgressPolicy):
-        """Raises InvalidInput (`invalid_secret`)."""
-        if not secrets:
-            raise InvalidInput("a messenger signs with at least one secret", code="invalid_secret")
+        """Raises InvalidInput (`invalid_secret`) for a missing or malformed secret."""
         sign_webhook(
             "", datetime.fromtimestamp(0, UTC), b"", secrets
-        )  # raises for an invalid secret before a run exists
+        )  # reports a malformed secret now, not at the first webhook
         self._secrets = tuple(secrets)
         self.policy = policy
 
@@ -29,9 +26,9 @@ class Messenger:
 
     @classmethod
     def of(cls, secrets: Sequence[str], allow: str, project: str) -> Messenger | None:
-        """The messenger of these settings; None without secrets. Raises InvalidInput, Rejected."""
+        """Build the messenger of a project; None without secrets. allow: see `read_allowed`. Raises InvalidInput, Rejected."""
         return cls(secrets, EgressPolicy(read_allowed(allow, project))) if secrets else None
 
     async def send(self, url: str, message_id: str, body: bytes, at: datetime) -> Posted:
-        """Sign and POST a message. Raises EgressRejected, PostFailed."""
+        """Sign and POST a message. The same `message_id` lets the receiver deduplicate. Raises EgressRejected, PostFailed."""
         return await post(url, sign_webhook(message_id, at, body, self._secrets), body, self.policy)

@@ -1,7 +1,7 @@
-"""One POST to a URL from outside the trust boundary; `policy.egress` decides where it may go.
+"""POST to a URL from outside the trust boundary, if `policy.egress` allows it.
 
-Uses asyncio's streams and minimal HTTP/1.1. The connection goes to the checked address, under the requested name (SNI,
-certificate, Host). It follows no redirect and reads only the head of the answer, within limits of size and time.
+It speaks minimal HTTP/1.1 over asyncio's streams. The connection goes to a checked address, but under the requested name (SNI,
+certificate, Host). It follows no redirect and reads only the head of the response, within limits of size and time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from heliograph.errors import HeliographError, safe_repr
 from heliograph.policy.egress import EgressPolicy, Target
 
-SECONDS_MAX = 15.0  # from the name lookup to the answer
+SECONDS_MAX = 15.0  # from the name lookup to the response
 CONNECT_SECONDS_MAX = 5.0
 HEAD_BYTES_MAX = 16_384
 _ADDRESSES_MAX = 4
@@ -29,7 +29,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class PostFailed(HeliographError):
-    """There was no readable answer; a retry may help."""
+    """The server sent no readable response; a retry may succeed."""
 
     default_code = "post_failed"
     recoverable = True
@@ -37,14 +37,14 @@ class PostFailed(HeliographError):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """The answer: its status, and the seconds of its Retry-After."""
+    """The head of a response: its status, and the seconds of its Retry-After (0 without one)."""
 
     status: int
     retry_after_seconds: float = 0.0
 
 
 async def resolved(host: str, port: int) -> list[str]:
-    """Resolve a host by the machine's resolver. Raises OSError."""
+    """Resolve a host name to its addresses, with the machine's resolver. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
@@ -53,16 +53,21 @@ async def post(
     url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy, *, resolve: Resolve = resolved,
     seconds: float = SECONDS_MAX,
 ) -> Posted:  # fmt: skip
-    """Send `body`. Raises EgressRejected for a forbidden target, PostFailed for one that does not answer."""
+    """Send a POST request and return the head of the response, whatever its status.
+
+    Raises EgressRejected for a forbidden target, and PostFailed without a readable response within `seconds`.
+    """
     target = policy.target(url)
     try:
         async with asyncio.timeout(seconds):
             addresses = policy.check(target, await resolve(target.host, target.port))
-            return await _exchanged(target, addresses, _request(target, headers, body))
+            return await _exchange(target, addresses, _request(target, headers, body))
     except TimeoutError:
         raise PostFailed(f"{target.origin} did not answer within {seconds:g} s") from None
     except ssl.SSLError as error:
-        raise PostFailed(f"{target.origin}: no secure connection: {safe_repr(error.reason or 'it broke')}") from None
+        raise PostFailed(
+            f"{target.origin}: the TLS handshake failed: {safe_repr(error.reason or 'no reason given')}"
+        ) from None
     except OSError as error:
         raise PostFailed(
             f"{target.origin} cannot be reached: {safe_repr(error.strerror or type(error).__name__)}"
@@ -77,17 +82,17 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-async def _exchanged(target: Target, addresses: Sequence[str], request: bytes) -> Posted:
-    reader, writer = await _connected(target, addresses[:_ADDRESSES_MAX])
+async def _exchange(target: Target, addresses: Sequence[str], request: bytes) -> Posted:
+    reader, writer = await _connect(target, addresses[:_ADDRESSES_MAX])
     try:
-        writer.write(request)  # not drained: a server may reject before it has read everything
-        return await _head(target, reader)
+        writer.write(request)  # not drained: a server may respond before it has read everything
+        return await _read_head(target, reader)
     finally:
-        writer.transport.abort()  # the rest of the answer is not needed
+        writer.transport.abort()  # the body of the response is not needed
 
 
-async def _connected(target: Target, addresses: Sequence[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the first checked address that accepts, never to the name."""
+async def _connect(target: Target, addresses: Sequence[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first checked address that accepts the connection, never to the name."""
     secure = _tls() if target.scheme == "https" else None
     for n, address in enumerate(addresses, 1):
         try:
@@ -97,22 +102,24 @@ async def _connected(target: Target, addresses: Sequence[str]) -> tuple[asyncio.
         except (OSError, TimeoutError):
             if n == len(addresses):
                 raise
-    raise AssertionError("a target that was checked has an address")
+    raise AssertionError("the policy returns at least one address")
 
 
-async def _head(target: Target, reader: asyncio.StreamReader) -> Posted:
+async def _read_head(target: Target, reader: asyncio.StreamReader) -> Posted:
     try:
         for _ in range(_INTERIM_MAX):
             head = await reader.readuntil(b"\r\n\r\n")
             found = _STATUS.match(head)
             if found is None:
-                raise PostFailed(f"{target.origin} does not answer in HTTP/1.1")
+                raise PostFailed(f"{target.origin} does not speak HTTP/1.1")
             if not 100 <= (status := int(found[1])) < 200:
                 after = _RETRY_AFTER.search(head)
                 return Posted(status, float(after[1]) if after is not None else 0.0)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        raise PostFailed(f"{target.origin} ended its answer before its head, or the head is too large") from None
-    raise PostFailed(f"{target.origin} announces an answer again and again")
+        raise PostFailed(
+            f"{target.origin} closed the connection within the response's head, or the head is too large"
+        ) from None
+    raise PostFailed(f"{target.origin} sent {_INTERIM_MAX} interim responses and no final one")
 
 
 @cache

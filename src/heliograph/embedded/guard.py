@@ -1,14 +1,14 @@
 """Stop the embedded server after the last process that uses it has ended, in any way.
 
-A script, not a module: `server.py` runs it with `python -I -S`, so it may use the
-standard library only. It detaches itself and holds FOLDER/NAME.guard while it lives.
+A script, not a module: `server.py` runs it with `python -I -S`, so it uses only the standard library. It detaches itself, and locks
+FOLDER/NAME.guard as long as it lives.
 
     guard.py FOLDER NAME SOCKETS      for example: .heliograph pg18 .heliograph/pg18
 
 SOCKETS is the folder where clients find the server: its data folder, or a link to it, which the guard removes.
 
-`server.py` explains the protocol. All files are opened relative to the folder that was opened first: if that folder is
-moved, the guard follows it; if it is deleted and made again, the guard never touches the server of the new one.
+`server.py` explains the protocol. All files are opened relative to the folder that was opened first. If that folder is moved, the
+guard follows it. If it is deleted and created again, the guard never touches the server of the new one.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ POLL_SECONDS = 0.02
 
 def main(home: str, name: str, sockets: str) -> None:
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-    # Opened first, so the kernel closes it first after a kill: the next process behind the gate finds it free.
+    # Opened first, so that the kernel closes it first after a kill, and the next process behind the gate finds it free.
     alive = open_lock(folder, f"{name}.guard")
     if not can_take(alive):
         return  # another guard runs
     child = os.fork()
     if child:
         os.ftruncate(alive, 0)
-        os.write(alive, f"{child}\n".encode())  # for people; no program reads it
+        os.write(alive, f"{child}\n".encode())  # for persons who look for the process
         os._exit(0)  # the child keeps the lock
     os.setsid()
     watch(folder, name, sockets, alive)
@@ -44,7 +44,7 @@ def watch(folder: int, name: str, sockets: str, alive: int) -> None:
     holders = open_lock(folder, f"{name}.holders")
     gate = open_lock(folder, f"{name}.gate")
     while True:
-        # Not kept while waiting for the gate: the process that has the gate may become a holder.
+        # Released before waiting for the gate, because the process that has the gate may become a holder.
         fcntl.flock(holders, fcntl.LOCK_EX)
         fcntl.flock(holders, fcntl.LOCK_UN)
         fcntl.flock(gate, fcntl.LOCK_EX)
@@ -57,7 +57,7 @@ def watch(folder: int, name: str, sockets: str, alive: int) -> None:
 
 
 def stop_server(folder: int, name: str) -> None:
-    """Stop the server, also while it starts; return when none of its processes is left."""
+    """Stop the server, even while it starts; return when none of its processes remains."""
     server = open_lock(folder, f"{name}.server")
     patience_ends = time.monotonic() + PATIENCE_SECONDS
     sent = None
@@ -72,7 +72,7 @@ def stop_server(folder: int, name: str) -> None:
 
 
 def remove_link(folder: int, name: str, sockets: str) -> None:
-    """Remove the link to this data folder, unless it leads to another one by now."""
+    """Remove the link to this data folder, unless it leads to another folder now."""
     with contextlib.suppress(OSError):
         leads_here = os.path.samestat(os.stat(sockets), os.stat(name, dir_fd=folder))
         if leads_here and os.path.islink(sockets):
@@ -80,7 +80,7 @@ def remove_link(folder: int, name: str, sockets: str) -> None:
 
 
 def find_postmaster(folder: int, name: str) -> int | None:
-    """The server's process id. Called only while the server holds its lock, so the file is not stale."""
+    """Return the server's process id; None before it has written its file. The server has its lock, so the file is not stale."""
     try:
         file = os.open(f"{name}/postmaster.pid", os.O_RDONLY, dir_fd=folder)
     except FileNotFoundError:

@@ -1,13 +1,11 @@
 """Run a PostgreSQL program under another identity, because PostgreSQL refuses to run as root.
 
-A script, not a module: `process.py` runs it with `python -I -S`, so it may use
-the standard library only. Changing the identity needs a fresh single-threaded
-process: a user namespace cannot be entered by a process with threads, and a
-`preexec_fn` is not safe in one.
+A script, not a module: `process.py` runs it with `python -I -S`, so it uses only the standard library. A change of identity needs a
+new process with a single thread: a process with threads cannot enter a user namespace, and must not use `preexec_fn`.
 
     launch.py IDENTITY wait   PROGRAM ARGUMENT...    change identity, then exec the program
     launch.py IDENTITY detach PROGRAM ARGUMENT...    the same, in a new session
-    launch.py IDENTITY check  PATH...                exit 0 when it can enter or run every path
+    launch.py IDENTITY check  PATH...                exit 0 if it can enter or run every path
 
     IDENTITY  self              the caller's own
               mapped:UID        root, seen as UID within a new user namespace
@@ -48,8 +46,8 @@ def become(identity: str) -> None:
 def enter_user_namespace(uid: int) -> None:
     """Continue as `uid` in a user namespace, where this process still owns root's files.
 
-    It needs no account and no wider permissions of a folder: for the kernel this is still root, only without the power
-    to override permissions.
+    It needs no account and no wider permissions of folders: for the kernel this process is still root, only without the right to
+    override permissions.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWUSER) != 0:

@@ -1,7 +1,6 @@
-"""Run programs for the embedded server, and track by locks whether they are alive.
+"""Run programs for the embedded server, and detect by locks whether they are alive.
 
-A lock, not a process id, shows that a process is alive: ids are reused after a restart of the machine or the container,
-while a lock ends exactly with its last process.
+Process ids are reused after a restart of the machine or the container, but a lock ends exactly with the last process that has it.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ if sys.platform != "win32":
     import pwd
 
 LAUNCHER = Path(__file__).with_name("launch.py")
-# The server outlives its caller and serves everybody with the password, so it does not inherit the caller's
-# environment with its keys. libpq's PG... variables would mislead it.
+# The server outlives its caller and serves every process with the password, so it must not inherit the keys in the caller's
+# environment. The PG... variables of libpq would change its behaviour.
 KEPT_ENVIRONMENT = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 FIXED_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 UNPRIVILEGED_ACCOUNTS = ("postgres", "nobody")

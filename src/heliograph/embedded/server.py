@@ -1,23 +1,23 @@
-"""The embedded PostgreSQL: one server per folder, shared by every process that opens the folder.
+"""The embedded PostgreSQL: one server per folder, shared by all processes that open the folder.
 
-It is the engine of production, run from the binaries of a wheel, for a laptop without a database. No process owns the
-server. Four lock files coordinate its users, and the kernel releases a lock however its process ends, by kill -9 too:
+It runs PostgreSQL itself, from the binaries of a wheel, for machines without a database. No process owns the server. Four lock files
+coordinate its users, and the operating system releases a lock however its process ends, even by kill -9:
 
-    gate      exclusive, briefly: make, start, join and stop happen one at a time
+    gate      exclusive, briefly: create, start, join and stop happen one at a time
     holders   shared, by every process that uses the server, until it closes or dies
-    guard     exclusive, by the guard process (guard.py) while it lives
-    server    exclusive, inherited by every process of the server: taken means it runs
+    guard     exclusive, by the guard process (guard.py) as long as it lives
+    server    exclusive, inherited by every process of the server: while it is locked, the server runs
 
     open      gate -> holders -> a guard if there is none -> the server if it does not run
     close     release holders; nothing else
     guard     wait for holders -> gate -> still no holder? -> stop the server, end
 
-So the server stops after its last user, even one that ended by kill -9. A process that opens it while the guard stops it
-waits at the gate and starts it again. The next process that opens it replaces a killed guard. A killed server is started
-again under the same URL by the next process that opens it, or by a holder that cannot connect (`ensure_running`). A
-holder never stops a server, and never checks whether a process id is alive.
+So the server stops after its last user, even if that one was killed. A process that opens the server while the guard stops it waits
+at the gate and starts it again. The next process that opens the server replaces a killed guard, and starts a killed server again
+under the same URL; a holder that cannot connect also starts it (`ensure_running`). A holder never stops a server, and never checks
+whether a process id is alive.
 
-A forked child of a holder is no holder: its copies of the locks are closed.
+A forked child of a holder is not a holder: its copies of the locks are closed.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class EmbeddedServer:
-    """A hold on a running server, until `close()` or the end of the process.
+    """A running server that this process uses until `close()` or the end of the process.
 
-    url: for asyncpg and libpq; contains the password, so the repr omits it.
+    url: for asyncpg and libpq; it contains the password, so the repr omits it.
     bin: the folder of `psql`, `pg_dump` and the other programs of the same version.
     """
 
@@ -65,16 +65,16 @@ class EmbeddedServer:
         self._hold.close()
 
     def ensure_running(self) -> None:
-        """Start a killed server again; return once it answers. Blocks. Raises SetupError."""
+        """Start a killed server again, and return once it accepts connections. Blocks. Raises SetupError."""
         if self._hold.fd < 0:
-            raise SetupError("this hold on the embedded PostgreSQL is closed")
+            raise SetupError("this process has closed its embedded PostgreSQL; open it again")
         try:
             self._opening.restart()
         except OSError as error:
             raise SetupError(f"cannot start the embedded PostgreSQL again: {error}") from error
 
     def wait_stopped(self, timeout_seconds: float) -> bool:
-        """Wait until no process of the server is left; return False if one is left after the timeout."""
+        """Wait until the last process of the server has ended; return False after the timeout."""
         return _wait_until(lambda: not _is_running(self._server), time.monotonic() + timeout_seconds)
 
     def __enter__(self) -> EmbeddedServer:
@@ -93,14 +93,14 @@ def open_embedded(
     start_timeout_seconds: float | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> EmbeddedServer:
-    """Join the server of `home`, or make and start it. Blocks; an async caller uses a thread.
+    """Join the server of `home`, or create and start it. It blocks, so async callers use a thread.
 
-    start_timeout_seconds: the time for waiting, making and starting together, crash recovery included; by default
+    start_timeout_seconds: the limit of waiting, creating and starting together, crash recovery included; by default
     HELIOGRAPH_START_TIMEOUT, or 60.
-    settings: PostgreSQL settings for a server that this call starts; a running one keeps its own.
+    settings: PostgreSQL settings for a server that this call starts; a running server keeps its own.
 
-    Raises NoDatabase if the wheel is not installed, InvalidInput for an invalid version or timeout, SetupError for
-    anything that the machine or the folder lacks.
+    Raises NoDatabase if the wheel is not installed, InvalidInput for an invalid version or timeout, and SetupError for problems of the
+    machine or the folder.
     """
     if sys.platform == "win32":
         raise SetupError("the embedded PostgreSQL needs Linux or macOS: set HELIOGRAPH_DATABASE_URL")
@@ -133,11 +133,11 @@ def _start_timeout(given: float | None) -> float:
 
 
 def _prepare_home(home: Path) -> Path:
-    """Make the folder if it does not exist; return its real path.
+    """Create the folder if it does not exist; return its real path.
 
-    Raises SetupError if it belongs to another user or everybody can write to it, OSError if it cannot be used.
+    Raises SetupError if it belongs to another user or all users can write to it, and OSError if it cannot be used.
     """
-    # for root, others may pass through but not list it: PostgreSQL may run as another account
+    # if the user is root, others may pass through but not list it: PostgreSQL may run under another account
     home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
     home = Path(os.path.realpath(home))
     found = home.stat()
@@ -147,7 +147,7 @@ def _prepare_home(home: Path) -> Path:
             "run as its owner, or set HELIOGRAPH_HOME to a folder of your own"
         )
     if found.st_mode & stat.S_IWOTH:
-        raise SetupError(f"anybody can write into {home}; set HELIOGRAPH_HOME to a folder that only you can write")
+        raise SetupError(f"all users can write into {home}; set HELIOGRAPH_HOME to a folder that only you can write")
     return home
 
 
@@ -165,7 +165,7 @@ class _Opening:
         with self._start_lock() as start_lock:
             hold = Lock(cluster.path("holders"))
             try:
-                # the guard takes this lock for moments, without the gate, to look for holders
+                # the guard takes this lock briefly, without the gate, to look for holders
                 if not _wait_until(hold.take_shared, self.deadline):
                     raise self._too_late("its guard does not release it")
                 self._ensure_guard()
@@ -173,13 +173,13 @@ class _Opening:
                 return EmbeddedServer(cluster.url(), cluster.bin, cluster.log, cluster.path("server"), hold, self)
             except subprocess.TimeoutExpired:
                 hold.close()
-                raise self._too_late("it was still being made or started") from None
+                raise self._too_late("it was still being created or started") from None
             except BaseException:
                 hold.close()
                 raise
 
     def restart(self) -> None:
-        """Start a killed guard or server again for a holder, within the limit of a first start."""
+        """Start a killed guard or server again for a holder, within the timeout of a first start."""
         self.deadline = time.monotonic() + self.limit_seconds
         with self._start_lock() as start_lock:
             try:
@@ -208,7 +208,7 @@ class _Opening:
             raise SetupError(f"the guard of {cluster.home} did not start: {cluster.log_tail(since)}")
 
     def _ensure_server(self, start_lock: Lock) -> None:
-        """Return when the server answers; start it at most once, after an earlier server has ended."""
+        """Return when the server accepts connections; start it at most once, after an earlier server has ended."""
         cluster = self.cluster
         since: int | None = None
         while not cluster.is_answering():
@@ -224,7 +224,7 @@ class _Opening:
             time.sleep(POLL_SECONDS)
 
     def _start(self, start_lock: Lock, lock: Lock) -> int:
-        """Start the server, which inherits its lock; return the position in the log where its part begins."""
+        """Start the server, which inherits its lock; return the position in the log where its messages begin."""
         cluster = self.cluster
         is_made = cluster.is_made()
         identity = choose_identity(cluster.data, [cluster.home, cluster.bin / "postgres"])
@@ -259,15 +259,15 @@ class _Opening:
     def _remaining_seconds(self) -> float:
         return max(self.deadline - time.monotonic(), POLL_SECONDS)
 
-    def _too_late(self, why: str) -> SetupError:
+    def _too_late(self, reason: str) -> SetupError:
         return SetupError(
-            f"the embedded PostgreSQL was not ready after {self.limit_seconds:g} s: {why}; "
+            f"the embedded PostgreSQL was not ready after {self.limit_seconds:g} s: {reason}; "
             f"raise HELIOGRAPH_START_TIMEOUT (seconds), or read {self.cluster.log}"
         )
 
 
 def _is_running(server: Path) -> bool:
-    """Whether any process of the server is alive. The check itself holds the lock for a moment."""
+    """Whether a process of the server is alive. The check itself takes the lock for a moment."""
     if not server.exists():
         return False
     lock = Lock(server)
@@ -277,9 +277,9 @@ def _is_running(server: Path) -> bool:
         lock.close()
 
 
-def _wait_until(is_so: Callable[[], bool], deadline: float) -> bool:
-    """Poll until `is_so()` or the monotonic `deadline`, at least once; return whether it became true."""
-    while not is_so():
+def _wait_until(condition: Callable[[], bool], deadline: float) -> bool:
+    """Poll at least once until the condition is true or the monotonic `deadline` has passed; return whether it became true."""
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)

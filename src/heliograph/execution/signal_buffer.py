@@ -20,7 +20,7 @@ from heliograph.execution.turn_ledger import TurnLedger
 from heliograph.ids import signal_id
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
-from heliograph.signals.pattern import PatternTable
+from heliograph.signals.pattern_table import PatternTable
 from heliograph.turn.drafts import draft_item
 from heliograph.turn.interruptions import TurnLost
 from heliograph.turn.taint import Taint

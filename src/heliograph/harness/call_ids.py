@@ -1,7 +1,7 @@
-"""Ids of calls, as any provider takes them: each once in a conversation, and of plain characters.
+"""Give tool calls ids that every provider accepts: unique in the conversation, and of plain characters.
 
-Some providers count anew in each answer (`call_0`), or write ids such as `functions.add:0`. Others refuse a conversation in
-which an id comes twice or looks like that, and would refuse it for ever.
+Some providers start counting again in each response (`call_0`), or use ids such as `functions.add:0`. Others reject a conversation
+with repeated ids or with such characters, and would reject it at every retry.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
-_PLAIN = re.compile("[a-zA-Z0-9_-]{1,40}")  # OpenAI takes 40 characters, Anthropic these ones
-_STRANGE = re.compile("[^a-zA-Z0-9_-]")
-_KEPT_MAX = 30
+_PLAIN = re.compile("[a-zA-Z0-9_-]{1,40}")  # OpenAI accepts 40 characters, Anthropic these characters
+_NOT_PLAIN = re.compile("[^a-zA-Z0-9_-]")
+_PREFIX_CHARACTERS_MAX = 30
 
 
 def with_unique_ids(messages: list[ModelMessage], provider: str | None) -> list[ModelMessage]:
-    """`messages`, with another id for each call whose own `provider` may refuse, and for what answers it.
+    """Return `messages` with a new id for each call, and for its result, whose id `provider` may reject.
 
-    What `provider` wrote itself stays as it is where it comes once: its model may know its ids. The same messages get the
-    same ids, also when more have come after them.
+    provider: its name in pydantic-ai; None if unknown. Its own ids are kept where they are unique, because its model may refer to
+    them. The same messages always get the same ids, even when further messages follow.
     """
     taken: set[str] = set()
-    waiting: dict[tuple[str, str], list[str]] = {}  # the new ids of calls without an answer yet
-    found: list[Any] = []
+    unanswered: dict[tuple[str, str], list[str]] = {}  # the new ids of calls without a result yet
+    renamed_messages: list[Any] = []
     message: Any
     for message in messages:
         is_own = isinstance(message, ModelResponse) and provider is not None and message.provider_name == provider
@@ -36,20 +36,20 @@ def with_unique_ids(messages: list[ModelMessage], provider: str | None) -> list[
             if isinstance(part, ToolCallPart):
                 renamed = replace(part, tool_call_id=_id_of(part.tool_call_id, taken, is_own=is_own))
                 taken.add(renamed.tool_call_id)
-                waiting.setdefault((part.tool_name, part.tool_call_id), []).append(renamed.tool_call_id)
-            elif own is not None and (ids := waiting.get((getattr(part, "tool_name", ""), own))):
+                unanswered.setdefault((part.tool_name, part.tool_call_id), []).append(renamed.tool_call_id)
+            elif own is not None and (ids := unanswered.get((getattr(part, "tool_name", ""), own))):
                 renamed = replace(part, tool_call_id=ids.pop(0))
             parts.append(renamed)
-        found.append(replace(message, parts=parts))
-    return found
+        renamed_messages.append(replace(message, parts=parts))
+    return renamed_messages
 
 
 def _id_of(own: str, taken: set[str], *, is_own: bool) -> str:
-    """`own`, or one like it that is plain and not taken."""
+    """Return `own`, or a similar id of plain characters that is not taken."""
     if own not in taken and (is_own or _PLAIN.fullmatch(own)):
         return own
-    kept = _STRANGE.sub("_", own)[:_KEPT_MAX]
+    prefix = _NOT_PLAIN.sub("_", own)[:_PREFIX_CHARACTERS_MAX]
     n = 1
-    while (made := f"{kept}_{n}") in taken:
+    while (identifier := f"{prefix}_{n}") in taken:
         n += 1
-    return made
+    return identifier

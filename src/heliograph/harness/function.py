@@ -1,4 +1,4 @@
-"""A function as a harness: for a model without a library, a private gateway, or a rule in place of a model."""
+"""Use a function as a harness: for a model without a library, for a private gateway, or for a rule instead of a model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from heliograph.ports import Chunk, ModelReply, ModelRequest
 
 
 class FunctionHarness:
-    """A harness that replies with the result of `function(request)`: a text, or a ModelReply with tool calls and usage.
+    """A harness that calls `function(request)` and replies with its result: a text, or a ModelReply with tool calls and usage.
 
-    The function may be plain or async; a plain function runs in its own thread. `model` is the name in the log. Exceptions
-    fail the turn, except HarnessError(recoverable=True) and OSError (such as a time-out or a lost connection): these defer
-    the turn, which then calls the function again.
+    function: plain or async; a plain function runs in its own thread. An exception fails the turn. HarnessError(recoverable=True)
+    and OSError (a timeout or a lost connection, for example) defer the turn instead, which then calls the function again.
+    model: the model's name in the log; the function's name by default.
     """
 
     def __init__(
@@ -25,7 +25,8 @@ class FunctionHarness:
     ):  # fmt: skip
         if not callable(function) or isinstance(function, type):
             raise InvalidInput(
-                f"FunctionHarness takes a function of the request, not {safe_repr(function)}", code="wrong_type"
+                f"FunctionHarness takes a function with one argument, the request, not {safe_repr(function)}",
+                code="wrong_type",
             )
         self._function = function
         self._model = model or str(getattr(function, "__name__", type(function).__name__))
@@ -36,27 +37,27 @@ class FunctionHarness:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         try:
-            answer = await self._answer(request)
+            result = await self._call(request)
         except HarnessError:
             raise
         except Exception as error:
             raise HarnessError(
                 f"{self.model}: {format_exception(error)}", recoverable=isinstance(error, OSError)
             ) from error
-        reply = ModelReply(answer) if isinstance(answer, str) else answer
+        reply = ModelReply(result) if isinstance(result, str) else result
         if not isinstance(reply, ModelReply):
-            raise HarnessError(f"{self.model} returned {safe_repr(answer)}; it returns a text or a ModelReply")
+            raise HarnessError(f"{self.model} returned {safe_repr(result)}; it must return a text or a ModelReply")
         yield reply
 
-    async def _answer(self, request: ModelRequest) -> Any:
+    async def _call(self, request: ModelRequest) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(request)
-        answer = await _in_thread(self._function, request)
-        return await answer if inspect.isawaitable(answer) else answer
+        result = await _in_thread(self._function, request)
+        return await result if inspect.isawaitable(result) else result
 
 
 async def _in_thread(function: Callable[[ModelRequest], Any], request: ModelRequest) -> Any:
-    """Call `function` in its own thread: slow calls would fill a pool, whose threads would keep the process from ending."""
+    """Call `function` in its own thread. Slow calls would fill a pool, and a pool's threads would prevent the process from ending."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
@@ -67,8 +68,8 @@ async def _in_thread(function: Callable[[ModelRequest], Any], request: ModelRequ
     def run() -> None:
         try:
             outcome: tuple[Callable[[Any], None], Any] = done.set_result, function(request)
-        except StopIteration as error:  # a future cannot hold a StopIteration
-            outcome = done.set_exception, RuntimeError(f"StopIteration left the function: {error}")
+        except StopIteration as error:  # a future does not accept a StopIteration
+            outcome = done.set_exception, RuntimeError(f"the function raised StopIteration: {error}")
         except BaseException as error:  # it propagates to the waiting task
             outcome = done.set_exception, error
         if not loop.is_closed():

@@ -1,4 +1,4 @@
-"""A conversation as pydantic-ai has it: what is sent of it, what providers take back, and what the ledger can hold."""
+"""Convert conversations between Heliograph and pydantic-ai, in forms that providers accept and the ledger can store."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ from heliograph.turn.untrusted import readable_text, system_of
 from heliograph.types import Json, JsonObject
 
 OUTPUT_TOOL = "final_result"
-_RAW = "pydantic_ai"  # of an answer's `raw`: the messages of pydantic-ai, as JSON
+_RAW = "pydantic_ai"  # the key of `raw` with the messages of pydantic-ai, as JSON
 _NAME_MAX = 64
-_NAMELESS = re.compile("[^a-zA-Z0-9_-]")
+_NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
 def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[ModelMessage]:
-    """The conversation as pydantic-ai has it: neighbouring messages to the model are parts of one."""
-    found: list[ModelMessage] = []
+    """Convert the conversation of a request to messages of pydantic-ai; consecutive messages to the model become parts of one.
+
+    has_system: whether the messages begin with the system prompt.
+    """
+    messages: list[ModelMessage] = []
     system = system_of(request) if has_system else None
     parts: list[Any] = [SystemPromptPart(system)] if system else []
     for message in request.messages:
@@ -45,28 +48,28 @@ def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[Model
             case UserMessage(content):
                 parts.append(UserPromptPart(content))
             case ToolMessage(call_id, tool, _, is_error):
-                # as text: pydantic-ai reads more into lists and objects, such as links to pictures to be fetched
-                told = readable_text(message)
-                parts.append(ToolReturnPart(_name(tool), told, call_id, outcome="failed" if is_error else "success"))
+                # as text: pydantic-ai interprets lists and objects, for example as links to images that it fetches
+                text = readable_text(message)
+                parts.append(ToolReturnPart(_name(tool), text, call_id, outcome="failed" if is_error else "success"))
             case AssistantMessage():
                 if parts:
-                    found.append(ModelMessageRequest(parts=parts))
-                found += _answered(message)
-                parts = _rejected_call(found[-1])
-    return [*found, ModelMessageRequest(parts=parts)] if parts else found
+                    messages.append(ModelMessageRequest(parts=parts))
+                messages += _responses(message)
+                parts = _rejected_outputs(messages[-1])
+    return [*messages, ModelMessageRequest(parts=parts)] if parts else messages
 
 
-def _answered(message: AssistantMessage) -> list[ModelMessage]:
-    """An answer as the provider gave it, where that is known: some want to see their thinking again, signed."""
+def _responses(message: AssistantMessage) -> list[ModelMessage]:
+    """Return a reply as the provider sent it, if it was recorded: some providers require their signed thinking."""
     if isinstance(message.raw, dict) and _RAW in message.raw:
-        return [sent(each) for each in ModelMessagesTypeAdapter.validate_python(message.raw[_RAW])]
-    calls: list[Any] = list(message.tool_calls)  # with arguments that are an object, or the text that was none
+        return [sendable(each) for each in ModelMessagesTypeAdapter.validate_python(message.raw[_RAW])]
+    calls: list[Any] = list(message.tool_calls)  # the arguments are an object, or text that is not a JSON object
     parts: list[Any] = [TextPart(message.text), *(ToolCallPart(call.tool, call.arguments, call.id) for call in calls)]
-    return [sent(ModelResponse(parts=parts))]
+    return [sendable(ModelResponse(parts=parts))]
 
 
-def sent(message: Any) -> Any:
-    """A message as providers take it back: they refuse blank texts and strange names, which models give all the same."""
+def sendable(message: Any) -> Any:
+    """Return a message in a form that providers accept: without the blank texts and unusual tool names that models produce."""
     parts: list[Any] = []
     for part in message.parts:
         match part:
@@ -82,38 +85,38 @@ def sent(message: Any) -> Any:
 
 
 def _name(tool: str) -> str:
-    return _NAMELESS.sub("_", tool)[:_NAME_MAX] or "_"
+    return _NOT_IN_NAMES.sub("_", tool)[:_NAME_MAX] or "_"
 
 
 def _arguments(part: ToolCallPart) -> Any:
-    """What JSON has no room for, such as NaN, goes back as the text that it was."""
+    """Return the arguments of a call. Those that are not valid JSON, because of a NaN for example, are wrapped as text."""
     try:
         check_json(part.args_as_dict(raise_if_invalid=True))
     except InvalidInput:
         return {"INVALID_JSON": part.args_as_json_str()}
     except (ValueError, AssertionError):
-        pass  # no object, which pydantic-ai knows how to send
+        pass  # pydantic-ai itself handles arguments that are not an object
     return part.args
 
 
-def _rejected_call(answer: ModelMessage) -> list[Any]:
-    """The results of structured answers that came together with calls: the model has to give it again, after them."""
-    calls = answer.parts if isinstance(answer, ModelResponse) else ()
+def _rejected_outputs(response: ModelMessage) -> list[Any]:
+    """Reject structured output that came together with tool calls: the model has to give it again after their results."""
+    calls = response.parts if isinstance(response, ModelResponse) else ()
     return [
-        ToolReturnPart(part.tool_name, "Not taken: other calls were not answered yet. Give it again.", part.tool_call_id)
+        ToolReturnPart(part.tool_name, "Not accepted: other calls had no result yet. Give it again.", part.tool_call_id)
         for part in calls if isinstance(part, ToolCallPart) and part.tool_name == OUTPUT_TOOL
     ]  # fmt: skip
 
 
 def raw_of(messages: list[ModelMessage]) -> JsonObject:
-    """Messages as an AssistantMessage carries them, for a harness of pydantic-ai alone."""
-    every: list[Any] = list(messages)
-    held = [replace(message, parts=[_storable(part) for part in message.parts]) for message in every]
-    return {_RAW: ModelMessagesTypeAdapter.dump_python(held, mode="json")}
+    """Return messages as JSON for `AssistantMessage.raw`, which only a harness of pydantic-ai reads."""
+    originals: list[Any] = list(messages)
+    storable = [replace(message, parts=[_storable(part) for part in message.parts]) for message in originals]
+    return {_RAW: ModelMessagesTypeAdapter.dump_python(storable, mode="json")}
 
 
 def _storable(part: Any) -> Any:
-    """A part as the ledger can hold it."""
+    """Replace what the ledger cannot store in a part."""
     match part:
         case TextPart(content=str(content)) | ThinkingPart(content=str(content)):
             return replace(part, content=cleaned(content))
@@ -126,6 +129,7 @@ def _storable(part: Any) -> Any:
 
 
 def definitions(request: ModelRequest) -> list[ToolDefinition]:
+    """Convert the tools of a request to definitions of pydantic-ai."""
     return [
         ToolDefinition(name=t.name, description=t.description, parameters_json_schema=t.parameters)
         for t in request.tools
@@ -135,19 +139,17 @@ def definitions(request: ModelRequest) -> list[ToolDefinition]:
 def withdrawn(request: ModelRequest) -> list[ToolDefinition]:
     """Declare tools that are no longer offered: some providers reject results of tools that a request does not declare."""
     return [
-        ToolDefinition(
-            name=_name(name), description="Not available any more.", parameters_json_schema={"type": "object"}
-        )
+        ToolDefinition(name=_name(name), description="No longer available.", parameters_json_schema={"type": "object"})
         for name in request.withdrawn
     ]
 
 
 def call_of(part: ToolCallPart) -> ToolCall:
-    """Its arguments are an object, or the text that is none: whoever carries the call out tells the model so."""
-    given = replace(part, args=cleaned(part.args)) if isinstance(part.args, str) else part
+    """Convert a call. Arguments that are not a JSON object remain text; the agent loop then reports the problem to the model."""
+    part = replace(part, args=cleaned(part.args)) if isinstance(part.args, str) else part
     arguments: Json
     try:
-        arguments = check_json(given.args_as_dict(raise_if_invalid=True))
+        arguments = check_json(part.args_as_dict(raise_if_invalid=True))
     except (ValueError, AssertionError, InvalidInput):
-        arguments = given.args if isinstance(given.args, str) else cleaned(json.dumps(given.args))
+        arguments = part.args if isinstance(part.args, str) else cleaned(json.dumps(part.args))
     return ToolCall(part.tool_call_id, part.tool_name, arguments)

@@ -1,4 +1,4 @@
-"""A pydantic-ai Agent as a harness: its instructions, tools and output behave like one model."""
+"""Use a pydantic-ai Agent as a harness: with its instructions, tools and output it behaves like one model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,10 @@ from pydantic_ai.models import Model
 
 from heliograph.errors import HarnessError, InvalidInput, safe_repr
 from heliograph.harness.call_ids import with_unique_ids
+from heliograph.harness.costs import cost_at_most, cost_of, settings_of
 from heliograph.harness.messages import call_of, definitions, messages_of, raw_of, withdrawn
-from heliograph.harness.pydantic_model import (
-    check_whole,
-    chunk_of,
-    cost_at_most,
-    cost_of,
-    harness_error,
-    is_cut,
-    settings_of,
-)
+from heliograph.harness.provider_failures import check_complete, harness_error, is_cut
+from heliograph.harness.streamed_reply import chunk_of
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.turn.untrusted import system_of
 from heliograph.types import Json
@@ -49,18 +43,16 @@ class AgentHarness:
         return str(self._agent.name or name or "agent")
 
     def cost_at_most(self, input_tokens: int, output_tokens: int) -> float | None:
-        """See Harness; of one answer of its model."""
+        """Return the price in US dollars of one response of the agent's model; None if it is unknown."""
         model = self._agent.model
         return cost_at_most(model, input_tokens, output_tokens) if isinstance(model, Model) else None
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        """Run the agent once. Raises HarnessError."""
         output: Any = self._agent.output_type if request.output is None else request.output
         provider = self._agent.model.system if isinstance(self._agent.model, Model) else None
         history = with_unique_ids(messages_of(request, has_system=False), provider)
-        tools = [
-            *definitions(request),
-            *withdrawn(request),
-        ]  # the worker makes no call of a withdrawn tool
+        tools = [*definitions(request), *withdrawn(request)]  # the worker executes no call of a withdrawn tool
         text, thinking, result = "", "", None
         try:
             async with self._agent.run_stream_events(
@@ -78,22 +70,22 @@ class AgentHarness:
                         yield chunk
         except (AgentRunError, UserError) as error:
             failure = harness_error(self.model, error)
-            failure.tokens = None  # its model may have answered before, on the way
+            failure.tokens = None  # unknown: earlier requests of the same agent run may have succeeded
             raise failure from error
         if result is None:
-            raise HarnessError(f"agent {self.model} ended without a result", recoverable=True)
-        answers = [message for message in result.new_messages() if isinstance(message, ModelResponse)]
-        for last in answers[-1:]:
-            check_whole(self.model, last, request, sum(answer.usage.total_tokens for answer in answers))
-        yield _reply(result, answers, request, text, thinking)
+            raise HarnessError(f"agent {self.model} ended without a result; a retry may succeed", recoverable=True)
+        responses = [message for message in result.new_messages() if isinstance(message, ModelResponse)]
+        for last in responses[-1:]:
+            check_complete(self.model, last, request, sum(response.usage.total_tokens for response in responses))
+        yield _reply(result, responses, request, text, thinking)
 
 
 def _reply(
-    result: AgentRunResult[Any], answers: Sequence[ModelResponse], request: ModelRequest, text: str, thinking: str
+    result: AgentRunResult[Any], responses: Sequence[ModelResponse], request: ModelRequest, text: str, thinking: str
 ) -> ModelReply:
-    """All that the agent said on the way is the text of the one answer that its run is."""
-    costs = [cost for cost in map(cost_of, answers) if cost is not None]
-    if answers and is_cut(answers[-1], request):
+    """Build one reply from the whole run of the agent; its text is everything that the agent streamed."""
+    costs = [cost for cost in map(cost_of, responses) if cost is not None]
+    if responses and is_cut(responses[-1], request):
         return ModelReply(text, None, thinking, result.usage.input_tokens, result.usage.output_tokens, (),
                           sum(costs) if costs else None, is_cut=True)  # fmt: skip
     calls = tuple(map(call_of, result.output.calls)) if isinstance(result.output, DeferredToolRequests) else ()

@@ -1,4 +1,4 @@
-"""From what an agent's author calls a model to a harness that can be asked."""
+"""Resolve an agent's `model` setting to a harness: a harness, a pydantic-ai model, a name, or the default."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ if TYPE_CHECKING:
 
 
 class Harnesses:
-    """From a model (a harness, a pydantic-ai model, a name, or None for the default) to its harness, made once each."""
+    """The harnesses of a process. Each model gets one harness, made at its first use."""
 
     def __init__(self, default_model: str | None = None):
         self._default = default_model
-        self._made: dict[Any, PydanticHarness] = {}
+        self._by_model: dict[Any, PydanticHarness] = {}
 
     def __call__(self, model: Any) -> Harness:
-        """Raises SetupError (`no_model`, `unknown_model`, `no_model_library`)."""
+        """Return the harness of a model; None stands for the default.
+
+        Raises SetupError (`no_model`, `unknown_model`, `no_model_library`).
+        """
         wanted = self._default if model is None else model
         if wanted is None:
             raise SetupError(
-                "no model: set HELIOGRAPH_MODEL, such as HELIOGRAPH_MODEL=openai-chat:gpt-5, or give the agent a model",
+                "no model: set HELIOGRAPH_MODEL, for example HELIOGRAPH_MODEL=openai-chat:gpt-5, or give the agent a model",
                 code="no_model",
             )
         if hasattr(wanted, "stream") and hasattr(wanted, "model"):
             harness: Harness = wanted
             return harness
         key = wanted if isinstance(wanted, str) else id(wanted)
-        if key not in self._made:
-            self._made[key] = _pydantic_harness(wanted)
-        return self._made[key]
+        if key not in self._by_model:
+            self._by_model[key] = _pydantic_harness(wanted)
+        return self._by_model[key]
 
     async def close(self) -> None:
-        """Close the connections of the models that were made from names."""
-        for harness in self._made.values():
+        """Close the connections of all models that were given by name."""
+        for harness in self._by_model.values():
             await harness.close()
 
 

@@ -51,9 +51,11 @@ class ScriptedModel:
             for piece, reply in self._replies.items():
                 if piece in request.prompt:
                     return reply
-            raise HarnessError(f"the script has no reply to this prompt; it has replies to {', '.join(self._replies)}")
+            raise HarnessError(
+                f"the script has no reply to this prompt; add one (it has replies to {', '.join(self._replies)})"
+            )
         if self._next >= len(self._replies):
-            raise HarnessError(f"the script is over: all {len(self._replies)} replies are used")
+            raise HarnessError(f"the script has ended: all {len(self._replies)} replies are used; add more")
         self._next += 1
         return self._replies[self._next - 1]
 

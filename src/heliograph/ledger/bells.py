@@ -1,4 +1,4 @@
-"""Which bells to ring after a commit: the kernel returns them with its answer."""
+"""The bells to ring after a commit, as the kernel returns them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 
 
 class Bells(msgspec.Struct, frozen=True):
-    """The part of an answer about the agents that the call woke.
+    """The agents that a kernel call woke.
 
-    `targets` are the pools whose workers look for work. `woken` are the ids of those agents: the body of the wakeup
-    event lists them for subscribers outside this project. Of a call with many items the first row lists them.
+    targets: the pools whose workers should look for work. woken: the ids of the agents, which the wakeup event lists for subscribers
+    outside Heliograph. If a call has many items, the first row of its result contains them.
     """
 
     targets: tuple[str, ...] = ()
@@ -20,7 +20,7 @@ class Bells(msgspec.Struct, frozen=True):
 
 
 def read_bells(rows: Iterable[dict[str, Any]]) -> Bells:
-    """The bells of all rows of an answer, each once."""
+    """Combine the bells of all rows of a result, without repetition."""
     each = [msgspec.convert(row, Bells) for row in rows]
     return Bells(
         tuple(sorted({target for bells in each for target in bells.targets})),

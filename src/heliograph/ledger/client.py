@@ -1,11 +1,10 @@
-"""The ledger: the kernel's functions under their own names, with typed rows.
+"""Call the kernel: one method for each of its functions, with typed results.
 
-Every method is one kernel call. Calls that turns or callers wait for are combined with others of their kind
-(`coalescer.py`). A call whose reply was lost is repeated if the kernel answers the second one without effect
-(docs/internals/kernel.md, "Lost replies"). `claim` and `take_commands` are not repeated: the lease, or the time for which
-a command is hidden, returns what they took. The kernel's answer to a second call is `duplicate` for a report or a recorded
-call, `already_done` for a stop, `fresh` for a call begun under the same epoch, and `stale` for everything that gave up the
-turn: the worker stops driving it, as it would have after the first answer.
+Concurrent calls of the same function are combined (`coalescer.py`). A call whose reply was lost is repeated if a second call has
+no effect (docs/internals/kernel.md, "Lost replies"). `claim` and `take_commands` are not repeated: the turns or commands of a lost
+reply become available again when their lease or their hidden time ends. The result of a second call is `duplicate` for a report or a
+recorded call, `already_done` for a stop, `fresh` for a call begun under the same epoch, and `stale` for every call that released the
+turn; the worker then stops driving it, as it would have after the first result.
 """
 
 from __future__ import annotations
@@ -30,13 +29,18 @@ log = logging.getLogger("heliograph.ledger")
 T = TypeVar("T")
 
 _RETRIES = 4
-_PATIENT_RETRIES = 18  # half a minute: finished work is not lost while the lease may still last
+_PATIENT_RETRIES = 18  # half a minute, so that finished work is not lost as long as its lease may last
 _FIRST_DELAY_SECONDS = 0.05
 _DELAY_SECONDS_MAX = 2.0
 
 
 class Ledger:
-    """One project's ledger, called through a world."""
+    """The ledger of one project. Every call of the kernel goes through `world`.
+
+    After a commit, the methods ring the bells of agents that the call woke. All raise StoreUnavailable if the database remains
+    unreachable, and KernelRejected for arguments that the kernel rejects. The dicts of arguments and results are described in the
+    headers of the SQL functions.
+    """
 
     def __init__(self, world: World, project: str):
         self.world = world
@@ -50,19 +54,19 @@ class Ledger:
         self._reports = Coalescer(world, "report", self._report)
 
     async def start_runs(self, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """See start_runs in 31_start.sql; returns answers in the order of `runs`, and rings for agents that it woke."""
+        """Start runs (31_start.sql); return the results in the order of `runs`."""
         return [await self._starts.call(runs[0])] if len(runs) == 1 else await self._start(list(runs))
 
     async def enqueue(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """See enqueue in 32_enqueue.sql; rings for agents that it woke."""
+        """Put messages into the inboxes of agents (32_enqueue.sql)."""
         return await self._write("enqueue", list(messages))
 
     async def claim(
         self, targets: Sequence[str | dict[str, Any]], worker: str, limit: int, lease_seconds: float
     ) -> list[Claimed]:
-        """`targets`: names, or narrowed as {target, agents, run_id}; see claim in 40_claim.sql.
+        """Claim at most `limit` turns for a worker (40_claim.sql). A turn that cannot be decoded fails instead.
 
-        Claims turns. A turn that cannot be decoded is ended as failed instead, because no worker can run it.
+        targets: names of pools, or {target, agents, run_id} to claim only some of a pool's turns.
         """
         rows = await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
         claimed: list[Claimed] = []
@@ -74,63 +78,68 @@ class Ledger:
         return claimed
 
     async def renew(self, items: Sequence[dict[str, Any]], lease_seconds: float) -> list[WriteResult]:
+        """Renew the leases of turns (40_claim.sql); `stale` for a turn that this worker no longer owns."""
         rows = await self._retried("renew", list(items), lease_seconds)
         return msgspec.convert(rows, list[WriteResult])
 
     async def release(self, items: Sequence[dict[str, Any]]) -> list[WriteResult]:
-        """Return turns as they are; rings, so that another worker continues them."""
+        """Release turns unchanged, so that another worker can continue them at once."""
         return msgspec.convert(await self._write("release", list(items)), list[WriteResult])
 
     async def fail_turn(self, turn: dict[str, Any], code: str, message: str) -> None:
-        """Have the kernel end a turn of this worker as failed. turn: {agent_id, turn_id, epoch, run_id, target}."""
-        gate = {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
-        await self._write("release", [{**gate, "failure": {"code": code, "message": message}}])
+        """End a turn of this worker as failed. turn: {agent_id, turn_id, epoch, run_id, target}."""
+        owned = {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
+        await self._write("release", [{**owned, "failure": {"code": code, "message": message}}])
         self._ring_end(turn)
 
     async def fail_unclaimable(self, targets: Sequence[str | dict[str, Any]]) -> dict[str, Any] | None:
-        """End the next turn if no worker can claim it: see 47_unclaimable.sql. Returns {turn_id, message}, or None."""
-        answer: dict[str, Any] = await self._retried("fail_unclaimable", list(targets))
-        if not answer:
+        """End the next turn as failed if no worker can claim it (47_unclaimable.sql). Return {turn_id, message}, or None."""
+        failed: dict[str, Any] = await self._retried("fail_unclaimable", list(targets))
+        if not failed:
             return None
-        self._ring(read_bells([answer]))
-        self._ring_end(answer)
-        return answer
+        self._ring(read_bells([failed]))
+        self._ring_end(failed)
+        return failed
 
     async def append(self, item: dict[str, Any]) -> WriteResult:
+        """Append signals of a running turn to the log (41_append.sql)."""
         return await self._appends.call(item)
 
     async def begin_call(self, item: dict[str, Any]) -> BeginResult:
-        """Record the intent of an effect before it starts (K13)."""
+        """Record a call before its effect starts."""
         return await self._beginnings.call(item)
 
     async def record_call(self, item: dict[str, Any]) -> WriteResult:
-        """Record the result of an effect that begin_call announced."""
+        """Record the result of a call that begin_call recorded."""
         return await self._records.call(item)
 
     async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
-        """Record the result at the end of the effect's own transaction: both are committed, or neither."""
+        """Record the result of a call within the effect's own transaction, and commit both."""
         [row] = await transaction.commit("record_call", self.project, [item])
         self._ring(read_bells([row]))
         return msgspec.convert(row, WriteResult)
 
     async def suspend(self, item: dict[str, Any]) -> WriteResult:
+        """Suspend a turn until its calls have results."""
         return await self._suspensions.call(item)
 
     async def defer(self, item: dict[str, Any]) -> WriteResult:
+        """Put a turn off until a later time."""
         [row] = await self._write("defer", [item], _PATIENT_RETRIES)
         return msgspec.convert(row, WriteResult)
 
     async def finish(self, item: dict[str, Any]) -> WriteResult:
+        """End a turn with its outcome and its deliverable."""
         return await self._endings.call(item)
 
     async def report(self, item: dict[str, Any]) -> Reported:
-        """Report the result of a call that ran elsewhere: see report in 61_report.sql."""
+        """Report the result of a call that ran outside the worker (61_report.sql)."""
         return await self._reports.call(item)
 
     async def take_commands(self, tools: Sequence[str], limit: int, visible_seconds: float) -> list[dict[str, Any]]:
-        """Take unanswered commands; other takers do not get them for `visible_seconds`.
+        """Take commands of external tools, and hide them from other takers for `visible_seconds`.
 
-        The call of a command that cannot be decoded fails, because no tool gets incomplete arguments.
+        The call of a command that cannot be decoded fails, because no tool receives incomplete arguments.
         """
         rows = await fitting(
             lambda most: self.world.call("take_commands", self.project, list(tools), most, visible_seconds), limit
@@ -140,13 +149,13 @@ class Ledger:
         return commands
 
     async def stop(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Stop turns; rings the workers that have to end one, or have just lost it."""
+        """Stop turns, and ring the workers that own one or have just lost it."""
         rows = await self._write("stop", list(items))
         self._ring_owners(row["owner"] for row in rows if row.get("owner"))
         return rows
 
     async def stop_runs(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Stop whole runs; their turns are stopped by the next sweep."""
+        """Stop runs; the next sweep stops their turns."""
         return await self._write("stop_runs", list(items))
 
     async def react(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -155,28 +164,30 @@ class Ledger:
         return row
 
     async def sweep(self, name: str, *more: object, limit: int = 100) -> dict[str, Any]:
-        """Run the sweep `sweep_<name>`; rings for turns that it made ready and for owners of stopped ones."""
-        answer: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
-        self._ring(read_bells([answer]))
-        self._ring_owners(answer.get("owners", ()))
-        return answer
+        """Run the kernel function `sweep_<name>` once, and ring the owners of stopped turns."""
+        result: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
+        self._ring(read_bells([result]))
+        self._ring_owners(result.get("owners", ()))
+        return result
 
     async def sweep_bells(self, older_seconds: float) -> None:
+        """Ring again for turns that have been ready for longer than `older_seconds`."""
         self._ring(Bells(tuple(await self.world.call("sweep_bells", self.project, older_seconds))))
 
     async def sweep_pending_reactions(self, targets: Sequence[str], limit: int = 20) -> list[PendingRun]:
+        """Read runs with signals that no reaction has processed yet."""
         return read_pending(await self.world.call("sweep_pending_reactions", self.project, list(targets), limit))
 
     async def declare_wire(self, wire: str) -> None:
-        """Declare a wire of the project: from now on workers without it leave the outbox alone."""
+        """Declare a wire of the project: from now on, workers without it do not publish the outbox."""
         await self.world.call("declare_wire", self.project, wire)
 
     async def write_boxes(self, function: str, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """put_boxes, fork_boxes or replace_boxes: see 82_boxes.sql."""
+        """Call put_boxes, fork_boxes or replace_boxes (82_boxes.sql)."""
         return await self._write(function, list(items))
 
     async def read_box(self, box_id: str) -> list[Card]:
-        """Read all cards of a box in order, those of its bases first; an unknown box has none.
+        """Read all cards of a box in order, those of its base boxes first; an unknown box has none.
 
         Raises KernelRejected (UNDECODABLE) for a card that cannot be decoded.
         """
@@ -190,21 +201,21 @@ class Ledger:
             after = page[-1].position
 
     async def remember(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """See remember in 86_memories.sql."""
+        """Store memories (86_memories.sql)."""
         return await self._write("remember", list(items), _PATIENT_RETRIES)
 
     async def recall(self, query: str, agent: str | None, limit: int) -> list[dict[str, Any]]:
-        """See recall in 86_memories.sql."""
+        """Search memories (86_memories.sql)."""
         rows: list[dict[str, Any]] = await self._retried("recall", query, agent, limit, retries=_PATIENT_RETRIES)
         return rows
 
     async def prune(self, before: datetime, limit: int) -> dict[str, Any]:
-        """Delete a batch of what ended before `before`: see prune in 75_prune.sql. Requires operator rights."""
-        answer: dict[str, Any] = await self.world.call("prune", self.project, before, limit)
-        return answer
+        """Delete a batch of the rows that ended before `before` (75_prune.sql). Requires operator rights."""
+        counts: dict[str, Any] = await self.world.call("prune", self.project, before, limit)
+        return counts
 
     async def read_outbox(self, limit: int = 100) -> list[Event]:
-        """Read the events to publish. A command that cannot be decoded is left out, and its call fails."""
+        """Read events to publish. A command that cannot be decoded is omitted, and its call fails."""
         rows = await fitting(lambda most: self.world.call("read_outbox", self.project, most), limit)
         events, left_out = read_events([{**row, "project": self.project} for row in rows])
         if left_out:
@@ -213,18 +224,22 @@ class Ledger:
         return events
 
     async def mark_published(self, keys: Sequence[str]) -> None:
+        """Record that events are published; a second call does nothing."""
         await self.world.call("mark_published", self.project, list(keys))
 
     async def take_callbacks(self, limit: int, hidden_seconds: float) -> list[Callback]:
+        """Take callbacks that are due, and hide them from other workers for `hidden_seconds`."""
         rows = await fitting(lambda most: self.world.call("take_callbacks", self.project, most, hidden_seconds), limit)
         return read_callbacks(rows)
 
     async def record_callbacks(self, items: Sequence[dict[str, Any]]) -> None:
+        """Record the attempts of callbacks."""
         await self._retried("record_callbacks", list(items))
 
     async def redeliver_callbacks(self, callback_ids: Sequence[str]) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = await self._retried("redeliver_callbacks", list(callback_ids))
-        return answer
+        """Schedule callbacks again, delivered or dead ones included."""
+        rows: list[dict[str, Any]] = await self._retried("redeliver_callbacks", list(callback_ids))
+        return rows
 
     async def _page(self, box_id: str, after: int) -> list[Card]:
         rows = await fitting(
@@ -233,10 +248,10 @@ class Ledger:
         return msgspec.convert(checked(rows), list[Card])
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        answers: dict[str, list[dict[str, Any]]] = {}
-        for row in await self._write("start_runs", runs):  # ordered by run id, in which the kernel locks
-            answers.setdefault(row["run_id"], []).append(row)
-        return [answers[run["run_id"]].pop(0) for run in runs]
+        by_run: dict[str, list[dict[str, Any]]] = {}
+        for row in await self._write("start_runs", runs):  # ordered by run id, the order of the kernel's locks
+            by_run.setdefault(row["run_id"], []).append(row)
+        return [by_run[run["run_id"]].pop(0) for run in runs]
 
     async def _append(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
         return read_rows(await self._retried("append", items, retries=_PATIENT_RETRIES), WriteResult)
@@ -257,9 +272,9 @@ class Ledger:
         return read_rows(await self._write("report", items), Reported)
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
-        self._ring(read_bells(answer))
-        return answer
+        rows: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
+        self._ring(read_bells(rows))
+        return rows
 
     async def _retried(self, function: str, *args: object, retries: int = _RETRIES) -> Any:
         for attempt in range(retries):
@@ -270,39 +285,41 @@ class Ledger:
         return await self.world.call(function, self.project, *args)
 
     async def _fail_undecodable(self, row: dict[str, Any], error: KernelRejected) -> None:
-        log.error("%s is ended as failed: %s", row["turn_id"], error.message)
+        log.error("%s fails: %s", row["turn_id"], error.message)
         try:
             await self.fail_turn(row, error.code, error.message)
-        except HeliographError as refused:  # its lease runs out, and it is claimed again
-            log.warning("%s is left to its lease: %s", row["turn_id"], refused.message)
+        except HeliographError as rejected:  # the turn is claimed again after the end of its lease
+            log.warning(
+                "%s could not be ended and waits for the end of its lease: %s", row["turn_id"], rejected.message
+            )
 
     async def _fail_calls(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Report the calls of these commands as failed. A call that this login may not report times out."""
+        """Report the calls of commands as failed. A call that this login may not report remains open until its timeout."""
         for row in rows:
             item = failed_call(row)
             log.error("call %s of %s fails: %s", row["call_id"], row["turn_id"], item["error"]["message"])
             try:
-                answer = await self.report(item)
+                reported = await self.report(item)
             except HeliographError as error:
-                log.warning("call %s of %s is left to its timeout: %s", row["call_id"], row["turn_id"], error.message)
+                log.warning("call %s of %s waits for its timeout: %s", row["call_id"], row["turn_id"], error.message)
                 continue
-            if answer.outcome == "bad_token":
+            if reported.outcome == "bad_token":
                 log.warning(
-                    "call %s of %s is left to its timeout: its token cannot be read", row["call_id"], row["turn_id"]
+                    "call %s of %s waits for its timeout: its token cannot be read", row["call_id"], row["turn_id"]
                 )
 
     def _ring(self, bells: Bells) -> None:
-        # after the commit: NOTIFY inside a transaction holds a lock until the flush (docs/internals/kernel.md)
+        # after the commit, because NOTIFY inside a transaction keeps a lock until the flush (docs/internals/kernel.md)
         if bells.targets:
             self.world.ring(bell_keys(self.project, [f"work:{target}" for target in bells.targets]), bells.woken)
 
     def _ring_end(self, turn: dict[str, Any]) -> None:
-        """Ring for a turn that the kernel ended: its run's log, the reaction to its end, and the call of its parent."""
+        """Ring for a turn that the kernel ended: for its run's log, the reaction to its end, and the call of its parent."""
         self.world.ring(
             bell_keys(self.project, [f"log:{turn['run_id']}", f"reaction:{turn['target']}", f"report:{turn['target']}"])
         )
 
     def _ring_owners(self, owners: Iterable[str]) -> None:
-        """Ring the workers that have to end a turn, or have just lost one."""
+        """Ring workers that have to end a turn, or have just lost one."""
         if names := sorted({f"stop:{owner}" for owner in owners}):
             self.world.ring(bell_keys(self.project, names))

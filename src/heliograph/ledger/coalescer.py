@@ -1,8 +1,8 @@
-"""Combine concurrent calls of one kernel function into one array call: one commit for many (docs/internals/kernel.md).
+"""Combine concurrent calls of one kernel function into one array call with one commit (docs/internals/kernel.md).
 
-There is no timer. A call that finds a free lane takes it, and starts after the tasks that are ready now have run, so that
-their calls join it. If no lane is free, calls wait and start together when one becomes free. So no call is delayed to
-collect others, and more callers mean fewer commits for each. Every caller continues only after the commit of its item.
+There is no timer. A call that finds a free lane takes it, and starts after all tasks that are ready have run, so that their calls
+join it. If no lane is free, calls wait and start together when one becomes free. So no call waits only to collect others, and
+commits become fewer per caller as load grows. Every caller continues only after the commit of its item.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heliograph.world.seam import World
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-LANES = 2  # one is in PostgreSQL while the other is encoded here
+LANES = 2  # PostgreSQL executes one batch while this process encodes the other
 BATCH_MAX = 64
 
 
@@ -30,11 +30,11 @@ class _Waiter(Generic[Item, Answer]):
 
 
 class Coalescer(Generic[Item, Answer]):
-    """Combines the calls of one kernel function. `send` calls it with several items and returns answers in their order.
+    """Combines the calls of one kernel function. send: calls it with several items, and returns the results in their order.
 
-    An answer may be an error, which is raised to the caller of that item. If a call fails as a whole, the items are sent
-    one by one, so that only the faulty one fails; an unreachable store fails all of them. A caller that is cancelled while
-    it waits withdraws its item; an item that is on its way is sent anyway.
+    A result may be an error, which is raised to the caller of that item. If a call fails as a whole, the items are sent one by one,
+    so that only the faulty one fails; an unreachable database fails all of them. A caller that is cancelled while it waits withdraws
+    its item, unless the item is already being sent.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Coalescer(Generic[Item, Answer]):
         self._waiting: deque[_Waiter[Item, Answer]] = deque()
 
     async def call(self, item: Item) -> Answer:
-        """Return the answer to `item`. Raises the error that `send` raises or returns for it."""
+        """Return the result for `item`. Raises the error that `send` raises or returns for it."""
         waiter = _Waiter[Item, Answer](item, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         self._start()
@@ -69,23 +69,25 @@ class Coalescer(Generic[Item, Answer]):
     async def _call_together(self) -> None:
         self._is_starting = False
         batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
-        batch = [waiter for waiter in batch if not waiter.answer.cancelled()]  # cancelled, not withdrawn yet
+        batch = [waiter for waiter in batch if not waiter.answer.cancelled()]  # cancelled, but not yet withdrawn
         self._start()
         try:
             if batch:
                 await self._answer(batch)
-        except asyncio.CancelledError:  # the runtime closes; no `finally`: a coroutine that is dropped must do nothing
+        except (
+            asyncio.CancelledError
+        ):  # the runtime closes; not `finally`, because an abandoned coroutine must do nothing
             self._close(batch)
             raise
         self._free_lane()
 
     def _close(self, batch: list[_Waiter[Item, Answer]]) -> None:
-        """Fail all waiting calls. Not by a cancellation, because their own tasks were not cancelled."""
+        """Fail all waiting calls. A cancellation would be wrong, because their own tasks were not cancelled."""
         self._free += 1
         for waiter in (*batch, *self._waiting):
             if not waiter.answer.done():
                 waiter.answer.set_exception(
-                    StoreUnavailable(f"heliograph.{self._name} got no answer: its runtime was closed")
+                    StoreUnavailable(f"heliograph.{self._name} may not have been executed: its runtime was closed")
                 )
         self._waiting.clear()
 

@@ -1,9 +1,9 @@
-"""Decode the kernel's answers, including values that no client can decode.
+"""Decode the kernel's results, including values that a JSON decoder rejects.
 
-The kernel rejects such values (06_json.sql), but a row may be older than that check, or written by hand. The first decoder
-is fast and raises for the whole answer. The second one reads the same answer token by token: a value that cannot be decoded
-becomes a placeholder `{"undecodable": why}`, and the row with the placeholder gets a field `undecodable`, which says
-where it is. So one value affects its own row and no other.
+The kernel rejects such values (06_json.sql), but a row may be older than that check, or somebody may have written it by hand. The
+first decoder is fast, and fails for the whole result. The second decoder then reads the result token by token. It replaces each
+value that cannot be decoded by a placeholder `{"undecodable": reason}`, and adds a field `undecodable` with the place and the reason
+to the row. So such a value affects only its own row.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import msgspec
 from heliograph.codes import UNDECODABLE
 from heliograph.errors import KernelRejected, safe_repr
 
-MARK = "undecodable"  # the key of a placeholder, and the field of a row that holds one
-DEPTH_MAX = 200  # of an answer: what _check_json accepts, and what the kernel wraps around it
+MARK = "undecodable"  # the key of a placeholder, and the field of a row that contains one
+DEPTH_MAX = 200  # of a result: what _check_json accepts, and what the kernel wraps around it
 _DIGITS_MAX = 4300
-_WHERE_MAX = 300  # characters
+_PLACE_CHARACTERS_MAX = 300
 _KEYS_MAX = 8
 _NAMES = ("key", "callback_id", "card_id", "call_id", "turn_id", "run_id")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^\s,:\[\]{}"]+')
 
 R = TypeVar("R", bound=msgspec.Struct)
-# A place in an answer: the place of its container, and the key there.
+# A place in a result: the place of its container, and the key in it.
 _Place = tuple[Any, "str | int"]
 
 
@@ -44,44 +44,44 @@ def decode(raw: bytes | str) -> Any:
 
 
 def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRejected]:
-    """Convert each row to `kind`, or to an error with the code UNDECODABLE."""
+    """Convert each row to `kind`, or to an error with the code UNDECODABLE. Errors are returned, not raised."""
     if not any(MARK in row for row in rows if isinstance(row, dict)):
         try:
             return list(msgspec.convert(rows, list[kind]))  # type: ignore[valid-type]
         except msgspec.ValidationError:
-            pass  # of one row, found below
+            pass  # the loop below finds the row
     return [_read_row(row, kind) for row in rows]
 
 
 def holds_placeholder(value: Any) -> bool:
     """Whether a part of `value` could not be decoded."""
-    todo = [value]
-    while todo:
-        item = todo.pop()
+    stack = [value]
+    while stack:
+        item = stack.pop()
         if isinstance(item, dict):
             if item.keys() == {MARK}:
                 return True
-            todo += item.values()
+            stack += item.values()
         elif isinstance(item, list):
-            todo += item
+            stack += item
     return False
 
 
-def undecodable(what: str, why: str) -> KernelRejected:
-    """The error for an object that cannot be decoded."""
-    return KernelRejected(f"{what} cannot be decoded: {why}", code=UNDECODABLE)
+def undecodable(what: str, reason: str) -> KernelRejected:
+    """Build the error for an object that cannot be decoded."""
+    return KernelRejected(f"{what} cannot be decoded: {reason}", code=UNDECODABLE)
 
 
 def problem_of(row: object) -> str | None:
-    """Where and why a row of an answer cannot be decoded; None for a row that can."""
+    """Return the place and the reason if a row could not be decoded; otherwise None."""
     return str(row[MARK]) if isinstance(row, dict) and MARK in row else None
 
 
 def _is_shallow(raw: bytes) -> bool:
-    """Whether `raw` has certainly no more than DEPTH_MAX containers inside each other, found without reading it.
+    """Whether `raw` certainly has at most DEPTH_MAX containers inside each other, found by counting brackets.
 
-    The decoder's own limit depends on the interpreter: Python 3.12 decodes values that no recursive function survives.
-    Brackets in texts count as brackets, so False may be wrong: the second decoder is exact.
+    The decoder's own limit depends on the interpreter: Python 3.12 decodes values that exceed the stack of any recursive function.
+    Brackets in strings are counted too, so False may be wrong; the second decoder is exact.
     """
     if raw.count(b"[") + raw.count(b"{") <= DEPTH_MAX:
         return True
@@ -95,16 +95,16 @@ def _is_shallow(raw: bytes) -> bool:
 
 
 def _read_row(row: Any, kind: type[R]) -> R | KernelRejected:
-    if (why := problem_of(row)) is None:
+    if (reason := problem_of(row)) is None:
         try:
             return msgspec.convert(row, kind)
         except msgspec.ValidationError as error:
-            why = str(error)
-    return undecodable(_name_of(row), why)
+            reason = str(error)
+    return undecodable(_name_of(row), reason)
 
 
 def _name_of(row: Any) -> str:
-    """The ids that tell a row from all others."""
+    """Return the ids that identify a row, for a message."""
     named = {**row.get("run", {}), **row} if isinstance(row, dict) and isinstance(row.get("run", {}), dict) else {}
     return ", ".join(safe_repr(named[key]) for key in _NAMES if isinstance(named.get(key), str)) or "a row"
 
@@ -114,22 +114,22 @@ class _TooDeepError(Exception):
 
 
 class _Reader:
-    """One answer, read token by token with a stack of its own. PostgreSQL wrote it: its syntax is right."""
+    """Reads one result token by token. PostgreSQL produced it, so its syntax is correct."""
 
     def __init__(self, raw: bytes):
         self._tokens = _TOKEN.finditer(raw)
         self._problems: list[tuple[_Place | None, str]] = []
 
     def read(self) -> Any:
-        answer = self._value(next(self._tokens)[0], None, 0)
-        rows = answer if isinstance(answer, list) else [answer]
-        for place, why in self._problems:
+        result = self._value(next(self._tokens)[0], None, 0)
+        rows = result if isinstance(result, list) else [result]
+        for place, problem in self._problems:
             keys = _keys_of(place)
-            row: Any = rows[keys[0]] if isinstance(answer, list) and keys else answer
-            inner = keys[1:] if isinstance(answer, list) else keys
-            if isinstance(row, dict) and inner:  # else the row itself is the placeholder
-                row.setdefault(MARK, f"{_rendered_keys(inner)} is {why}")
-        return answer
+            row: Any = rows[keys[0]] if isinstance(result, list) and keys else result
+            inner = keys[1:] if isinstance(result, list) else keys
+            if isinstance(row, dict) and inner:  # otherwise the row itself is the placeholder
+                row.setdefault(MARK, f"{_format_keys(inner)} is {problem}")
+        return result
 
     def _value(self, token: bytes, place: _Place | None, depth: int) -> Any:
         if token not in (b"[", b"{"):
@@ -141,28 +141,28 @@ class _Reader:
         except _TooDeepError:
             if depth != _KEYS_MAX:
                 raise
-            self._skip(DEPTH_MAX + 1 - depth)  # to the end of the container that began here
+            self._skip(DEPTH_MAX + 1 - depth)  # to the end of this container
             return self._placeholder(f"over {DEPTH_MAX} containers inside each other", place)
 
     def _object(self, place: _Place | None, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        value: dict[str, Any] = {}
         for token in self._until(b"}"):
             key: str = msgspec.json.decode(token)
-            found[key] = self._value(next(self._tokens)[0], (place, key), depth)
-        return found
+            value[key] = self._value(next(self._tokens)[0], (place, key), depth)
+        return value
 
     def _array(self, place: _Place | None, depth: int) -> list[Any]:
-        found: list[Any] = []
+        value: list[Any] = []
         for token in self._until(b"]"):
-            found.append(self._value(token, (place, len(found)), depth))
-        return found
+            value.append(self._value(token, (place, len(value)), depth))
+        return value
 
     def _until(self, end: bytes) -> Iterator[bytes]:
         while (token := next(self._tokens)[0]) != end:
             yield token
 
     def _skip(self, depth: int) -> None:
-        """Pass over the rest of so many open containers."""
+        """Skip the rest of `depth` open containers."""
         while depth:
             token = next(self._tokens)[0]
             depth += (token in (b"[", b"{")) - (token in (b"]", b"}"))
@@ -175,18 +175,18 @@ class _Reader:
         except (msgspec.DecodeError, ValueError) as error:
             return self._placeholder(safe_repr(str(error)), place)
 
-    def _placeholder(self, why: str, place: _Place | None) -> dict[str, str]:
-        self._problems.append((place, why))
-        return {MARK: why}
+    def _placeholder(self, problem: str, place: _Place | None) -> dict[str, str]:
+        self._problems.append((place, problem))
+        return {MARK: problem}
 
 
 def _is_number(token: bytes) -> bool:
     return len(token) <= _DIGITS_MAX + 2 and math.isfinite(float(token))
 
 
-def _rendered_keys(keys: list[Any]) -> str:
+def _format_keys(keys: list[Any]) -> str:
     shortened = [*keys[:_KEYS_MAX], "…"] if len(keys) > _KEYS_MAX else keys
-    return safe_repr("/".join(map(str, shortened)), _WHERE_MAX)
+    return safe_repr("/".join(map(str, shortened)), _PLACE_CHARACTERS_MAX)
 
 
 def _keys_of(place: _Place | None) -> list[Any]:

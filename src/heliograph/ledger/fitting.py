@@ -1,4 +1,4 @@
-"""Read rows within the size limit of one answer, which is one JSON value of at most 256 MB."""
+"""Read rows within PostgreSQL's size limit of one result, a JSON value of at most 256 MB."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from heliograph.errors import KernelRejected
 from heliograph.ledger.sqlstates import TOO_LONG
 
-CARDS_PER_PAGE = 100  # each may be as large as a blob
+CARDS_PER_PAGE = 100
 
 
 async def fitting(read: Callable[[int], Awaitable[Any]], limit: int) -> Any:
-    """Return the answer to `read(limit)`, or to `read(1)` if so many rows exceed the size of one answer.
+    """Return the result of `read(limit)`, or of `read(1)` if `limit` rows are too large for one result.
 
-    Raises KernelRejected for a single row that is too large, and whenever `read` does.
+    Raises what `read` raises; KernelRejected (`too_long`) only for a single row that is too large.
     """
     try:
         return await read(limit)

@@ -1,8 +1,8 @@
-"""Install the kernel: numbered migrations for tables, one replaceable set of functions and views.
+"""Install the schema: numbered migrations for tables, and one replaceable set of functions and views.
 
-Tables change only by a new file in sql/migrations. A released file is never edited, which its stored checksum proves.
-Functions and views live in sql/kernel and are replaced as a whole when their checksum differs. An installation is one
-transaction under an advisory lock: two installers never mix, and a killed one leaves nothing behind.
+Tables change only through new files in sql/migrations. A released file is never edited; the database stores its checksum. Functions
+and views are in sql/kernel, and are replaced as a whole if their checksum differs. An installation is one transaction under an
+advisory lock, so installers never run at the same time, and a killed one changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heliograph.errors import Rejected
 OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
 
-# Names resolve to PostgreSQL's own objects during an installation, whatever the installer's search_path is.
+# During an installation, names resolve to PostgreSQL's own objects, whatever the installer's search_path is.
 _PIN = "set local search_path = pg_catalog, pg_temp;"
 
 _BASE = """
@@ -35,7 +35,7 @@ create table if not exists heliograph.kernel_version (
 );
 """
 
-# One statement for all views and one for all functions, because a cascade may drop the next one.
+# One statement for all views and one for all functions, because a cascade may drop further ones.
 _DROP_KERNEL = """
 do $$
 declare
@@ -56,7 +56,7 @@ begin
 end $$;
 """
 
-# For an operator who is no superuser: forced row security applies to the owner too. 96_roles.sql forces it again.
+# Forced row security also applies to an owner who is not a superuser. 96_roles.sql forces it again.
 _UNBIND = """
 do $$
 declare
@@ -73,6 +73,8 @@ end $$;
 
 @dataclass(frozen=True, slots=True)
 class Migration:
+    """One file of sql/migrations."""
+
     version: int
     name: str
     sql: str
@@ -96,14 +98,14 @@ class SchemaState:
 
 
 def migrations() -> list[Migration]:
-    """Every migration, oldest first."""
+    """Return all migrations, the oldest first."""
     folder = files("heliograph.ledger").joinpath("sql/migrations")
-    found = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
-    return [Migration(int(f.name[:4]), f.name[5:-4], f.read_text("utf-8")) for f in found]
+    sql_files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return [Migration(int(f.name[:4]), f.name[5:-4], f.read_text("utf-8")) for f in sql_files]
 
 
 def kernel_sql() -> str:
-    """All functions and views, in the order of application."""
+    """Return the SQL of all functions and views, in the order of installation."""
     folder = files("heliograph.ledger").joinpath("sql/kernel")
     return "\n".join(
         f.read_text("utf-8") for f in sorted(folder.iterdir(), key=lambda f: f.name) if f.name.endswith(".sql")
@@ -111,12 +113,12 @@ def kernel_sql() -> str:
 
 
 def roles_sql() -> str:
-    """The part of `kernel_sql` with roles and rights."""
+    """Return the part of `kernel_sql` with roles and rights."""
     return files("heliograph.ledger").joinpath("sql/kernel/96_roles.sql").read_text("utf-8")
 
 
 def whole_sql() -> str:
-    """The whole schema as one SQL script, printed by `helio db sql`."""
+    """Return the whole schema as one SQL script, which `helio db sql` prints."""
     parts = [_BASE]
     for m in migrations():
         # a savepoint, as in install(): without it the planner takes the tables that 0002 truncates for empty ones
@@ -142,13 +144,13 @@ async def read_state(connection: Any) -> SchemaState:
 
 
 async def read_owner(connection: Any) -> str | None:
-    """The owner of the functions: heliograph_owner, or the installer if that login may not create roles."""
+    """Read the owner of the functions: heliograph_owner, or the installer if it may not create roles."""
     owner = "select nspowner::regrole::text from pg_namespace where nspname = 'heliograph'"
     return await connection.fetchval(owner)  # type: ignore[no-any-return]
 
 
 async def install(connection: Any) -> list[str]:
-    """Bring the database to this program's version; return a line for each change. A second call does nothing.
+    """Upgrade the database to this program's version; return a line for each change. A second call does nothing.
 
     Raises Rejected (`schema_version`) if the database is newer than the program, or an applied migration was edited.
     """
@@ -170,7 +172,7 @@ async def install(connection: Any) -> list[str]:
             if m.version in applied:
                 _reject_edited(m, applied[m.version])
                 continue
-            async with connection.transaction():  # a savepoint, because 0002 truncates tables that 0001 makes
+            async with connection.transaction():  # a savepoint, because 0002 truncates tables that 0001 creates
                 await connection.execute(m.sql)
             await connection.execute(
                 "insert into heliograph.schema_version (version, name, checksum) values ($1, $2, $3)",
@@ -184,23 +186,23 @@ async def install(connection: Any) -> list[str]:
 
 
 async def _add_roles(connection: Any) -> list[str]:
-    """Create the roles of a schema whose installer was not allowed to."""
+    """Create the missing roles of a schema whose installer was not allowed to create roles."""
     may = "select rolsuper or rolcreaterole from pg_roles where rolname = current_user"
     if await read_owner(connection) == OWNER or not await connection.fetchval(may):
         return []
     await connection.execute(roles_sql())
-    return ["gave the schema its roles"] if await read_owner(connection) == OWNER else []
+    return ["created the roles"] if await read_owner(connection) == OWNER else []
 
 
 def check(state: SchemaState) -> None:
-    """Reject a database that this program cannot use, naming both versions and the next command."""
+    """Raise Rejected (`schema_missing`, `schema_version`) for a database whose schema this program cannot use."""
     if state.installed == 0:
         raise Rejected("the database has no Heliograph schema: run helio db install", code="schema_missing")
     _reject_newer(state)
     if not state.is_current:
         raise Rejected(
-            f"database {state.installed}, program {state.needed}"
-            f"{'' if state.installed < state.needed else ', but other functions'}: run helio db install",
+            f"the database has schema version {state.installed}, this program needs {state.needed}"
+            f"{'' if state.installed < state.needed else ' with other functions'}: run helio db install",
             code="schema_version",
         )
 
@@ -208,7 +210,7 @@ def check(state: SchemaState) -> None:
 def _reject_newer(state: SchemaState) -> None:
     if state.installed > state.needed:
         raise Rejected(
-            f"database {state.installed}, program {state.needed}: the database is newer; upgrade heliograph here",
+            f"the database has schema version {state.installed}, newer than this program's {state.needed}: upgrade heliograph here",
             code="schema_version",
         )
 
@@ -216,8 +218,8 @@ def _reject_newer(state: SchemaState) -> None:
 def _reject_edited(migration: Migration, checksum: str) -> None:
     if checksum != migration.checksum:
         raise Rejected(
-            f"migration {migration.version:04d} {migration.name} was applied with other contents than this program has; "
-            "a released migration is never edited: install the version of heliograph that applied it",
+            f"migration {migration.version:04d} {migration.name} in the database differs from the one in this program; "
+            "install the version of heliograph that applied it",
             code="schema_version",
         )
 

@@ -1,7 +1,7 @@
-"""The kernel's functions as Python calls them: name, argument types, and whether they take the time.
+"""The signatures of the kernel's SQL functions: name, argument types, and whether the last argument is the time.
 
-Functions receive the time as an argument. Python passes the database's own clock, read in the statement, so that the
-kernel never compares clocks of workers (K20).
+The time is an argument. Python passes the clock of the database, read in the statement, so that the kernel never compares clocks of
+workers (K20).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KernelFunction:
-    """A kernel function. takes_now: its last argument is p_now, after those of `casts`."""
+    """One SQL function. casts: the types of its arguments. takes_now: p_now follows them as the last argument."""
 
     name: str
     casts: tuple[str, ...]
     takes_now: bool = True
 
     def statement(self, now: str = "clock_timestamp()") -> str:
-        """`select heliograph.name($1::.., ..)`; `now` is the expression given for p_now."""
+        """Return `select heliograph.name($1::.., ..)`. now: the SQL expression for p_now."""
         arguments = [f"${n}::{cast}" for n, cast in enumerate(self.casts, 1)]
         if self.takes_now:
             arguments.append(now)

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one pool, JSON in and out, driver errors as Heliograph errors."""
+"""Connect to PostgreSQL: one pool of connections, JSON in and out, driver errors converted to Heliograph errors."""
 
 from __future__ import annotations
 
@@ -18,41 +18,42 @@ from heliograph.ledger.sqlstates import REFUSALS
 from heliograph.redaction import is_clean, keep_url_out, redacted
 
 _JSONB_VERSION = b"\x01"
-# SQLSTATE classes after which the same call may well succeed (docs/internals/kernel.md)
+# SQLSTATEs and their classes after which the same call may succeed (docs/internals/kernel.md)
 _RETRYABLE = ("08", "40001", "40P01", "53", "55P03", "57P0", "57014")
 _JSON_CODES = ("json_too_deep", "json_too_large", "number_too_large")  # of _check_json in 06_json.sql
-_COMMAND_TIMEOUT_SECONDS = 10.0  # for calls of milliseconds; detects a connection that vanished
+_COMMAND_TIMEOUT_SECONDS = 10.0  # calls take milliseconds; detects a lost connection
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc, type-arg, unused-ignore]
     def get_reset_query(self) -> str:
-        # no round trip for a reset: nothing here changes a session by SET, LISTEN or session locks
+        # saves a round trip: no code on these connections uses SET, LISTEN or session locks
         return ""
 
 
 class Database:
-    """A pool of connections. `call` runs kernel functions, `fetch` reads views."""
+    """A pool of connections. `call` runs kernel functions, `fetch` runs queries on views."""
 
     def __init__(self, pool: asyncpg.Pool[Any], url: str, settings: dict[str, str] | None = None):
         self._pool = pool
         self.url = url
-        self.settings = settings or {}  # of every connection
+        self.settings = settings or {}  # session settings of every connection
 
     @classmethod
     async def open(
         cls, url: str, *, size: int = 8, project: str | None = None, ensure_running: Callable[[], None] | None = None
     ) -> Database:
-        """Open a pool of connections. project: the project that the views show; kernel functions name theirs in each call.
-        ensure_running: starts a killed server, in a thread; called when the server does not answer.
+        """Open a pool of at most `size` connections.
 
-        Raises StoreUnavailable or SetupError naming host and user, never the password; InvalidInput for the URL.
+        project: the project that the views show; kernel calls contain theirs. ensure_running: a function that starts the server; it
+        is called in a thread if the server does not respond.
+        Raises StoreUnavailable or SetupError with host and user, never the password; InvalidInput for a malformed URL.
         """
         keep_url_out(url)
         named = {} if project is None else {"heliograph.project": project}
         try:
             try:
                 pool = await _connect(url, size, named, ensure_running)
-            except asyncpg.ProtocolViolationError:  # a pooler that does not know this setting
+            except asyncpg.ProtocolViolationError:  # a connection pooler that rejects the setting
                 named = {}
                 pool = await _connect(url, size, named, ensure_running)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError) as error:
@@ -60,7 +61,7 @@ class Database:
         return cls(pool, url, named)
 
     async def call(self, function: str, *args: object) -> Any:
-        """Call one kernel function in one transaction; see `kernel.KERNEL` for its arguments."""
+        """Call one kernel function in a transaction of its own. args: see `kernel.KERNEL`. Raises what `explain` returns."""
         definition = KERNEL[function]
         try:
             values = [encoded(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
@@ -70,20 +71,21 @@ class Database:
         return None if raw is None else decode(raw)
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
+        """Run a query and return its rows. Raises what `explain` returns."""
         try:
             return list(await self._pool.fetch(query, *args))
         except Exception as error:
             raise explain(error, "a query") from error
 
     async def acquire(self) -> Any:
-        """Take a connection, for installers; return it with `release`."""
+        """Take a connection of the driver from the pool; give it back with `release`."""
         return await self._pool.acquire()
 
     async def release(self, connection: Any) -> None:
         await self._pool.release(connection)
 
     async def close(self) -> None:
-        """Close the connections; terminate those that no longer answer."""
+        """Close all connections; terminate those that do not respond."""
         try:
             await self._pool.close()
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
@@ -91,7 +93,7 @@ class Database:
 
 
 def encoded(value: object) -> bytes:
-    """Encode JSON for the kernel, with secrets redacted (S13). Everything that the kernel stores passes through here."""
+    """Encode JSON for the kernel, with secrets redacted (S13). All arguments of kernel calls pass through this function."""
     data = msgspec.json.encode(value)
     return data if is_clean(data) else msgspec.json.encode(redacted(value))
 
@@ -107,7 +109,7 @@ async def _connect(
 
 
 def _restarting(ensure_running: Callable[[], None]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """The connect function of a pool whose server this process may start: it restarts a server that does not answer."""
+    """Return a connect function for a pool that starts the server if it does not respond."""
     starting = asyncio.Lock()
 
     async def connect(*args: Any, **options: Any) -> Any:
@@ -133,13 +135,13 @@ async def _prepare(connection: Any) -> None:
 
 
 def explain(error: Exception, what: str) -> Exception:
-    """Translate a driver's error into a Heliograph error; return any other error unchanged."""
+    """Convert a driver's error to a Heliograph error; return any other error unchanged. what: the call, for the message."""
     if isinstance(error, HeliographError):
         return error
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         if state.startswith(_RETRYABLE):
-            return StoreUnavailable(f"{what} was not done: {_first_line(error)} ({state}); trying again may help",
+            return StoreUnavailable(f"{what} failed: {_first_line(error)} ({state}); try again",
                                     code="store_full" if state == "53100" else None)  # fmt: skip
         if state in ("3F000", "42P01", "42883"):
             return SetupError(f"{what} is missing in the database: run helio db install", code="schema_missing")
@@ -148,20 +150,22 @@ def explain(error: Exception, what: str) -> Exception:
                 f"{_first_line(error).removeprefix('not_found: ')} for this login; helio db roles shows what it has"
             )
         if state == "42501":
-            return SetupError(f"{what} is not allowed to this login ({_first_line(error)}); an operator grants it: "
+            return SetupError(f"this login has no right to {what} ({_first_line(error)}); an operator can grant it: "
                               "helio db grant LOGIN --role worker --role api", code="no_right")  # fmt: skip
-        if state == "54001":  # raised by the parser before a function runs
-            return KernelRejected(f"{what} refused: its JSON is nested too deep ({state})", code="json_too_deep")
+        if state == "54001":  # PostgreSQL's parser raises it, before the function runs
+            return KernelRejected(f"{what} refused: its JSON is nested too deeply ({state})", code="json_too_deep")
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
             return KernelRejected(f"{what} refused: {rejected}", code=code)
         code, _ = REFUSALS.get(state, (KernelRejected.default_code, ""))
         return KernelRejected(f"{what} refused: {_first_line(error)} ({state})", code=code)
-    # asyncpg raises InternalClientError on a connection that was cut while idle and is not closed yet
+    # asyncpg raises InternalClientError for a connection that was lost while idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
-        return StoreUnavailable(f"{what} was not done: the connection to PostgreSQL is gone ({_first_line(error)})")
+        return StoreUnavailable(
+            f"{what} failed: the connection to PostgreSQL is lost ({_first_line(error)}); try again"
+        )
     if isinstance(error, UnicodeEncodeError | OverflowError):
-        return KernelRejected(f"{what} was not called: its arguments are no JSON ({_first_line(error)})")
+        return KernelRejected(f"{what} was not called: its arguments are not valid JSON ({_first_line(error)})")
     return error
 
 
@@ -169,7 +173,7 @@ def explain_connect(error: Exception, url: str) -> HeliographError:
     """Explain why a connection failed, without the password."""
     if isinstance(error, ValueError | OverflowError):  # the latter for a port above 65535
         return InvalidInput(
-            "HELIOGRAPH_DATABASE_URL cannot be read; it looks like postgresql://user:password@host:5432/database",
+            "HELIOGRAPH_DATABASE_URL is malformed; write it as postgresql://user:password@host:5432/database",
             code="invalid_url",
         )
     parts = urlsplit(url)
@@ -178,8 +182,8 @@ def explain_connect(error: Exception, url: str) -> HeliographError:
         return SetupError(f"authentication failed for {where}; check the user and password of HELIOGRAPH_DATABASE_URL",
                           code="authentication_failed")  # fmt: skip
     if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return SetupError(f"the database {parts.path.lstrip('/') or '(none)'} does not exist for {where}; create it first, or "
-                          "name another in HELIOGRAPH_DATABASE_URL", code="no_database")  # fmt: skip
+        return SetupError(f"the database {parts.path.lstrip('/') or '(none)'} does not exist for {where}; create it, or "
+                          "name another one in HELIOGRAPH_DATABASE_URL", code="no_database")  # fmt: skip
     if isinstance(error, socket.gaierror):
         return StoreUnavailable(
             f"no connection to PostgreSQL as {where}: {_first_line(error)}; check the host of HELIOGRAPH_DATABASE_URL"

@@ -1,4 +1,4 @@
-"""Read the ledger: runs, turns, signals, cards and the rest, as they are now."""
+"""Read the current state of the ledger: runs, turns, calls, boxes, callbacks and signals."""
 
 from __future__ import annotations
 
@@ -13,206 +13,67 @@ from heliograph.ids import split_signal_id
 from heliograph.ledger.decoding import MARK, decode
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.pool import Database
+from heliograph.ledger.rows import (
+    BoxRow,
+    BudgetRow,
+    CallbackRow,
+    CardRow,
+    DelegationRow,
+    LeaseRow,
+    RunRow,
+    TurnRow,
+    WaitRow,
+)
 from heliograph.records import Card
 from heliograph.signals.model import Signal, Source
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-OWN_BOX = "box_"  # box_<turn>: the output box of a turn, which has no row
-
-
-class RunRow(msgspec.Struct, frozen=True):
-    run_id: str
-    target: str
-    status: str
-    outcome: str | None
-    state: dict[str, Any]
-    signal_count: int
-    open_turns: int
-    activations: int
-    pending_reactions: int
-    created_at: datetime
-    ended_at: datetime | None
-
-
-class TurnRow(msgspec.Struct, frozen=True):
-    """A turn, with its head's status while it is active; `owner` and `lease_until` only while it runs.
-
-    activity: thinking, executing_tool or awaiting_tool_result, for display. budgets: the turns whose budgets apply to it.
-    """
-
-    turn_id: str
-    agent_id: str
-    agent: str
-    run_id: str
-    target: str
-    status: str
-    phase: str | None
-    owner: str | None
-    lease_until: datetime | None
-    turn_epoch: int | None
-    outcome: str | None
-    attempts: int
-    max_attempts: int
-    deliverable_card_id: str | None
-    context_box_id: str | None
-    output_box_id: str
-    created_at: datetime
-    finished_at: datetime | None
-    cause_id: str
-    activation_id: str
-    message_type: str = "turn"
-    depth: int = 0
-    parent_turn_id: str | None = None
-    parent_call_id: str | None = None
-    defer_count: int = 0
-    due_at: datetime | None = None
-    waiting_tool_count: int | None = None
-    resume_deadline: datetime | None = None
-    activity: str | None = None
-    current_tool: str | None = None
-    stop_requested_at: datetime | None = None
-    budgets: list[str] | None = None
-
-
-class CardRow(msgspec.Struct, frozen=True):
-    card_id: str
-    turn_id: str
-    turn_epoch: int
-    kind: str
-    content: Any
-    created_at: datetime
-
-
-class WaitRow(msgspec.Struct, frozen=True):
-    """A call of a turn. `state` is open, resolved or closed; `status`: how it was resolved."""
-
-    turn_id: str
-    call_id: str
-    agent_id: str
-    run_id: str
-    step_id: str | None
-    tool: str
-    kind: str
-    effect: str
-    state: str
-    status: str | None
-    deadline: datetime | None
-    after_execution: str
-    child_turn_id: str | None
-    result_card_id: str | None
-    resolved_position: int | None
-    duplicates: int
-    opened_at: datetime
-    resolved_at: datetime | None
-
-
-class BudgetRow(msgspec.Struct, frozen=True):
-    """One kind of a turn's budget, as the kernel counts it: money in micros."""
-
-    turn_id: str
-    kind: str
-    amount_max: int
-    used: int
-    reserved: int
-    overspent: int
-
-
-class DelegationRow(msgspec.Struct, frozen=True):
-    """A turn that another one waits for: `task_id`, by call `call_id` of `turn_id`.
-
-    status: accepted, in_progress, completed or failed; outcome: of the last two, success, partial, failed, timeout or
-    canceled.
-    """
-
-    turn_id: str
-    call_id: str
-    run_id: str
-    agent: str
-    task_id: str
-    status: str
-    outcome: str | None
-    deadline: datetime | None
-    opened_at: datetime
-    resolved_at: datetime | None
-
-
-CALLBACK_STATES = ("due", "delivered", "dead")
-
-
-class CallbackRow(msgspec.Struct, frozen=True):
-    """Whom the end of a turn is told to, or, where `turn_id` is None, that of a run. due_at: of the next try."""
-
-    callback_id: str
-    run_id: str
-    turn_id: str | None
-    url: str
-    state: str
-    attempts: int
-    due_at: datetime | None
-    last_error: str | None
-    created_at: datetime
-    finished_at: datetime | None
-
-
-class BoxRow(msgspec.Struct, frozen=True):
-    """A box; `base_box_id` is what it was forked from. A turn's own output box is one whose writer is that turn."""
-
-    box_id: str
-    kind: str
-    base_box_id: str | None
-    writer_turn_id: str | None
-    created_at: datetime
-
-
-class LeaseRow(msgspec.Struct, frozen=True):
-    turn_epoch: int
-    owner: str
-    started_at: datetime
-    ended_at: datetime | None
+OWN_BOX = "box_"  # box_<turn> is the output box of a turn; it has no row of its own
 
 
 class Reader:
-    """One project's ledger, read-only."""
+    """Queries on the ledger of one project. Lists have at most 1,000 rows unless `limit` says otherwise. Raises StoreUnavailable."""
 
     def __init__(self, database: Database, project: str):
         self._database = database
         self._project = project
 
     async def run(self, run_id: str) -> RunRow:
-        """Raises NotFound."""
+        """Read one run. Raises NotFound (`unknown_run`)."""
         rows = await self._rows(RunRow, "run_overview", "run_id = $2", run_id)
         if not rows:
-            raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio runs shows the newest",
+            raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio runs lists the newest",
                            code="unknown_run")  # fmt: skip
         return rows[0]
 
     async def runs(self, limit: int) -> list[RunRow]:
-        """The newest first."""
+        """Read the newest runs, the newest first."""
         return await self._rows(RunRow, "run_overview", "true", order="created_at desc, run_id", limit=limit)
 
     async def runs_changed_since(self, since: datetime) -> list[RunRow]:
+        """Read the runs that have not ended or that changed after `since`, the last changed first."""
         return await self._rows(
             RunRow, "run_overview", "(updated_at >= $2 or status <> 'ended')", since, order="updated_at desc, run_id"
         )
 
     async def turns(self, *, run_id: str | None = None, status: str | None = None, limit: int = 50) -> list[TurnRow]:
-        """The newest first; `status` is queued, dispatched, running, suspended or done, or an outcome."""
+        """Read the newest turns. status: queued, dispatched, running, suspended or done, or an outcome."""
         return await self._rows(
             TurnRow, "turn_overview", "($2::text is null or run_id = $2) and ($3::text is null or $3 in (status, outcome))",
             run_id, status, order="created_at desc, queue_seq desc", limit=limit,
         )  # fmt: skip
 
     async def turn(self, turn_id: str) -> TurnRow:
-        """Raises NotFound."""
+        """Read one turn. Raises NotFound (`unknown_turn`)."""
         rows = await self._rows(TurnRow, "turn_overview", "turn_id = $2", turn_id)
         if not rows:
-            raise NotFound(f"no turn {safe_repr(turn_id)} in project {self._project}; helio turn list shows the newest",
+            raise NotFound(f"no turn {safe_repr(turn_id)} in project {self._project}; helio turn list lists the newest",
                            code="unknown_turn")  # fmt: skip
         return rows[0]
 
     async def budgets(self, turn: TurnRow) -> list[BudgetRow]:
-        """All that hold for a turn, its own and those of the turns that asked for it."""
+        """Read all budgets that apply to a turn: its own, and those of the turns that delegated it."""
         if not turn.budgets:
             return []
         return await self._rows(
@@ -224,7 +85,7 @@ class Reader:
         return await self._rows(CardRow, "card_overview", "turn_id = $2", turn_id, order="position")
 
     async def box(self, box_id: str) -> BoxRow:
-        """Raises NotFound."""
+        """Read one box. Raises NotFound (`unknown_box`)."""
         rows = await self._rows(BoxRow, "box_overview", "box_id = $2", box_id)
         if rows:
             return rows[0]
@@ -236,27 +97,27 @@ class Reader:
         return BoxRow(box_id, "output", None, turn_id, turns[0].created_at)
 
     async def cards_of_box(self, box_id: str) -> list[Card]:
-        """All cards of a box, in order, those of its bases before its own."""
+        """Read all cards of a box in order, those of its base boxes first."""
         cards: list[Card] = []
         while page := await self._page_of_box(box_id, cards[-1].position if cards else 0):
             cards += page
         return cards
 
     async def waits(self, turn_id: str) -> list[WaitRow]:
-        """The calls of a turn, in the order in which they were opened."""
+        """Read the calls of a turn, in the order in which they were opened."""
         return await self._rows(WaitRow, "wait_overview", "turn_id = $2", turn_id, order="position")
 
     async def delegations(self, turn_id: str) -> list[DelegationRow]:
-        """The turns that a turn has delegated, in the order in which it did."""
+        """Read the delegations of a turn, in their order."""
         return await self._rows(DelegationRow, "delegation_overview", "turn_id = $2", turn_id, order="position")
 
     async def callbacks(self, state: str | None = None, limit: int = 50) -> list[CallbackRow]:
-        """The newest first."""
+        """Read the newest callbacks. state: due, delivered or dead."""
         return await self._rows(CallbackRow, "callback_overview", "($2::text is null or state = $2)", state,
                                 order="created_at desc, callback_id", limit=limit)  # fmt: skip
 
     async def open_calls(self, tool: str | None = None, limit: int = 50) -> list[WaitRow]:
-        """Calls of tools that nobody has answered, the oldest first."""
+        """Read the open calls of tools and questions to persons, the oldest first."""
         return await self._rows(
             WaitRow, "wait_overview",
             "state = 'open' and kind in ('tool', 'human') and ($2::text is null or tool = $2)", tool,
@@ -264,7 +125,7 @@ class Reader:
         )  # fmt: skip
 
     async def wait(self, turn_id: str, call_id: str) -> WaitRow:
-        """One call of a turn. Raises NotFound (`unknown_turn`, `unknown_call`)."""
+        """Read one call of a turn. Raises NotFound (`unknown_turn`, `unknown_call`)."""
         rows = await self._rows(WaitRow, "wait_overview", "turn_id = $2 and call_id = $3", turn_id, call_id)
         if not rows:
             turn = await self.turn(turn_id)
@@ -273,14 +134,14 @@ class Reader:
         return rows[0]
 
     async def questions(self, run_id: str | None = None, limit: int = 50) -> list[WaitRow]:
-        """Calls that wait for a person, the oldest first."""
+        """Read the open questions and approvals, the oldest first."""
         return await self._rows(
             WaitRow, "wait_overview", "state = 'open' and kind = 'human' and ($2::text is null or run_id = $2)", run_id,
             order="opened_at, position", limit=limit,
         )  # fmt: skip
 
     async def call_cards(self, waits: Sequence[WaitRow], kind: str) -> dict[tuple[str, str], Any]:
-        """The content of the cards `tool.call` or `tool.result` of these calls, by turn and call."""
+        """Read the contents of cards of these calls, by turn id and call id. kind: `tool.call` or `tool.result`."""
         cards = await self._rows(
             CardRow, "card_overview",
             "turn_id = any ($2::text[]) and kind = $3"
@@ -292,25 +153,25 @@ class Reader:
         return {(c.turn_id, c.content.get("tool_call_id") or c.content["call_id"]): c.content for c in cards}
 
     async def leases(self, turn_id: str) -> list[LeaseRow]:
-        """Who owned the turn, oldest first."""
+        """Read the leases of a turn, the oldest first."""
         return await self._rows(LeaseRow, "lease_overview", "turn_id = $2", turn_id, order="turn_epoch")
 
     async def signals(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Signal]:
-        """The run's log after position `after`, in order, at most `limit`."""
+        """Read at most `limit` signals of a run's log after position `after`, in order."""
         rows = await self._database.fetch(
             "select * from heliograph.read_log($1, $2, $3, $4)", self._project, run_id, after, limit
         )
         return [_signal(row) for row in rows]
 
     async def all_signals(self, run_id: str) -> list[Signal]:
-        """The whole log of a run, read in pages."""
-        found: list[Signal] = []
-        while page := await self.signals(run_id, len(found)):
-            found += page
-        return found
+        """Read the whole log of a run, page by page."""
+        signals: list[Signal] = []
+        while page := await self.signals(run_id, len(signals)):
+            signals += page
+        return signals
 
     async def run_of_signal(self, identifier: str) -> str:
-        """The run that a signal's id belongs to. Raises NotFound."""
+        """Return the id of the run to which a signal belongs. Raises NotFound (`unknown_signal`)."""
         parts = split_signal_id(identifier)
         if (
             parts is not None
@@ -336,14 +197,14 @@ class Reader:
         self, kind: type[R], view: str, where: str, *args: object, order: str = "1", limit: int = 1000
     ) -> list[R]:
         columns = ", ".join(kind.__struct_fields__)
-        # identifiers come from this file only; values are parameters
+        # all identifiers come from the code; values are parameters
         query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)}"  # noqa: S608
         rows = await self._database.fetch(query, self._project, *args)
         return [_converted(row, kind) for row in rows]
 
 
 def _converted(row: Any, kind: type[R]) -> R:
-    """A row as a `kind`. Values that cannot be decoded become placeholders that say why; all others are shown."""
+    """Convert a row to `kind`. Values that cannot be decoded become placeholders with the reason."""
     values = {k: decode(v) if isinstance(v, bytes) else v for k, v in row.items()}
     try:
         return msgspec.convert(values, kind)

@@ -1,6 +1,6 @@
-"""Logins and their rights: service roles, the projects to which they are bound, and limits on their locks.
+"""Manage the rights of logins: their service roles with limits on locks, and the projects to which they are bound.
 
-Requires the connection of an operator. Roles belong to the cluster, bindings to the database.
+All functions need the connection of an operator. Roles belong to the cluster, bindings to the database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ select r.rolname::text as name, r.rolsuper or pg_has_role(r.oid, $1::text, 'memb
 """
 _BIND = "select heliograph.grant_project($1, $2, clock_timestamp())"
 _UNBIND = "select heliograph.revoke_project($1, $2)"
-# A login without own settings gets those of the role: PostgreSQL inherits rights, but not settings.
+# A login without settings of its own gets those of the role: PostgreSQL inherits rights, but not settings.
 _BOUNDS = """
 select format('alter role %I set %s = %L', $1::text, split_part(c, '=', 1), substr(c, strpos(c, '=') + 1))
   from pg_db_role_setting s cross join unnest(s.setconfig) c
@@ -35,7 +35,7 @@ select format('alter role %I set %s = %L', $1::text, split_part(c, '=', 1), subs
         where o.setdatabase = 0 and o.setrole = (select oid from pg_roles where rolname = $1::text))
  order by 1
 """
-# Reads only the catalog, so that every login can run it. One row for each problem.
+# It reads only PostgreSQL's catalog, so every login can run it. It returns one row for each problem.
 _OPENINGS = """
 select format('row security is not forced on %s', c.oid::regclass) as opening
   from pg_class c
@@ -48,10 +48,10 @@ select format('%s may write %s', r.rolname, c.oid::regclass) from pg_class c cro
    and case c.relkind when 'S' then has_sequence_privilege(r.oid, c.oid, 'usage, update')
                       else has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate, references, trigger') end
 union all
-select format('anybody may execute %s', p.oid::regprocedure) from pg_proc p
+select format('every login may execute %s', p.oid::regprocedure) from pg_proc p
  where p.pronamespace = 'heliograph'::regnamespace and has_function_privilege('public', p.oid, 'execute')
 union all
-select format('%s looks for names where its caller says', p.oid::regprocedure) from pg_proc p
+select format('%s uses the search_path of its caller', p.oid::regprocedure) from pg_proc p
  where p.pronamespace = 'heliograph'::regnamespace and p.prosecdef
    and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)
  order by 1
@@ -60,7 +60,7 @@ select format('%s looks for names where its caller says', p.oid::regprocedure) f
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A role that may log in. projects: none means that a login with a service is not bound; operators never are."""
+    """A role that may log in. services: from SERVICES. projects: those to which it is bound; operators are never bound."""
 
     name: str
     is_operator: bool
@@ -69,7 +69,7 @@ class Login:
 
 
 async def read_logins(connection: Any) -> list[Login]:
-    """The logins with rights in this database. Raises Rejected (`no_roles`)."""
+    """Read the logins that have rights in this database. Raises Rejected (`no_roles`)."""
     await _check_roles(connection)
     rows = await connection.fetch(_LOGINS, OWNER, list(SERVICES))
     logins = [
@@ -80,14 +80,14 @@ async def read_logins(connection: Any) -> list[Login]:
 
 
 async def find_openings(connection: Any) -> list[str]:
-    """Find rights that the installed schema grants and this program's schema does not, for example after a restore."""
+    """Describe each right that the installed schema grants but should not, for example after a restore."""
     return [row["opening"] for row in await connection.fetch(_OPENINGS)]
 
 
 async def grant(connection: Any, login: str, services: Sequence[str], projects: Sequence[str]) -> Login:
-    """Bind a login to projects, and grant it services with their limits; return its rights.
+    """Bind a login to projects, and grant it services with their limits; return its rights. A second call changes nothing.
 
-    All or nothing, and the binding first: at no time does the login have a service without a binding.
+    It is one transaction. The binding comes first, so the login never has a service without a binding.
     Raises NotFound (`unknown_role`), Rejected (`no_roles`, `operator`).
     """
     async with connection.transaction():
@@ -102,7 +102,7 @@ async def grant(connection: Any, login: str, services: Sequence[str], projects: 
 
 
 async def revoke(connection: Any, login: str, projects: Sequence[str] | None) -> Login:
-    """Revoke projects of a login, None for all; a login that loses its last project loses its services as well.
+    """Revoke projects of a login (None: all of them). A login that loses its last project also loses its services.
 
     Raises NotFound (`unknown_role`, `not_granted`), Rejected (`no_roles`).
     """
@@ -148,11 +148,11 @@ async def _check_roles(connection: Any) -> None:
     owner = await read_owner(connection)
     if owner != OWNER:
         raise Rejected(
-            f"the functions of this database belong to {owner}, which was not allowed to create roles; "
-            "run helio db install as a login that is", code="no_roles",
+            f"the database has no roles, because {owner}, which installed the schema, may not create any; "
+            "run helio db install as a login with createrole", code="no_roles",
         )  # fmt: skip
 
 
 async def _run(connection: Any, statement: str, *args: str) -> None:
-    """Let the server evaluate `statement`, an SQL expression that quotes its names, and run the result."""
+    """Evaluate `statement` on the server, an SQL expression that quotes the names in `args`, and execute the result."""
     await connection.execute(cast("str", await connection.fetchval(f"select {statement}", *args)))

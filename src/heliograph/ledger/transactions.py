@@ -1,7 +1,7 @@
-"""Transactions for transactional steps: an agent's effect and the record of its result commit together.
+"""Transactions for transactional steps and tools: the effect and the record of its result commit together.
 
-They use separate connections, opened on first use, because a slow effect must not delay kernel calls. These connections
-have the driver's own types, and session settings are reset after each use.
+They use connections of their own, opened at the first use, because a slow effect must not delay kernel calls. These connections use
+the driver's own types, and reset session settings after each use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Transactions:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[OpenTransaction]:
-        """Open a transaction; roll it back unless it was committed. Raises StoreUnavailable, SetupError."""
+        """Open a transaction, and roll it back at the end unless it was committed. Raises StoreUnavailable, SetupError."""
         pool = await self._opened()
         try:
             connection = await pool.acquire()
@@ -47,16 +47,17 @@ class Transactions:
                 xid = await connection.fetchval(f"select {_XID}")
             except Exception as error:
                 raise explain(error, "a transaction") from error
-            made = OpenTransaction(connection, begun, xid, self._database)
+            transaction = OpenTransaction(connection, begun, xid, self._database)
             try:
-                yield made
+                yield transaction
             finally:
-                await made.undo()
+                await transaction.undo()
         finally:
-            with suppress(*_GONE):  # the connection is gone, and so are its locks
+            with suppress(*_GONE):  # a lost connection has released its locks
                 await pool.release(connection)
 
     async def close(self) -> None:
+        """Close the connections."""
         if self._pool is not None:
             await self._pool.close()
 
@@ -75,7 +76,7 @@ class Transactions:
 
 
 class OpenTransaction:
-    """See `heliograph.world.seam.Transaction`."""
+    """An open transaction, which implements `heliograph.world.seam.Transaction`."""
 
     def __init__(self, connection: Any, is_begun: Any, xid: str, database: Database):
         self.connection = connection
@@ -86,13 +87,14 @@ class OpenTransaction:
 
     async def commit(self, function: str, *args: object) -> Any:
         if not self._is_open:
-            raise StoreUnavailable(f"heliograph.{function} was not done: its transaction has ended")
+            raise StoreUnavailable(f"heliograph.{function} failed: its transaction has ended")
         definition = KERNEL[function]
         values = [encoded(a).decode() if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         try:
-            # the user's function may have begun another transaction
+            # the application's function may have ended this transaction and started another one
             if not self.connection.is_in_transaction() or await self.connection.fetchval(f"select {_XID}") != self._xid:
-                raise KernelRejected("the function has ended the transaction that it was given; the runtime commits it")
+                raise KernelRejected("the function ended the transaction of its connection; remove the commit or rollback, because "
+                                     "the runtime commits")  # fmt: skip
             answer = decode(await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX))
             if answer[0]["outcome"] == "ok":
                 await self._is_begun.commit()
@@ -105,7 +107,7 @@ class OpenTransaction:
                     self.connection.terminate()  # the server then releases its locks
             raise explained from error
         finally:
-            await self.undo()  # now, because other calls wait for its locks
+            await self.undo()  # at once, because other calls may wait for its locks
         return answer
 
     async def was_committed(self) -> bool:
@@ -114,7 +116,7 @@ class OpenTransaction:
         return bool(row["status"] == "committed")
 
     async def undo(self) -> None:
-        """Roll back what is not committed; the server does so for a lost connection."""
+        """Roll back unless the transaction is committed. The server rolls back a lost connection. A second call does nothing."""
         if self._is_open:
             self._is_open = False
             with suppress(*_GONE):

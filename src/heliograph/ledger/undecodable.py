@@ -1,4 +1,4 @@
-"""Readers for several kinds of rows: a row that cannot be decoded does not affect the others, see `decoding`."""
+"""Handle rows that cannot be decoded: each kind of row has its own consequence, and other rows are not affected (see `decoding`)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from heliograph.records import Callback, Event, PendingRun
 
 
 def read_pending(rows: list[dict[str, Any]]) -> list[PendingRun]:
-    """Runs with pending reactions. A run whose state or memory cannot be decoded has neither, and a failure with the reason.
+    """Read runs with pending reactions. A run whose state or memory cannot be decoded gets a `failure` with the reason instead.
 
-    A payload that cannot be decoded is left as a placeholder: the turns that its signal wakes fail when they are claimed.
+    A payload that cannot be decoded remains a placeholder: the turns that its signal activates fail when they are claimed.
     """
     return [
-        each if isinstance(each, PendingRun) else _spoiled_run(row, each.message)
+        each if isinstance(each, PendingRun) else _run_without_documents(row, each.message)
         for row, each in zip(rows, read_rows(rows, PendingRun), strict=True)
     ]
 
 
 def read_events(rows: list[dict[str, Any]]) -> tuple[list[Event], list[dict[str, Any]]]:
-    """The events to publish, and the rows of commands that are left out, because a tool never gets incomplete arguments.
+    """Read events to publish. The second list has the rows of commands that no tool can read; they must not be published.
 
-    A task event is published in any case, with a body that says what is wrong with its row.
+    A task event is published anyway, with the reason as its body.
     """
     events: list[Event] = []
-    left_out: list[dict[str, Any]] = []
+    omitted: list[dict[str, Any]] = []
     for row in rows:
         if row["kind"] == "cmd":
             _mark_command(row)
@@ -38,51 +38,51 @@ def read_events(rows: list[dict[str, Any]]) -> tuple[list[Event], list[dict[str,
             events.append(event)
         elif row["kind"] == "cmd":
             turn_id, _, call_id = row["key"].removeprefix("cmd:").partition(":")
-            left_out.append({**row, "turn_id": turn_id, "call_id": call_id, MARK: problem_of(row) or event.message})
+            omitted.append({**row, "turn_id": turn_id, "call_id": call_id, MARK: problem_of(row) or event.message})
         else:
             events.append(msgspec.convert({**row, "body": {MARK: event.message}}, Event))
-    return events, left_out
+    return events, omitted
 
 
 def read_callbacks(rows: list[dict[str, Any]]) -> list[Callback]:
-    """Callbacks. A callback whose content cannot be decoded has no content, and `undecodable` gives the reason."""
+    """Read callbacks. A callback whose content cannot be decoded has none, and the reason in `undecodable`."""
     return [
         each if isinstance(each, Callback) else msgspec.convert({**row, "content": None, MARK: each.message}, Callback)
         for row, each in zip(rows, read_rows(rows, Callback), strict=True)
     ]
 
 
-def _spoiled_run(row: dict[str, Any], why: str) -> PendingRun:
+def _run_without_documents(row: dict[str, Any], reason: str) -> PendingRun:
     run, signals = row["run"], row["signals"] or []
     documents = (run["state"], run["memory"])
     if all(isinstance(each, dict) and not holds_placeholder(each) for each in documents):
         with suppress(msgspec.ValidationError):
             return msgspec.convert({**row, "signals": signals}, PendingRun)
     run = {**run, "state": {}, "memory": {}}
-    failure = {"code": UNDECODABLE, "message": why}
+    failure = {"code": UNDECODABLE, "message": reason}
     return msgspec.convert({**row, "run": run, "signals": [], "failure": failure}, PendingRun)
 
 
 def read_commands(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The commands that can be decoded, and the rows of the others."""
+    """Divide commands into those that can be decoded and the others."""
     for row in rows:
         _mark_command(row)
     return [row for row in rows if MARK not in row], [row for row in rows if MARK in row]
 
 
 def _mark_command(row: dict[str, Any]) -> None:
-    """Mark a command that no tool could read, although its JSON is sound."""
+    """Mark a command that is valid JSON, but that no tool could use."""
     body = row["body"]
     if not isinstance(body, dict):
-        row.setdefault(MARK, "body is no object")
+        row.setdefault(MARK, "body is not an object")
     elif not isinstance(body.get("arguments"), dict | None):
-        row.setdefault(MARK, "body/arguments is no object")
+        row.setdefault(MARK, "body/arguments is not an object")
     elif not isinstance(body.get("token"), str | None):
-        row.setdefault(MARK, "body/token is no text")
+        row.setdefault(MARK, "body/token is not a string")
 
 
 def failed_call(row: dict[str, Any]) -> dict[str, Any]:
-    """The report that fails the call of a command that cannot be decoded. Without its token the kernel rejects it."""
+    """Build the report that fails the call of a command that cannot be decoded. The kernel rejects it if the token is unreadable."""
     body = row["body"] if isinstance(row["body"], dict) else {}
     token = body.get("token")
     return {
@@ -93,8 +93,8 @@ def failed_call(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows as they are. Raises KernelRejected (UNDECODABLE) for the first one that cannot be decoded."""
+    """Return the rows unchanged. Raises KernelRejected (UNDECODABLE) for the first row that cannot be decoded."""
     for row in rows:
-        if (why := problem_of(row)) is not None:
-            raise undecodable(str(row.get("card_id", "a row")), why)
+        if (reason := problem_of(row)) is not None:
+            raise undecodable(str(row.get("card_id", "a row")), reason)
     return rows

@@ -14,7 +14,8 @@ from heliograph.errors import InvalidInput, repr_of, safe_repr
 from heliograph.reactive.state import StateShape
 from heliograph.secrets import Resolver
 from heliograph.signals.names import check_key
-from heliograph.signals.pattern import PatternTable, warn_unmatchable, warn_unsubscribed
+from heliograph.signals.pattern_table import PatternTable
+from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed
 
 Reducer = Callable[[Any, Any], Any]
 

@@ -1,4 +1,4 @@
-"""Signals: as drafts before they are recorded, as rows of the log, and as JSON on the wire."""
+"""Signals: drafts before they are recorded, rows of the log, and JSON for exchange."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heliograph.errors import InvalidInput, safe_repr
 if TYPE_CHECKING:
     from heliograph.types import Json, JsonObject
 else:
-    Json = Any  # msgspec builds decoders from these annotations, and cannot from a recursive alias
+    Json = Any  # msgspec builds decoders from these annotations; it cannot build one from a recursive alias
 
 _ID_LENGTH_MAX = 200
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -56,7 +56,7 @@ class Signal(Struct, frozen=True):
 
 
 class Draft(Struct, frozen=True):
-    """A signal that is not recorded yet, so it has no id and no position.
+    """A signal that is not recorded yet; recording gives it an id and a position.
 
     parent: the id of a recorded signal, or the index of an earlier draft of the same batch.
     at: aware; None means the time of recording. is_untrusted: it derives from untrusted content.
@@ -71,9 +71,9 @@ class Draft(Struct, frozen=True):
 
 
 def to_wire(signal: Signal) -> JsonObject:
-    """The signal as JSON in the format of the specification, with `run_id` and `seq`.
+    """Convert a signal to JSON in the format of the Agent Signals specification, with `run_id` and `seq` added.
 
-    Absent parts of the source are left out, and so is an empty source.
+    Missing parts of the source are omitted, and so is an empty source.
     """
     wire: JsonObject = {
         "id": signal.id,
@@ -94,12 +94,14 @@ def to_wire(signal: Signal) -> JsonObject:
 def from_wire(wire: JsonObject) -> Signal:
     """Read a signal from the format of `to_wire`, which has no `turn_id`.
 
-    The payload is not checked again: `payload.parse_json` checked it while parsing.
+    It does not check the payload: `json_parser.parse_json` has checked it.
     Raises InvalidInput: required_field, wrong_type, unknown_field, invalid_id, invalid_timestamp.
     """
     _refuse_unknown(wire, {"id", "name", "payload", "timestamp", "source", "run_id", "seq"}, "")
     if "payload" not in wire:
-        raise InvalidInput("a signal needs 'payload', which may be null", code="required_field", path="/payload")
+        raise InvalidInput(
+            "a signal has no 'payload'; add it, null if there is none", code="required_field", path="/payload"
+        )
     return Signal(
         id=_read_id(wire),
         name=_read_text(wire, "name"),
@@ -117,10 +119,10 @@ def _format_timestamp(at: datetime) -> str:
 
 def _read_text(wire: JsonObject, key: str) -> str:
     if key not in wire:
-        raise InvalidInput(f"a signal needs '{key}', a string", code="required_field", path=f"/{key}")
+        raise InvalidInput(f"a signal has no '{key}'; add it as a string", code="required_field", path=f"/{key}")
     value = wire[key]
     if not isinstance(value, str):
-        raise InvalidInput(f"'{key}' is a string, not {safe_repr(value)}", code="wrong_type", path=f"/{key}")
+        raise InvalidInput(f"'{key}' must be a string, not {safe_repr(value)}", code="wrong_type", path=f"/{key}")
     return value
 
 
@@ -140,7 +142,7 @@ def _read_id(wire: JsonObject) -> str:
 def _read_seq(wire: JsonObject) -> int:
     seq = wire.get("seq")
     if type(seq) is not int or seq < 1:  # excludes bool, which is an int
-        raise InvalidInput(f"'seq' is an integer from 1, not {safe_repr(seq)}", code="wrong_type", path="/seq")
+        raise InvalidInput(f"'seq' must be an integer from 1, not {safe_repr(seq)}", code="wrong_type", path="/seq")
     return seq
 
 
@@ -163,7 +165,7 @@ def _read_source(value: Json) -> Source | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise InvalidInput(f"'source' is an object, not {safe_repr(value)}", code="wrong_type", path="/source")
+        raise InvalidInput(f"'source' must be an object, not {safe_repr(value)}", code="wrong_type", path="/source")
     _refuse_unknown(value, {"agent", "parent"}, "/source")
     return Source(agent=_read_part(value, "agent"), parent=_read_part(value, "parent"))
 
@@ -172,7 +174,7 @@ def _read_part(source: JsonObject, key: str) -> str | None:
     value = source.get(key)
     if value is not None and not isinstance(value, str):
         raise InvalidInput(
-            f"'source.{key}' is a string, not {safe_repr(value)}", code="wrong_type", path=f"/source/{key}"
+            f"'source.{key}' must be a string, not {safe_repr(value)}", code="wrong_type", path=f"/source/{key}"
         )
     return value
 
@@ -181,7 +183,7 @@ def _refuse_unknown(wire: JsonObject, known: set[str], path: str) -> None:
     for key in wire:
         if key not in known:
             raise InvalidInput(
-                f"'{safe_repr(key)}' is not a known field; the fields are {', '.join(sorted(known))}",
+                f"'{safe_repr(key)}' is not a field of a signal; the fields are {', '.join(sorted(known))}",
                 code="unknown_field",
                 path=f"{path}/{safe_repr(key)}",
             )

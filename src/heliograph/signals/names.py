@@ -16,11 +16,11 @@ GRAMMAR = (
     f"at most {LENGTH_MAX} characters and {SEGMENTS_MAX} segments, such as 'analysis:complete'"
 )
 
-# The runtime tells its own story under these first segments; a forged one would rewrite what happened.
+# Only the runtime emits names with these first segments: a forged one would falsify the log.
 RESERVED_FIRST_SEGMENTS = frozenset(
     {"workflow", "kernel", "agent", "harness", "state", "text", "thinking", "tool"},
 )
-# The lifecycle's cues (LC-15..LC-55) and the control signals of one word (CTL-01).
+# The signals of the lifecycle (LC-15..LC-55) and the control signals of one word (CTL-01).
 RESERVED_NAMES = frozenset(
     {
         "ready",
@@ -36,27 +36,27 @@ RESERVED_NAMES = frozenset(
     },
 )
 
-# Each segment ends at a ':', so there is one way to read a name and the check is linear.
+# Segments contain no ':', so there is one way to match a name and the check takes linear time.
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+(?::[A-Za-z0-9_.\-]+)*")
 
 
 def check_name(name: str) -> str:
-    """`name`, when it is the name of a signal.
+    """Return `name` unchanged if it is a valid signal name.
 
-    Raises InvalidInput: wrong_type, wildcard_in_name, invalid_character (with code point
-    and position), invalid_signal_name (with the grammar).
+    Raises InvalidInput: wrong_type, wildcard_in_name, invalid_character (with code point and position), invalid_signal_name
+    (with the grammar).
     """
     if not isinstance(name, str):
-        raise InvalidInput(f"the name of a signal is a string, not {type(name).__name__}", code="wrong_type")
+        raise InvalidInput(f"the name of a signal must be a string, not {type(name).__name__}", code="wrong_type")
     if len(name) > LENGTH_MAX or name.count(":") >= SEGMENTS_MAX or not _NAME.fullmatch(name):
         _refuse_name(name)
     return name
 
 
 def check_emit_name(name: str) -> str:
-    """`name`, when an agent or a user may emit it.
+    """Return `name` unchanged if an agent or a user may emit it.
 
-    Raises what `check_name` raises, and Rejected (reserved_name) for a name of the runtime's own.
+    Raises what `check_name` raises, and Rejected (reserved_name) for names that only the runtime emits.
     """
     check_name(name)
     first = name.partition(":")[0]
@@ -75,14 +75,14 @@ def check_emit_name(name: str) -> str:
 
 
 def describe_character(text: str, position: int) -> str:
-    """The character at `position` for a message: code point, and position counted from 0."""
+    """Describe a character for a message by its code point and its position, counted from 0."""
     return f"U+{ord(text[position]):04X} at position {position}"
 
 
 def _refuse_name(name: str) -> NoReturn:
     if "*" in name:
         raise InvalidInput(
-            f"'{safe_repr(name)}' has a *; the name of a signal is one name, patterns are for activate_on",
+            f"'{safe_repr(name)}' contains a *: a signal name has no wildcards, only patterns in activate_on do; write the whole name",
             code="wildcard_in_name",
         )
     for position, character in enumerate(name):
@@ -98,11 +98,11 @@ KEY_MAX = LENGTH_MAX - len("state::changed")
 
 
 def check_key(key: str) -> str:
-    """`key`, when it can be a segment of state:<key>:changed. Raises InvalidInput (`invalid_state_key`)."""
+    """Return `key` unchanged if it can be a segment of `state:<key>:changed`. Raises InvalidInput (`invalid_state_key`)."""
     if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX or not CHARACTERS.issuperset(key):
         raise InvalidInput(
-            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {safe_repr(repr_of(key))}: its "
-            "changes are told as state:<key>:changed; put other names one level deeper",
+            f"a key of the state must be 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {safe_repr(repr_of(key))}: it is "
+            "a part of the signal state:<key>:changed; put other names one level deeper",
             code="invalid_state_key", path="/state",
         )  # fmt: skip
     return key

@@ -1,18 +1,15 @@
-"""JSON on its way in: what the store and every reader can hold, and nothing else. Source: bad-input rows 31-38, 48.
+"""Check that a Python value is JSON that PostgreSQL and every reader can hold. Source: bad-input rows 31-38, 48.
 
-Python's own parser takes NaN, lets the last of two equal keys win and hands out
-lone surrogates; PostgreSQL's jsonb refuses NUL. Here each is an error with a
-place, and depth is an error of the input, never of the interpreter.
+Each problem is reported with its JSON pointer. NaN, NUL, lone surrogates and numbers beyond a double are errors, and so is nesting
+deeper than 64 containers, which would otherwise exhaust the interpreter's stack.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import math
 import re
 import sys
-from collections import Counter
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
@@ -27,39 +24,21 @@ PAYLOAD_BYTES_MAX = 64 * 1024
 TRUNCATED_BYTES_MAX = PAYLOAD_BYTES_MAX - 2048  # of one value in a payload that the runtime makes
 
 _INTEGER_END = 10**DIGITS_MAX
-_INTEGER_MAX = int(sys.float_info.max)  # beyond it other languages read infinity
+_INTEGER_MAX = int(sys.float_info.max)  # other languages read larger ones as infinity
 _CONTAINERS = frozenset({dict, list})
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 T = TypeVar("T")
-_UNHOLDABLE = re.compile("[\0\ud800-\udfff]")
+_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
-# Where a value lies: the place of its container, and its key there; None is the top. Rendered only for an error.
+# The place of a value: the place of its container, and its key in it; None is the outermost value. Rendered only for an error.
 _Place: TypeAlias = "tuple[_Place | None, str | int]"
-# What is wrong with a value: code, message, hint.
+# A problem of a value: code, message, hint.
 _Problem: TypeAlias = tuple[str, str, str | None]
 
 
-def parse_json(text: str | bytes) -> Json:
-    """The value that `text` (UTF-8, if bytes) writes.
-
-    Raises InvalidInput: encoding, invalid_json (with offset, line and column), json_duplicate_key,
-    number_too_large, and what `check_json` raises.
-    """
-    try:
-        value = _DECODER.decode(_decode_utf8(text) if isinstance(text, bytes) else text)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(
-            f"not JSON: {error.msg} at offset {error.pos} (line {error.lineno}, column {error.colno})",
-            code="invalid_json",
-        ) from None
-    except RecursionError:  # the parser gave up, at a depth far past ours
-        _refuse_depth("")
-    return check_json(value)
-
-
 def copied(value: T) -> T:
-    """A deep copy. Of JSON several times as fast as `copy.deepcopy`, which does the rest."""
+    """Return a deep copy: for JSON several times as fast as `copy.deepcopy`, which copies everything else."""
     kind = type(value)
     if kind in _ATOMS:
         return value
@@ -71,10 +50,10 @@ def copied(value: T) -> T:
 
 
 def check_json(value: object, path: str = "") -> Json:
-    """`value` itself, when it is JSON: None, bool, int, float, str, list and dict, and no type derived from them.
+    """Return `value` unchanged if it is JSON: None, bool, int, float, str, list and dict, without subclasses of them.
 
-    A tuple would come back as a list and an enum as a string, so they are refused.
-    path: a JSON pointer to `value`, put before the place in an error.
+    Tuples and enums are rejected, because they would be read back as lists and strings.
+    path: the JSON pointer of `value` itself, which error paths begin with.
     Raises InvalidInput: wrong_type, json_too_deep, json_too_large, json_non_finite, number_too_large,
     nul_character, invalid_unicode.
     """
@@ -82,11 +61,16 @@ def check_json(value: object, path: str = "") -> Json:
         _check_containers(value, path)
     elif problem := _problem_of(value):
         _refuse(problem, None, path)
-    return value  # type: ignore[return-value]  # the lines above are the proof
+    return value  # type: ignore[return-value]  # checked above
+
+
+def json_too_deep(path: str = "") -> InvalidInput:
+    message = f"more than {DEPTH_MAX} lists and objects are nested inside each other; make the value flatter"
+    return InvalidInput(message, code="json_too_deep", path=path or None)
 
 
 def check_payload(value: object, path: str = "") -> Json:
-    """`value`, when it is JSON and its shortest UTF-8 form has at most 64 KiB.
+    """Return `value` unchanged if it is JSON of at most 64 KiB, counted in UTF-8 without spaces.
 
     Raises what `check_json` raises, and InvalidInput (payload_too_large).
     """
@@ -102,16 +86,16 @@ def check_payload(value: object, path: str = "") -> Json:
 
 
 def truncated(value: Json) -> Json:
-    """`value` as a signal carries it beside a few short fields: itself, or None where it is too large for a log."""
+    """Return `value`, or None if it is too large for a signal that has a few short fields besides."""
     return None if value is not None and len(msgspec.json.encode(value)) > TRUNCATED_BYTES_MAX else value
 
 
 def is_longer(value: object, limit: int) -> bool:
-    """Whether `value` as JSON has certainly more than `limit` bytes, found without writing it or seeing all of it."""
+    """Whether `value` as JSON certainly has more than `limit` bytes: a lower bound, counted without encoding the value."""
     size, todo = 0, [value]
     while todo and size <= limit:
         item = todo.pop()
-        size += 2  # the least that a value takes: itself, and what is between it and the next
+        size += 2  # the shortest value, 0, and a comma
         if isinstance(item, str):
             size += len(item)
         elif isinstance(item, dict | list | tuple | set | frozenset) and size + 2 * len(item) <= limit:
@@ -122,21 +106,22 @@ def is_longer(value: object, limit: int) -> bool:
 
 
 def cleaned(text: str) -> str:
-    """`text` with U+FFFD for what no record can hold: U+0000, and halves of surrogate pairs. It is as long as before."""
-    return _UNHOLDABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Return `text` with U+FFFD for each character that PostgreSQL cannot store: U+0000 and lone surrogates. The length is kept."""
+    return _NOT_STORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _check_containers(top: Any, path: str) -> None:
-    """Walk `top` with a list of what is left to see: a recursion would depend on how deep the caller stands."""
+    """Check every value inside `top`. A loop instead of a recursion: the depth of the caller's stack does not matter."""
     todo: list[tuple[Any, _Place | None, int]] = [(top, None, 1)]
     values_seen = 0
     while todo:
         container, place, depth = todo.pop()
         if depth > DEPTH_MAX:
-            _refuse_depth(path)
+            raise json_too_deep(path)
         values_seen += len(container)
-        if values_seen > VALUES_MAX:  # a list that holds one list twice, which holds one list twice, ... ends here
-            raise InvalidInput(f"more than {VALUES_MAX} values", code="json_too_large", path=path or None)
+        if values_seen > VALUES_MAX:  # also ends lists that share one inner list many times, level after level
+            raise InvalidInput(f"the value has more than {VALUES_MAX} values inside it; send it in parts", code="json_too_large",
+                               path=path or None)  # fmt: skip
         if type(container) is dict:
             _check_keys(container, place, path)
         for key, item in container.items() if type(container) is dict else enumerate(container):
@@ -155,37 +140,46 @@ def _check_keys(container: dict[Any, Any], place: _Place | None, path: str) -> N
 
 
 def _problem_of(value: Any) -> _Problem | None:
-    """What is wrong with a value that is no container."""
+    """Return the problem of a value that is no container; None for valid JSON."""
     kind = type(value)
     if kind is str:
         return _problem_of_text(value)
     if kind is bool or value is None:
         return None
     if kind is int:
-        return None if -_INTEGER_MAX <= value <= _INTEGER_MAX else _too_large(_size_of(value))
+        return None if -_INTEGER_MAX <= value <= _INTEGER_MAX else _too_large(value)
     if kind is float:
-        return None if math.isfinite(value) else ("json_non_finite", f"JSON has no {value}", "send null or a string")
-    return ("wrong_type", f"{kind.__name__} is no JSON type", _HINTS.get(kind))
+        return (
+            None
+            if math.isfinite(value)
+            else ("json_non_finite", f"{value} is not a number in JSON", "send null or a string")
+        )
+    return ("wrong_type", f"{kind.__name__} is not a JSON type", _HINTS.get(kind))
 
 
-def _size_of(value: int) -> str:
+def _too_large(value: int) -> _Problem:
     is_long = not -_INTEGER_END < value < _INTEGER_END
-    return f"an integer of over {DIGITS_MAX} digits" if is_long else "an integer outside the range of a double"
+    number = f"an integer of over {DIGITS_MAX} digits" if is_long else "an integer outside the range of a double"
+    return ("number_too_large", f"{number} is too large to be stored", "send it as a string")
 
 
 def _problem_of_text(text: str) -> _Problem | None:
     if "\0" in text:
         return (
             "nul_character",
-            f"a string has U+0000 at position {text.index(chr(0))}",
-            "jsonb cannot hold it; leave it out",
+            f"a string contains U+0000 at position {text.index(chr(0))}",
+            "PostgreSQL cannot store it; remove it",
         )
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             lone = f"U+{ord(text[error.start]):04X} at position {error.start}"
-            return ("invalid_unicode", f"a string has half of a surrogate pair, {lone}", None)
+            return (
+                "invalid_unicode",
+                f"a string contains half of a surrogate pair, {lone}",
+                "encode the character as a whole",
+            )
     return None
 
 
@@ -196,10 +190,6 @@ _HINTS: dict[type, str] = {
 }
 
 
-def _too_large(what: str) -> _Problem:
-    return ("number_too_large", f"{what} has no room in the store", "send it as a string")
-
-
 def _refuse(problem: _Problem, place: _Place | None, path: str) -> NoReturn:
     code, message, hint = problem
     pointer = safe_repr(path + _render(place), 300)
@@ -207,51 +197,10 @@ def _refuse(problem: _Problem, place: _Place | None, path: str) -> NoReturn:
     raise InvalidInput(message + where, code=code, path=pointer or None, hint=hint)
 
 
-def _refuse_depth(path: str) -> NoReturn:
-    raise InvalidInput(f"more than {DEPTH_MAX} containers inside each other", code="json_too_deep", path=path or None)
-
-
 def _render(place: _Place | None) -> str:
-    """The JSON pointer of a place (RFC 6901)."""
+    """Render a place as a JSON pointer (RFC 6901)."""
     keys: list[str] = []
     while place is not None:
         place, key = place
         keys.append(str(key).replace("~", "~0").replace("/", "~1"))
     return "".join(f"/{key}" for key in reversed(keys))
-
-
-# -- the parser's hooks
-
-
-def _decode_utf8(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}", code="encoding"
-        ) from None
-
-
-def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise InvalidInput(f"the key '{safe_repr(twice)}' is there twice", code="json_duplicate_key")
-    return value
-
-
-def _read_integer(literal: str) -> int:
-    if len(literal) > DIGITS_MAX + literal.startswith("-"):
-        _refuse(_too_large(f"{safe_repr(literal, 20)}, an integer of over {DIGITS_MAX} digits,"), None, "")
-    return int(literal)
-
-
-def _read_float(literal: str) -> float:
-    value = float(literal)
-    if math.isinf(value):
-        _refuse(_too_large(safe_repr(literal, 20)), None, "")
-    return value
-
-
-# parse_constant stays Python's own: NaN comes through as a float, and check_json names its place.
-_DECODER = json.JSONDecoder(object_pairs_hook=_read_object, parse_int=_read_integer, parse_float=_read_float)

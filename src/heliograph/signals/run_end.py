@@ -1,4 +1,4 @@
-"""The end of a run, read from its signal `workflow:end`: its payload may have been replaced in the ledger."""
+"""Read and check the last signal of a run, `workflow:end`. Someone may have edited its payload in the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heliograph.errors import KernelRejected
 from heliograph.signals.model import Signal
 from heliograph.types import JsonObject
 
-_MILLISECONDS_MAX = 1e15  # a timedelta holds 86 times as much
+_MILLISECONDS_MAX = 1e15  # far within the range of a timedelta, which the command line computes
 
 
 class _Usage(msgspec.Struct):
@@ -36,13 +36,18 @@ class _End(msgspec.Struct):
 
 
 def read_end(run_id: str, signal: Signal | None) -> JsonObject:
-    """The payload of a run's `workflow:end`. Raises KernelRejected (UNDECODABLE) for one that describes no end."""
+    """Return the payload of a run's `workflow:end`.
+
+    signal: the last signal of the run's log; None if the log is empty. Raises KernelRejected (UNDECODABLE) for a missing or
+    malformed `workflow:end`.
+    """
     if signal is None or signal.name != "workflow:end":
-        raise KernelRejected(f"run {run_id} has ended, and its log has no workflow:end", code=UNDECODABLE)
+        raise KernelRejected(f"run {run_id} has ended, but its log does not end with workflow:end", code=UNDECODABLE,
+                            hint=f"helio signal tail --run {run_id} lists the log")  # fmt: skip
     try:
         msgspec.convert(signal.payload, _End)
     except msgspec.ValidationError as error:
-        raise KernelRejected(f"the payload of {signal.id} (workflow:end) describes no end: {error}",
+        raise KernelRejected(f"the payload of {signal.id} (workflow:end) is malformed: {error}",
                             code=UNDECODABLE, hint=f"helio signal tail --run {run_id} shows it") from error  # fmt: skip
     assert isinstance(signal.payload, dict)
     return signal.payload

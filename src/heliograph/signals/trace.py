@@ -1,6 +1,6 @@
-"""Questions to a list of signals: what caused this, what came of it, is the log sound, and how does it look.
+"""Analyse the log of a run: causes and consequences of a signal, failures, consistency, and the log drawn as a tree.
 
-All of it is pure and takes the signals in the order of the log. Source: SIG-60..SIG-63.
+All functions are pure and take signals in the order of the log. Source: SIG-60..SIG-63.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ DELTA_NAMES = frozenset({"text:delta", "thinking:delta"})
 
 
 def chain(signals: Sequence[Signal], identifier: str) -> list[Signal]:
-    """The signal, its parent, and so on up to the root: why it happened. Source: SIG-61.
+    """Return the causes of a signal: the signal itself, its parent, and so on up to the root.
 
-    In a part of a log it ends at the last signal whose parent is not in the part.
-    Raises NotFound (unknown_signal) when `identifier` is not there.
+    In an excerpt of a log, the chain ends at the first signal whose parent is not in the excerpt.
+    Raises NotFound (unknown_signal) if `signals` does not contain `identifier`.
     """
     by_id = {signal.id: signal for signal in signals}
     if identifier not in by_id:
         raise NotFound(
-            f"no signal '{safe_repr(identifier)}' among these {len(signals)}; `helio signal tail` shows their ids",
+            f"none of these {len(signals)} signals has the id '{safe_repr(identifier)}'; `helio signal tail` lists ids",
             code="unknown_signal",
         )
-    steps: dict[str, Signal] = {}  # by id, in the order of the climb: a circle ends it
+    ancestors: dict[str, Signal] = {}  # by id: a cycle ends the loop
     signal: Signal | None = by_id[identifier]
-    while signal is not None and signal.id not in steps:
-        steps[signal.id] = signal
+    while signal is not None and signal.id not in ancestors:
+        ancestors[signal.id] = signal
         signal = by_id.get(signal.parent) if signal.parent is not None else None
-    return list(steps.values())
+    return list(ancestors.values())
 
 
 def children(signals: Iterable[Signal]) -> dict[str, list[Signal]]:
-    """By the id of a parent, the signals it caused in the order of the log; roots are in no list."""
+    """Return, for each parent's id, the signals that it caused, in the order of the log. Roots are in no list."""
     found: dict[str, list[Signal]] = {}
     for signal in signals:
         if signal.parent is not None:
@@ -51,7 +51,7 @@ def children(signals: Iterable[Signal]) -> dict[str, list[Signal]]:
 
 @dataclass(frozen=True, slots=True)
 class TurnFailure:
-    """A turn that failed or ran out of time, with its whole reason."""
+    """A turn that failed or timed out, with its full error. outcome: `failed` or `timeout`."""
 
     agent: str
     turn_id: str
@@ -61,7 +61,7 @@ class TurnFailure:
 
 
 def failure_of(signal: Signal) -> TurnFailure | None:
-    """The failure that an `agent:failed` records; None for any other signal, and for a turn that was stopped."""
+    """Return the failure that an `agent:failed` signal records; None for other signals and for stopped turns."""
     payload: Any = signal.payload
     if signal.name != "agent:failed" or not isinstance(payload, dict) or payload.get("outcome") == "canceled":
         return None
@@ -72,10 +72,10 @@ def failure_of(signal: Signal) -> TurnFailure | None:
 
 
 def check_trace(signals: Sequence[Signal]) -> list[str]:
-    """What is wrong with the whole log of a run; empty when it is sound.
+    """Return the inconsistencies of the complete log of a run; an empty list for a consistent log.
 
-    Sound: `seq` counts from 1 without gaps, ids are unique, all belong to one run, the one
-    root is a `workflow:start`, and each other signal has a parent that comes before it.
+    In a consistent log `seq` counts from 1 without gaps, ids are unique, all signals belong to one run, a `workflow:start` is the
+    only root, and every other signal has a parent that comes before it.
     """
     problems: list[str] = []
     seen: set[str] = set()
@@ -94,52 +94,49 @@ def check_trace(signals: Sequence[Signal]) -> list[str]:
 
 
 def draw_tree(signals: Sequence[Signal], *, show_payload_width: int = 60, collapse_text: bool = True) -> list[str]:
-    """What caused what, a line per signal: branch, name, agent, payload, milliseconds since the first signal.
+    """Draw signals as a tree of causes, one line each: branch, name, agent, payload, milliseconds since the first signal.
 
-    show_payload_width: characters of payload in a line; 0 leaves payloads out.
-    collapse_text: neighbouring deltas of one kind and one agent become one line with their count and joined text.
+    show_payload_width: characters of payload per line; 0 omits payloads.
+    collapse_text: consecutive deltas of the same name and agent share one line, with their count and joined text.
     A signal whose parent is not in `signals` is drawn as a root.
     """
     if not signals:
         return []
     start = min(signal.timestamp for signal in signals)
-    return [branch + _describe(run, start, show_payload_width) for branch, run in _walk(signals, collapse_text)]
+    return [branch + _describe(group, start, show_payload_width) for branch, group in _walk(signals, collapse_text)]
 
 
 def _check_roots(signals: Sequence[Signal]) -> list[str]:
     roots = [signal for signal in signals if signal.parent is None]
     if not roots:
-        return ["no signal is a root; a run begins with workflow:start"]
+        return [f"the log has no root; it must begin with {ROOT_NAME}"]
     problems = [f"{roots[0].name} ({roots[0].id}) is the root, not {ROOT_NAME}"] if roots[0].name != ROOT_NAME else []
     return problems + [f"{root.name} ({root.id}) has no parent; {roots[0].id} is the root" for root in roots[1:]]
 
 
-# -- drawing
-
-
 def _walk(signals: Sequence[Signal], collapse_text: bool) -> Iterator[tuple[str, list[Signal]]]:
-    """Each line of the tree from top to bottom: its branch, and the signals it stands for.
+    """Yield each line of the tree from top to bottom: its branch and the signals that it represents.
 
-    A list of what is left to draw, last first: a chain of ten thousand signals is no depth for a recursion.
+    It uses a stack instead of recursion, because a chain may have ten thousand signals.
     """
     below = children(signals)
     ids = {signal.id for signal in signals}
     roots = [signal for signal in signals if signal.parent not in ids]
-    todo = [("", "", run) for run in reversed(_runs(roots, below, collapse_text))]
-    while todo:
-        branch, indent, run = todo.pop()
-        yield branch, run
-        runs = _runs(below.get(run[-1].id, []), below, collapse_text)
-        for number, each in enumerate(reversed(runs)):
+    stack = [("", "", group) for group in reversed(_groups(roots, below, collapse_text))]
+    while stack:
+        branch, indent, group = stack.pop()
+        yield branch, group
+        groups = _groups(below.get(group[-1].id, []), below, collapse_text)
+        for number, each in enumerate(reversed(groups)):
             elbow, rail = ("└─ ", "   ") if number == 0 else ("├─ ", "│  ")
-            todo.append((indent + elbow, indent + rail, each))
+            stack.append((indent + elbow, indent + rail, each))
 
 
-def _runs(siblings: Sequence[Signal], below: dict[str, list[Signal]], collapse_text: bool) -> list[list[Signal]]:
-    """Siblings by line: deltas that follow each other, and that nothing hangs from, share one."""
-    runs: list[list[Signal]] = []
+def _groups(siblings: Sequence[Signal], below: dict[str, list[Signal]], collapse_text: bool) -> list[list[Signal]]:
+    """Group siblings by line: consecutive deltas without children share one."""
+    groups: list[list[Signal]] = []
     for signal in siblings:
-        last = runs[-1][-1] if runs else None
+        last = groups[-1][-1] if groups else None
         if (
             collapse_text
             and last is not None
@@ -148,27 +145,26 @@ def _runs(siblings: Sequence[Signal], below: dict[str, list[Signal]], collapse_t
             and last.id not in below
             and signal.id not in below
         ):
-            runs[-1].append(signal)
+            groups[-1].append(signal)
         else:
-            runs.append([signal])
-    return runs
+            groups.append([signal])
+    return groups
 
 
-def _describe(run: Sequence[Signal], start: datetime, width: int) -> str:
-    first, last = run[0], run[-1]
-    count = f" ×{len(run)}" if len(run) > 1 else ""
-    parts = [first.name + count, first.agent or "", _show_payload(run, width), f"+{_milliseconds(start, first)}"]
-    if len(run) > 1:
+def _describe(group: Sequence[Signal], start: datetime, width: int) -> str:
+    first, last = group[0], group[-1]
+    count = f" ×{len(group)}" if len(group) > 1 else ""
+    parts = [first.name + count, first.agent or "", _format_payload(group, width), f"+{_milliseconds(start, first)}"]
+    if len(group) > 1:
         parts[-1] += f"…{_milliseconds(start, last)}"
     return "  ".join(part for part in parts if part) + " ms"
 
 
-def _show_payload(run: Sequence[Signal], width: int) -> str:
+def _format_payload(group: Sequence[Signal], width: int) -> str:
     if width <= 0:
         return ""
-    if len(run) == 1:
-        return safe_repr(msgspec.json.encode(run[0].payload).decode(), width)
-    return safe_repr(msgspec.json.encode("".join(_content(signal) for signal in run)).decode(), width)
+    payload = group[0].payload if len(group) == 1 else "".join(map(_content, group))
+    return safe_repr(msgspec.json.encode(payload).decode(), width)
 
 
 def _content(delta: Signal) -> str:

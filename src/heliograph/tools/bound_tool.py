@@ -1,7 +1,7 @@
-"""A tool that can be called: its schema from its signature and docstring, its arguments checked by pydantic.
+"""Bind a tool's function to its schema: describe it to models, validate arguments, and call it.
 
-Arguments have one form from there on: checked, with what is left out filled in, as JSON. The rule of an approval, the person
-who grants it, the record and the function all get that one, so none of them sees what another does not.
+Validated arguments are JSON with all defaults filled in. The approval rule, the person who approves, the record and the function all
+receive these same arguments, so an approval covers exactly what the function receives.
 """
 
 from __future__ import annotations
@@ -35,35 +35,37 @@ _ANYTHING = pydantic.TypeAdapter(Any)
 
 
 class BadArguments(HeliographError):
-    """The arguments that a model gave do not fit the tool; the message is for the model."""
+    """A model called a tool with invalid arguments; the message is for the model."""
 
     default_code = "invalid_arguments"
 
 
 class BoundTool:
-    """`tool` with its schema. Raises InvalidInput for a function that cannot be described to a model."""
+    """A tool with its schema and its semaphore. Raises InvalidInput for a function that cannot be described to a model."""
 
     def __init__(self, tool: Tool):
         self.tool = tool
         self._context_parameter: str | None = None
         self._validator = None
         if tool.parameters is not None:
-            what = f"what tool {tool.name} has as parameters"
-            self._validator = validator_of(what, tool.parameters, f"/tools/{tool.name}/parameters")
+            self._validator = validator_of(
+                f"the parameter schema of tool {tool.name}", tool.parameters, f"/tools/{tool.name}/parameters"
+            )
         self.output_problems = output_validator(tool.name, tool.result_schema, f"/tools/{tool.name}/result_schema")
         self.slots = asyncio.Semaphore(tool.concurrency) if tool.concurrency is not None else None
         if tool.function is not None:
             self._context_parameter = context_parameter(tool.name, tool.function)
             if tool.effect == "transactional" and (self._context_parameter is None or not is_async(tool.function)):
-                raise InvalidInput(f"tool {tool.name}: a transactional tool is an async function with a parameter that is "
-                                   "annotated ToolContext: it works by that one's connection", code="wrong_type",
+                raise InvalidInput(f"tool {tool.name}: a transactional tool must be an async function with a parameter annotated as "
+                                   "ToolContext, whose connection it uses", code="wrong_type",
                                    path=f"/tools/{tool.name}")  # fmt: skip
             if tool.isolated:
                 self._check_isolated(tool)
-            self.spec  # noqa: B018  what is wrong with it is said when it is defined
+            self.spec  # noqa: B018  reports an invalid definition now, not at the first call
 
     @cached_property
     def spec(self) -> ToolSpec:
+        """The tool as it is described to models."""
         description, function = self.tool.description, self.tool.function
         if self.tool.parameters is None and description == (inspect.getdoc(function) or ""):
             description = self._schema.description or ""  # without the parameters, which the schema describes
@@ -77,39 +79,42 @@ class BoundTool:
         return parameters
 
     def checked(self, arguments: Json) -> dict[str, Any]:
-        """The arguments in their one form. Raises BadArguments, which says what is wrong with them."""
+        """Validate a model's arguments, and return them as JSON with all defaults. Raises BadArguments."""
         if not isinstance(arguments, dict):
-            raise BadArguments(f"the arguments of {self.tool.name} are a JSON object, not {safe_repr(arguments)}")
+            raise BadArguments(f"the arguments of {self.tool.name} must be a JSON object, not {safe_repr(arguments)}")
         try:
             check_json(arguments)
-        except InvalidInput as error:  # of what no record can hold
+        except InvalidInput as error:
             raise self._bad([error.message]) from error
-        if strange := sorted(names_in(arguments) - set(self.tool.secrets)):
-            raise self._bad([f"the secret {strange[0]} is not for this tool"])
+        if foreign := sorted(names_in(arguments) - set(self.tool.secrets)):
+            raise self._bad([f"this tool may not use the secret {foreign[0]}"])
         if self._validator is not None:
             filled = {**self._defaults, **arguments}
             if problems := problems_in(self._validator, arguments, "arguments"):
                 raise self._bad(problems)
             return arguments if problems_in(self._validator, filled, "arguments") else filled
-        found = self._to_json(self._validated(arguments))
-        if self._to_json(self._validated_again(found)) != found:
-            raise self._bad(["its validators make something else of what they made; they have to take what they give"])
-        return found
+        validated = self._to_json(self._validated(arguments))
+        if self._to_json(self._validated_again(validated)) != validated:
+            raise self._bad(["its validators change arguments that are already validated; make them idempotent"])
+        return validated
 
     async def call(self, context: ToolContext, arguments: Mapping[str, Any], run_sync: Callable[..., Any]) -> Any:
-        """Call the function with `checked` arguments; a plain one in a thread, by `run_sync`. Raises whatever it raises."""
+        """Call the function with arguments that `checked` returned. A plain function runs in a thread, through `run_sync`.
+
+        Raises what the function raises.
+        """
         function = self.tool.function
         assert function is not None
         if self.tool.isolated:
             return await call_isolated(function, arguments)
-        own = copy.deepcopy(dict(arguments))  # what it does to them is not what it was called with
-        given = own if self.tool.parameters is not None else self._validated_again(own)
+        own = copy.deepcopy(dict(arguments))  # so that the function cannot change the recorded arguments
+        keywords = own if self.tool.parameters is not None else self._validated_again(own)
         if self._context_parameter is not None:
-            given[self._context_parameter] = context = replace(context, is_abandoned=threading.Event())
+            keywords[self._context_parameter] = context = replace(context, is_abandoned=threading.Event())
         if is_async(function):
-            return await function(**given)
+            return await function(**keywords)
         try:
-            result = await run_sync(lambda: _whole(function(**given)))
+            result = await run_sync(lambda: _exhausted(function(**keywords)))
         except asyncio.CancelledError:
             context.is_abandoned.set()
             raise
@@ -118,12 +123,13 @@ class BoundTool:
     def _check_isolated(self, tool: Tool) -> None:
         place_of(tool.function)
         if self._context_parameter is not None or tool.effect == "transactional":
-            raise InvalidInput(f"tool {tool.name}: an isolated tool has no ToolContext and no connection: it reaches nothing of "
-                               "the worker", code="wrong_type", path=f"/tools/{tool.name}/isolated")  # fmt: skip
+            raise InvalidInput(f"tool {tool.name}: an isolated tool runs outside the worker, so it cannot be transactional and cannot "
+                               "have a ToolContext; remove one of the two", code="wrong_type",
+                               path=f"/tools/{tool.name}/isolated")  # fmt: skip
 
     @cached_property
     def _defaults(self) -> JsonObject:
-        """What a JSON Schema says of arguments that are left out."""
+        """The default values in the JSON Schema of the parameters."""
         properties = self._parameters.get("properties")
         each = properties.items() if isinstance(properties, dict) else ()
         return {key: schema["default"] for key, schema in each if isinstance(schema, dict) and "default" in schema}
@@ -132,10 +138,10 @@ class BoundTool:
         return self._checked_by(lambda: self._schema.validator.validate_python(arguments))
 
     def _validated_again(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Of arguments in their one form, what the function takes."""
+        """Convert validated arguments from JSON to the types of the function's parameters."""
         only = self._schema.single_arg_name
-        given = arguments if only is None else {only: dict(arguments)}
-        return self._checked_by(lambda: self._schema.revalidate(given))
+        keywords = arguments if only is None else {only: dict(arguments)}
+        return self._checked_by(lambda: self._schema.revalidate(keywords))
 
     def _checked_by(self, validate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
@@ -144,31 +150,31 @@ class BoundTool:
             raise self._bad(
                 f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors(include_url=False)
             ) from error
-        except Exception as error:  # of a validator that raises what pydantic does not expect of one
+        except Exception as error:  # a validator of the application may raise anything
             raise self._bad([format_exception(error)]) from error
 
     def _to_json(self, validated: Mapping[str, Any]) -> dict[str, Any]:
-        """Validated arguments as JSON, as the schema describes them: of a single model its own fields."""
+        """Convert validated arguments to JSON that matches the schema; a single model is represented by its fields."""
         only = self._schema.single_arg_name
         try:
-            written = to_json(_ANYTHING.dump_python(validated if only is None else validated[only], by_alias=True,
-                                                    round_trip=True))  # fmt: skip
+            dumped = to_json(_ANYTHING.dump_python(validated if only is None else validated[only], by_alias=True,
+                                                   round_trip=True))  # fmt: skip
         except Exception as error:
             raise self._bad(
                 [error.message if isinstance(error, HeliographError) else format_exception(error)]
             ) from error
-        if not isinstance(written, dict):
-            raise self._bad([f"they are written as {safe_repr(written)}, which is no object"])
-        return written
+        if not isinstance(dumped, dict):
+            raise self._bad([f"they serialize to {safe_repr(dumped)}, which is not an object"])
+        return dumped
 
     def _bad(self, problems: Iterable[str]) -> BadArguments:
         return BadArguments(
-            safe_repr(f"the arguments of {self.tool.name} do not fit: {'; '.join(problems)}", _MESSAGE_MAX)
+            safe_repr(f"the arguments of {self.tool.name} are invalid: {'; '.join(problems)}", _MESSAGE_MAX)
         )
 
     @cached_property
     def _schema(self) -> Any:
-        """pydantic-ai's reading of the signature and docstring, without the parameter that is not the model's."""
+        """The schema that pydantic-ai derives from the signature and the docstring, without the context parameter."""
         try:
             from pydantic_ai import Tool as PydanticTool
         except ImportError as error:
@@ -183,6 +189,6 @@ class BoundTool:
                                path=f"/tools/{name}") from error  # fmt: skip
 
 
-def _whole(result: Any) -> Any:
-    """What a plain function answers; of a generator all of it, taken where it may take its time."""
+def _exhausted(result: Any) -> Any:
+    """Return the items of a generator as a list, while still in the tool's thread; any other result unchanged."""
     return list(result) if inspect.isgenerator(result) else result

@@ -1,7 +1,7 @@
-"""A cgroup around one sandbox, where the worker may make one: it bounds all memory of the sandbox, its kernel memory too.
+"""Put a sandbox into a cgroup, if the worker may create one: it limits all memory of the sandbox, its kernel memory included.
 
-A worker may make one where it is root, or where its cgroup was delegated to its user: below its own cgroup, or beside it. With
-version 2, the controllers have to be enabled there; a user's own cgroup gets them enabled.
+A worker may create a cgroup if it is root, or if its own cgroup was delegated to its user. The new cgroup is below the worker's own
+or beside it. With cgroups version 2, the controllers must be enabled there; this module enables them in a user's own cgroup.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pathlib import Path
 _PREFIX = "heliograph-sandbox-"
 _ABANDONED_SECONDS = 60  # an older empty cgroup was left by a worker that was killed
 _NEEDED = {"memory", "pids"}
-_TCP_BYTES = 64 * 1024 * 1024  # buffers of TCP, which version 1 counts apart from the other memory
+_TCP_BYTES = 64 * 1024 * 1024  # TCP buffers, which version 1 counts separately
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """One folder for version 2, one for each controller for version 1."""
+    """One cgroup. folders: one for version 2, one for each controller for version 1."""
 
     folders: tuple[Path, ...]
 
     def add(self, pid: int) -> None:
-        """Move a process into it. Where the kernel does not allow that, there is no cgroup: it stays where it is."""
+        """Move a process into the cgroup. If the kernel does not allow it, the process runs without one."""
         with contextlib.suppress(OSError):
             for folder in self.folders:
                 (folder / "cgroup.procs").write_text(str(pid))
 
     def has_killed(self) -> bool:
-        """Whether the kernel has killed a process in it for want of memory; False where the kernel does not count that."""
-        for name in ("memory.events", "memory.oom_control"):  # of version 2 and 1
+        """Whether the kernel has killed one of its processes at the memory limit; False if the kernel does not count that."""
+        for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
             for folder in self.folders:
                 with contextlib.suppress(OSError):
                     counts = dict(line.split() for line in (folder / name).read_text("ascii").splitlines())
@@ -43,7 +43,7 @@ class Cgroup:
         return False
 
     def try_remove(self) -> bool:
-        """Remove the cgroup, which needs all of its processes to have ended; return whether it is gone."""
+        """Remove the cgroup if all of its processes have ended; return whether it is removed. A second call does nothing."""
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -51,19 +51,19 @@ class Cgroup:
 
 
 def open_cgroup(memory_bytes: int, processes: int, root: str = "/proc/self") -> Cgroup | None:
-    """Make a cgroup with these limits; None where this process may not."""
+    """Create a cgroup with these limits; None if this process may not. root: replaced by tests."""
     name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     for parents in _places(Path(root)):
-        made = Cgroup(tuple(parent / name for parent in parents.values()))
+        cgroup = Cgroup(tuple(parent / name for parent in parents.values()))
         try:
             for controllers, parent in parents.items():
                 _remove_abandoned(parent)
                 (parent / name).mkdir()
                 _limit(parent / name, controllers, memory_bytes, processes)
         except OSError:
-            made.try_remove()
+            cgroup.try_remove()
             continue
-        return made
+        return cgroup
     return None
 
 
@@ -87,11 +87,11 @@ def _remove_abandoned(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.stat().st_ctime < time.time() - _ABANDONED_SECONDS:
-                folder.rmdir()  # fails where a process is in it
+                folder.rmdir()  # fails while a process is in it
 
 
 def _places(root: Path) -> Iterator[dict[str, Path]]:
-    """The folders below which cgroups may be made, by controller; version 2 has one, under the empty name."""
+    """Yield the folders in which cgroups may be created, by controller; version 2 has one folder, with an empty key."""
     try:
         mounts = [line.split() for line in (root / "mounts").read_text("utf-8").splitlines()]
         own = {

@@ -35,31 +35,34 @@ def code_tool(
     network: the code may use the network. packages: the code may import installed packages, beside the standard library.
     options: those of `Tool`. Raises InvalidInput.
     """
-    bounds = limits or SandboxLimits()
 
     async def run(code: str) -> Json:
         if len(code.encode("utf-8", "surrogatepass")) > _CODE_BYTES_MAX:
-            raise ToolFailed(f"the code has more than {_CODE_BYTES_MAX} bytes", code="payload_too_large")
-        found = _packages() if packages else []
-        ran = await run_sandboxed({"code": code, "packages": found}, bounds, found, network=network)
-        answer: JsonObject = {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
-        return answer if ran.error is None else {**answer, "error": ran.error}
+            raise ToolFailed(
+                f"the code has more than {_CODE_BYTES_MAX} bytes; run it in parts", code="payload_too_large"
+            )
+        folders = _packages() if packages else []
+        ran = await run_sandboxed(
+            {"code": code, "packages": folders}, limits or SandboxLimits(), folders, network=network
+        )
+        result: JsonObject = {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
+        return result if ran.error is None else {**result, "error": ran.error}
 
     text = description or (
         "Run a Python program, and return its exit code and output. It has the standard library, "
-        f"{'the network' if network else 'no network'}, no files of this machine, and nothing of earlier calls."
+        f"{'the network' if network else 'no network'}, no files of this machine, and no state of earlier calls."
     )
     schema: JsonObject = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
-    given: dict[str, Any] = {"effect": "once" if network else "pure", "trusted": not network, **options}
-    return check_tool(Tool(name, run, text, schema, timeout_seconds=timeout_seconds, **given))
+    all_options: dict[str, Any] = {"effect": "once" if network else "pure", "trusted": not network, **options}
+    return check_tool(Tool(name, run, text, schema, timeout_seconds=timeout_seconds, **all_options))
 
 
 def place_of(function: Any) -> dict[str, Any]:
-    """The module and name by which another process finds a function. Raises InvalidInput for a function without them."""
+    """Return the module and name by which another process finds a function. Raises InvalidInput for a function without them."""
     qualname, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     if not inspect.isfunction(function) or "<" in qualname or module is None:
         raise InvalidInput(
-            f"an isolated tool is a function at the top of a module, where another process can find it, not {safe_repr(qualname or repr_of(function))}",
+            f"an isolated tool must be a function at the top of a module, so that another process can find it, not {safe_repr(qualname or repr_of(function))}",
             code="wrong_type", path="/tools",
         )  # fmt: skip
     top = sys.modules.get(module.__name__.partition(".")[0], module)
@@ -89,14 +92,15 @@ async def call_isolated(
         case _ if ran.error is not None:
             raise ToolFailed(ran.error)
         case _:
-            raise ToolFailed(safe_repr(f"it ended with {ran.exit_code} and no result: {ran.stderr[-500:]}", _ERROR_MAX))
+            message = f"the function ended with exit code {ran.exit_code} and without a result: {ran.stderr[-500:]}"
+            raise ToolFailed(safe_repr(message, _ERROR_MAX))
 
 
 def _json_in(text: str) -> Json:
     """The JSON that the sandboxed process printed; None for other text, and for JSON that is nested too deeply for Python."""
     with contextlib.suppress(ValueError, RecursionError):
-        found: Json = json.loads(text)
-        return found
+        value: Json = json.loads(text)
+        return value
     return None
 
 

@@ -18,7 +18,7 @@ class ToolContext:
 
     idempotency_key: the same for every attempt of this call, and different for every other call of any project:
         `project/application/turn/call`. Pass it to every receiver that must not act twice.
-    deps: the object that the application was given as `deps`.
+    deps: the application's own object, `Application(deps=...)`.
     connection: for transactional tools, the asyncpg connection with an open transaction. Writes through it commit together
         with the tool's result; the tool neither commits nor rolls back.
     is_abandoned: set when the call timed out or its turn was halted. An async function is cancelled then. A plain function
@@ -37,10 +37,12 @@ class ToolContext:
     resolver: Resolver | None = field(default=None, repr=False)
 
     def secret(self, name: str) -> Secret:
-        """A secret of the application. Raises SetupError (`no_secret`), InvalidInput."""
+        """Look up a secret of the application. Raises SetupError (`no_secret`), and InvalidInput for an invalid name."""
         return secret(name, self.resolver)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        # nested in another type it would be an argument, which the model invents
-        raise PydanticSchemaGenerationError("ToolContext is a parameter by itself, not a part of an argument")
+        # inside another type it would become an argument that the model fills in
+        raise PydanticSchemaGenerationError(
+            "ToolContext must be a parameter of its own, not a part of another argument"
+        )

@@ -1,4 +1,4 @@
-"""MCP servers as toolsets: the tools of a server, with the options that the agent's author chose."""
+"""Use the tools of an MCP server, with the options that the agent's author chose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from heliograph.policy.egress import EgressPolicy, EgressRejected, parse, server
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import check_json
 from heliograph.tools.bound_tool import BoundTool
-from heliograph.tools.mcp_connection import Connection, Offered
+from heliograph.tools.mcp_connection import Connection
+from heliograph.tools.mcp_decoding import OfferedTool
 from heliograph.types import Json
 
 log = logging.getLogger("heliograph.tools")
@@ -33,11 +34,11 @@ class MCPServer:
         every program needs, and no other variables of the worker. url: the address of a server over streamable HTTP;
         every request sends `headers`. Neither env nor headers are ever shown. Only https on the public internet is allowed,
         and the origins in HELIOGRAPH_MCP_ALLOW, which may be private or http.
-    name: a name for messages. prefix: put before the name of each tool, if two servers use the same names.
+    name: the server's name in messages. prefix: put before the name of each tool, if two servers use the same names.
     tools: the tools that agents may use, by the server's names; None allows all of them.
     effect: whether a call is repeated if the worker dies or the connection breaks (see `Tool`); `effects` overrides it for
         single tools. trusts_annotations: believe the server's own readOnlyHint (pure) and idempotentHint.
-    timeout_seconds: the time-out of one call. connect_seconds: the time-out of starting or reaching the server.
+    timeout_seconds: the timeout of one call. connect_seconds: the timeout of starting or reaching the server.
     approval: True, a function of the arguments, or the names of the tools that require approval. concurrency: the number of
         parallel calls of one tool. in_doubt, trusted: see `Tool`.
     secrets: a function `(name) -> value` for each `secret://name` in env and headers; by default the environment. Secrets are
@@ -65,38 +66,40 @@ class MCPServer:
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
-            raise self._bad("takes either a command or a url, and not both", "required_field", "command")
+            raise self._bad("needs either a command or a url, not both", "required_field", "command")
         if self.command is not None and (isinstance(self.command, str) or not self.command
                                          or not all(isinstance(part, str) for part in self.command)):  # fmt: skip
-            raise self._bad("command is a list: the program, then its arguments", "wrong_type", "command")
+            raise self._bad("needs its command as a list: the program, then its arguments", "wrong_type", "command")
         if self.url is not None:
             try:
                 parse(self.url)
             except EgressRejected as refused:
-                raise self._bad(f"has no url to connect to: {refused.message}", "invalid_url", "url") from None
+                raise self._bad(f"has an invalid url: {refused.message}", "invalid_url", "url") from None
         if isinstance(self.tools, str):
-            raise self._bad("tools takes a list of names", "wrong_type", "tools")
-        for tool, effect in {"effect": self.effect, **self.effects}.items():
+            raise self._bad("needs its tools as a list of names", "wrong_type", "tools")
+        for option, effect in {
+            "effect": self.effect,
+            **{f"effects[{tool}]": each for tool, each in self.effects.items()},
+        }.items():
             if effect not in _EFFECTS:
-                raise self._bad(f"the effect of {tool} is one of {', '.join(_EFFECTS)}, not {safe_repr(effect)}",
+                raise self._bad(f"needs one of {', '.join(_EFFECTS)} as {option}, not {safe_repr(effect)}",
                                 "invalid_enum", "effect")  # fmt: skip
-        check_tool(self._tool(Offered("checked", "", {"type": "object"})))
+        check_tool(self._tool(OfferedTool("checked", "", {"type": "object"})))
 
     @property
     def label(self) -> str:
-        """The server's name in messages: its `name`, or else its program or the host of its address."""
+        """The server's name in messages: its `name`, or else its program or the host of its URL."""
         if self.name is not None:
             return self.name
         return self.command[0] if self.command else parse(self.url or "").host
 
     @asynccontextmanager
     async def open_tools(self, egress: EgressPolicy | None = None) -> AsyncIterator[MCPTools]:
-        """The server's tools, on a connection that is opened again whenever it is lost.
+        """Connect and return the server's tools. The connection opens again whenever it is lost.
 
-        The sequence has a method `refresh` that reads the list again. egress: the allowed addresses; by default only those on
-        the public internet. Raises HarnessError (MCP_UNAVAILABLE, recoverable) while the server cannot be reached,
-        EgressRejected for a url that is not allowed, and InvalidInput for named tools that the server does not have or that
-        cannot be tools.
+        The returned sequence has a method `refresh` that reads the list again. egress: the allowed addresses; by default only those
+        on the public internet. Raises HarnessError (MCP_UNAVAILABLE, recoverable) while the server cannot be reached, EgressRejected
+        for a url that is not allowed, and InvalidInput if `tools` names a tool that is missing or cannot be used.
         """
         connection = Connection(
             self.label,
@@ -116,36 +119,40 @@ class MCPServer:
         finally:
             await connection.close()
 
-    def allowed(self, offered: Sequence[Offered], connection: Connection) -> list[Tool]:
-        """The tools that agents may use. An offered tool that cannot be a tool is left out, or raises if `tools` names it."""
-        has = {each.name: each for each in offered}
-        wanted = has if self.tools is None else self.tools
+    def allowed(self, offered: Sequence[OfferedTool], connection: Connection) -> list[Tool]:
+        """Return the tools that agents may use. An offered tool with an invalid definition is skipped with a warning.
+
+        Raises InvalidInput instead if `tools` names such a tool, or one that the server does not have.
+        """
+        by_name = {each.name: each for each in offered}
+        wanted = by_name if self.tools is None else self.tools
         named = {*wanted, *self.effects, *(self.approval if isinstance(self.approval, Collection) else ())}
-        if missing := sorted(named - has.keys()):
+        if missing := sorted(named - by_name.keys()):
             raise self._bad(
-                f"has no tool {', '.join(missing)}; it has {', '.join(has) or 'none'}", "unknown_tool", "tools"
+                f"has no tool {', '.join(missing)}; it has {', '.join(by_name) or 'none'}", "unknown_tool", "tools"
             )
-        found: dict[str, Tool] = {}
-        for each in (has[name] for name in has if name in wanted):
+        tools: dict[str, Tool] = {}
+        for each in (tool for name, tool in by_name.items() if name in wanted):
             try:
-                made = self._checked(each, connection)
-                if made.name in found:
-                    raise self._bad(f"has two tools that are named {made.name} here", "duplicate_entry", "tools")
-                found[made.name] = made
+                tool = self._checked(each, connection)
+                if tool.name in tools:
+                    raise self._bad(f"has two tools with the name {tool.name}; give it a prefix or list its tools",
+                                    "duplicate_entry", "tools")  # fmt: skip
+                tools[tool.name] = tool
             except InvalidInput as error:
                 if self.tools is not None:
                     raise
-                log.warning("tool %s of MCP server %s is left out: %s", safe_repr(each.name), self.label, error.message)
-        return list(found.values())
+                log.warning("tool %s of MCP server %s is skipped: %s", safe_repr(each.name), self.label, error.message)
+        return list(tools.values())
 
-    def _checked(self, offered: Offered, connection: Connection) -> Tool:
-        """Raises InvalidInput for an offered tool that cannot be a tool."""
+    def _checked(self, offered: OfferedTool, connection: Connection) -> Tool:
+        """Return an offered tool as a Tool. Raises InvalidInput for an invalid definition."""
         check_json(offered.parameters)
-        made = check_tool(self._tool(offered, connection))
-        BoundTool(made)  # its schema is checked here
-        return made
+        tool = check_tool(self._tool(offered, connection))
+        BoundTool(tool)  # checks the schema
+        return tool
 
-    def _tool(self, offered: Offered, connection: Connection | None = None) -> Tool:
+    def _tool(self, offered: OfferedTool, connection: Connection | None = None) -> Tool:
         effect = self.effects.get(offered.name, self._hinted(offered))
         approval = offered.name in self.approval if isinstance(self.approval, Collection) else self.approval
 
@@ -159,42 +166,43 @@ class MCPServer:
             trusted=self.trusted,
         )  # fmt: skip
 
-    def _hinted(self, offered: Offered) -> ToolEffect:
+    def _hinted(self, offered: OfferedTool) -> ToolEffect:
         if self.trusts_annotations and offered.is_read_only:
             return "pure"
         return "idempotent" if self.trusts_annotations and offered.is_idempotent else self.effect
 
-    def _bad(self, why: str, code: str, option: str) -> InvalidInput:
+    def _bad(self, problem: str, code: str, option: str) -> InvalidInput:
         return InvalidInput(
-            f"MCP server {self.name or self.command or 'at an address'} {why}", code=code, path=f"/tools/{option}"
+            f"MCP server {self.name or self.command or 'without a name'} {problem}", code=code, path=f"/tools/{option}"
         )
 
 
 class MCPTools(Sequence[Tool]):
-    """The tools of a connected server, as they were when they were last read."""
+    """The tools of a connected server, as last read."""
 
     def __init__(self, server: MCPServer, connection: Connection):
         self._server = server
         self._connection = connection
-        self._offered: list[Offered] = []
+        self._offered: list[OfferedTool] = []
         self._tools: list[Tool] = []
         self._reading = asyncio.Lock()
 
     async def read(self) -> None:
-        """Raises what `open_tools` raises."""
+        """Read the server's list of tools. Raises what `open_tools` raises."""
         offered = await self._connection.offered()
-        if offered != self._offered:  # otherwise the tools stay the same objects, with their concurrency limits
+        if offered != self._offered:  # an unchanged list keeps its tool objects, with their concurrency limits
             self._tools = self._server.allowed(offered, self._connection)
             self._offered = offered
 
     async def refresh(self) -> None:
-        """Read the list again if it may have changed. If that fails, the tools stay as they were."""
+        """Read the list again if it may have changed. If that fails, log a warning and keep the tools."""
         async with self._reading:
             if self._connection.has_changed:
                 try:
                     await self.read()
                 except HeliographError as error:
-                    log.warning("the tools of MCP server %s stay as they were: %s", self._server.label, error.message)
+                    log.warning("cannot read the tools of MCP server %s again, so they stay as they were: %s",
+                                self._server.label, error.message)  # fmt: skip
 
     def __getitem__(self, index: Any) -> Any:
         return self._tools[index]
@@ -204,5 +212,5 @@ class MCPTools(Sequence[Tool]):
 
 
 def _name(name: str) -> str:
-    """A name that model providers accept: MCP allows more characters."""
+    """Replace the characters that MCP allows in names but model providers do not."""
     return "".join(c if c in _NAME_CHARACTERS else "_" for c in name)

@@ -1,7 +1,7 @@
-"""Run code in a sandbox: a process of its own, without credentials, files, network or unlimited resources.
+"""Run code in a sandbox: a separate process without credentials, files or network, and with limited resources.
 
-`sandbox_launcher` is the program of that process, and `sandbox_program` runs the code in it. On a platform without sandboxes,
-nothing runs.
+`sandbox_launcher` is the program of that process, and `sandbox_program` runs the code in it. On a platform without sandbox support,
+no code runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REPORT_MAX = 2000
 _END_SECONDS = 5
 _LAUNCHER_MIB, _LAUNCHER_PROCESSES = 64, 8
 _REMOVAL_ATTEMPTS = 200
-# the kernel ends code by its timer ticks, which may count more processor time than it reports in the end
+# the kernel enforces the limit by timer ticks, which may count more processor time than it reports at the end
 _CPU_SHARE = 0.75
 
 
@@ -40,7 +40,7 @@ class SandboxLimits:
     """The limits of one sandbox.
 
     cpu_seconds: processor time. memory_mib: memory. disk_mib, files: the size of its two writable folders, and the number of
-    files and folders in them. output_mib: the printed output. open_files, threads: the number at a time.
+    files and folders in them. output_mib: the printed output. open_files, threads: how many at the same time.
     """
 
     cpu_seconds: int = 10
@@ -54,7 +54,7 @@ class SandboxLimits:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-                raise InvalidInput(f"{name} is a whole number from 1 to 1000000, not {safe_repr(repr_of(value))}", code="out_of_range",
+                raise InvalidInput(f"{name} must be a whole number from 1 to 1000000, not {safe_repr(repr_of(value))}", code="out_of_range",
                                    path=f"/limits/{name}")  # fmt: skip
 
 
@@ -71,7 +71,10 @@ class SandboxResult:
 async def run_sandboxed(
     spec: Mapping[str, Any], limits: SandboxLimits, binds: list[str], *, network: bool = False
 ) -> SandboxResult:
-    """Run the code or function of `spec`. Cancelling it kills its processes. Raises SetupError (`no_sandbox`)."""
+    """Run the code or the function that `spec` names. Cancellation kills its processes. binds: readable folders and files.
+
+    Raises SetupError (`no_sandbox`).
+    """
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no system call filter in this version")
     program = filter_program(platform.machine(), network=network)
@@ -114,9 +117,9 @@ def _resource_limits(limits: SandboxLimits) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _no_sandbox(why: str) -> SetupError:
+def _no_sandbox(problem: str) -> SetupError:
     return SetupError(
-        f"this machine cannot run the sandbox, so nothing was run: {safe_repr(why, 300)}. The sandbox requires Linux 5.14 or newer with "
+        f"this machine cannot run the sandbox, so no code was run: {safe_repr(problem, 300)}. The sandbox requires Linux 5.14 or newer with "
         "user namespaces; in a container, the seccomp and AppArmor profiles must allow unshare, mount and pivot_root",
         code="no_sandbox",
     )
@@ -126,20 +129,19 @@ def _no_sandbox(why: str) -> SetupError:
 async def _cgroup_for(limits: SandboxLimits) -> AsyncIterator[Cgroup | None]:
     """A cgroup for one sandbox, with its launcher and init; None if the worker cannot create one."""
     memory = (limits.memory_mib + limits.disk_mib + _LAUNCHER_MIB) * _MIB
-    cgroup = open_cgroup(
-        memory, limits.threads + _LAUNCHER_PROCESSES
-    )  # a few writes: a thread could outlive a cancellation
+    # not in a thread, which could outlive a cancellation: it is only a few writes
+    cgroup = open_cgroup(memory, limits.threads + _LAUNCHER_PROCESSES)
     try:
         yield cgroup
     finally:
         for _ in range(_REMOVAL_ATTEMPTS):
             if cgroup is None or cgroup.try_remove():
                 break
-            await asyncio.sleep(0.01)  # its last process is ending
+            await asyncio.sleep(0.01)  # until its last process has ended
 
 
-async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[SandboxResult, bytes]:
-    """The result of the process, and its report about the sandbox, which sandboxed code cannot write."""
+async def _run(specification: Mapping[str, Any], output_max: int, cgroup: Cgroup | None) -> tuple[SandboxResult, bytes]:
+    """Return the result of the process, and the report about the sandbox, which sandboxed code cannot write."""
     report, pipe = os.pipe()
     os.set_blocking(report, False)
     try:
@@ -153,12 +155,14 @@ async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | Non
             os.close(pipe)
         try:
             if cgroup is not None:
-                cgroup.add(process.pid)  # it waits for its specification
-            out, err, is_cut = await _communicate(process, json.dumps({**specification, "pipe": pipe}).encode(), most)
+                cgroup.add(process.pid)  # the process still waits for its specification
+            out, err, is_cut = await _communicate(
+                process, json.dumps({**specification, "pipe": pipe}).encode(), output_max
+            )
             code = await process.wait()
         finally:
             await _end(process)
-        error = _limit_text("output_mib", f"{most // _MIB} MiB of output") if is_cut else None
+        error = _limit_text("output_mib", f"{output_max // _MIB} MiB of output") if is_cut else None
         return SandboxResult(code, out, err, error), _report_in(report)
     finally:
         os.close(report)
@@ -167,7 +171,7 @@ async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | Non
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End the launcher, which kills and reaps everything that it started, and wait until their pipes are closed.
 
-    A launcher that is killed takes its children with it, too, but leaves a zombie where nothing reaps orphans.
+    Killing the launcher also kills its children, but leaves a zombie on systems where nothing reaps orphans.
     """
     assert process.stdin is not None
     process.stdin.close()
@@ -184,42 +188,42 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _report_in(pipe: int) -> bytes:
-    """The content of the pipe when the process has ended. Another fork may hold the other end, so there may be no end of file."""
+    """Read the pipe after the process has ended. Another fork may keep the other end open, so there may be no end of file."""
     try:
         return os.read(pipe, _REPORT_MAX)
     except BlockingIOError:
         return b""
 
 
-async def _communicate(process: asyncio.subprocess.Process, sent: bytes, most: int) -> tuple[str, str, bool]:
-    """Its output and errors, each up to `most` bytes, and whether it printed more; a process that prints more is killed."""
+async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, output_max: int) -> tuple[str, str, bool]:
+    """Return stdout and stderr, each up to `output_max` bytes, and whether one was longer; then the process is terminated."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(sent)
+        process.stdin.write(stdin)
         await process.stdin.drain()
     process.stdin.close()
-    read = await asyncio.gather(*map(partial(_read, process, most=most), (process.stdout, process.stderr)))
-    out, err = (part[:most].decode("utf-8", "replace").replace("\0", "�") for part in read)
-    return out, err, any(len(part) > most for part in read)
+    read = await asyncio.gather(*map(partial(_read, process, bytes_max=output_max), (process.stdout, process.stderr)))
+    out, err = (part[:output_max].decode("utf-8", "replace").replace("\0", "�") for part in read)
+    return out, err, any(len(part) > output_max for part in read)
 
 
-async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, *, most: int) -> bytes:
-    """Read to the end, and keep one byte more than `most`: asyncio waits for a process until its pipes are empty."""
+async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, *, bytes_max: int) -> bytes:
+    """Read to the end, because asyncio waits for a process until its pipes are empty. Return at most `bytes_max` + 1 bytes."""
     kept = bytearray()
     while part := await stream.read(65536):
-        if len(kept) > most:
+        if len(kept) > bytes_max:
             continue
         kept += part
-        if len(kept) > most:
+        if len(kept) > bytes_max:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-    return bytes(kept[: most + 1])
+    return bytes(kept[: bytes_max + 1])
 
 
 def _python() -> list[str]:
-    """The folders of the interpreter and its standard library. The sandbox hides the packages that are installed in them."""
+    """Return the folders of the interpreter and its standard library. The sandbox hides the packages installed in them."""
     paths = sysconfig.get_paths()
-    found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib")]
-    return list(dict.fromkeys(each for name in found for each in (name, str(Path(name).resolve()))))
+    folders = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib")]
+    return list(dict.fromkeys(each for folder in folders for each in (folder, str(Path(folder).resolve()))))

@@ -1,12 +1,11 @@
-"""Run a piece of Python in a sandbox: a separate program, started by `sandbox` with `python -I -S`, that imports no other module of ours.
+"""Run Python code in a sandbox: a program of its own, started by `sandbox` with `python -I -S`, that imports no module of Heliograph.
 
-Its input is a JSON specification on stdin. It becomes three processes. The launcher enters new namespaces and waits. Init, the
-first process of the new PID namespace, builds a file system that has nothing but Python in it. The sandboxed process gives up
-all capabilities, takes its limits, installs the filter of system calls, and only then runs the code: see `sandbox_program`.
+It reads a JSON specification from stdin, and becomes three processes. The launcher enters new namespaces and waits. Init, the first
+process of the new PID namespace, builds a file system that contains only Python. The sandboxed process drops all capabilities, sets
+its limits, installs the filter of system calls, and only then runs the code with `sandbox_program`.
 
-A separate pipe reports `BUILT` when all of it succeeded; otherwise it has the reason of the failure, and no code was run. The
-sandboxed process closes its end before it runs anything. Init keeps its end, and writes the exit code and the
-processor time of the sandboxed process.
+A separate pipe reports `BUILT` if all of this succeeded; otherwise it contains the error, and no code was run. The sandboxed process
+closes its end before it runs any code. Init keeps its end, and writes the exit code and the processor time of the sandboxed process.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ _MOUNT_SETATTR, _HERE, _RECURSIVE = 442, -100, 0x8000
 _SYSTEM = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/dev/null", "/dev/urandom",
 )  # fmt: skip
-_WRITABLE = ("/jail", "/tmp")  # noqa: S108  a file system of our own
+_WRITABLE = ("/jail", "/tmp")  # noqa: S108  in the sandbox's own file system
 _NETWORK = (
     "/etc/resolv.conf", "/etc/hosts", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ssl/certs", "/usr/share/ca-certificates",
     "/usr/local/share/ca-certificates",
 )  # fmt: skip
 _INSTALLED = ("site-packages", "dist-packages", "python3*/site-packages", "python3*/dist-packages")
 _PROGRAM = "/program/sandbox_program.py"
-_AWAITED = {signal.SIGTERM, signal.SIGCHLD}  # by the launcher, blocked from its start on
+_AWAITED = {signal.SIGTERM, signal.SIGCHLD}  # the launcher blocks them and waits for them
 _FIRST_FREE_ID = 0x70000000  # user ids that no system assigns: each sandbox of root has its own
 _NOBODY = 65534
-_INSIDE = 1000  # what the sandboxed process sees as its user and group
+_INSIDE = 1000  # the sandboxed process's own user and group, as it sees them
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 4, 38, 22
 _SECUREBITS, _DROP_BOUNDING, _AMBIENT, _CLEAR_AMBIENT = 28, 24, 47, 4
-_ALL_SECUREBITS = 0xEF  # no root, no set-user-id fixup, no keeping, no ambient capabilities; each locked
+_ALL_SECUREBITS = 0xEF  # NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, all of them locked
 
 
 def main() -> None:
@@ -63,7 +62,7 @@ def main() -> None:
 
 
 def _enter_sandbox(spec: dict[str, Any]) -> None:
-    """Enter the sandbox; only the sandboxed process returns. Raises OSError that names what this platform does not allow."""
+    """Enter the sandbox; only the sandboxed process returns. Raises OSError for a step that this platform does not allow."""
     libc = ctypes.CDLL(None, use_errno=True)
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != spec["parent"]:
@@ -90,9 +89,9 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
 
 
 def _wait_as_launcher(init: int) -> NoReturn:
-    """Wait for init, which dies with this process and takes its namespace along. On SIGTERM, kill and reap init.
+    """Wait for init, which dies with this process, and its namespace with it. On SIGTERM, kill and reap init.
 
-    An orphaned init would stay a zombie where the worker is the first process of a container.
+    If the worker is the first process of a container, nothing would reap an orphaned init.
     """
     while os.waitpid(init, os.WNOHANG)[0] == 0:
         if signal.sigwait(_AWAITED) == signal.SIGTERM:
@@ -109,13 +108,13 @@ def _wait_as_init(sandboxed: int, pipe: int) -> NoReturn:
 
 
 def _enter_user_namespace(libc: Any) -> None:
-    """Enter a namespace in which user 0 has no rights outside. A worker that is root is user 1, until the file system is built."""
+    """Enter a user namespace whose user 0 has no rights outside. While the file system is built, a worker's root is user 1 in it."""
     maps = {"uid_map": _map_for("uid", os.geteuid()), "gid_map": _map_for("gid", os.getegid())}
     if os.geteuid() == 0 and _may_set_groups():
         _drop_groups()
     entered, enters = os.pipe()
     ours = os.getpid()
-    if not (helper := os.fork()):  # in the namespace around it, where maps of root's are allowed
+    if not (helper := os.fork()):  # it stays in the outer namespace, in which root may write the maps
         os.close(enters)
         os._exit(0 if os.read(entered, 1) and _write_maps(os.open(f"/proc/{ours}", os.O_RDONLY), maps) else 1)
     os.close(entered)
@@ -123,8 +122,8 @@ def _enter_user_namespace(libc: Any) -> None:
     os.write(enters, b"1")
     os.close(enters)
     if os.waitpid(helper, 0)[1] != 0:
-        raise OSError(0, "this platform allows no users in a user namespace")
-    _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # new credentials forget it
+        raise OSError(0, "this platform does not allow user ids in a user namespace")
+    _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # a change of credentials has reset it
 
 
 def _drop_groups() -> None:
@@ -147,7 +146,7 @@ def _map_for(kind: str, outside: int) -> str:
     for wanted in (_FIRST_FREE_ID + os.getpid(), _NOBODY):
         if any(first <= wanted < first + count for first, _, count in ranges):
             return f"0 {wanted} 1\n1 0 1"
-    return "0 0 1"  # a namespace with this one user, who is an ordinary one outside
+    return "0 0 1"  # this namespace has only this user, who is an ordinary one outside
 
 
 def _write_maps(process: int, maps: dict[str, str]) -> bool:
@@ -159,9 +158,9 @@ def _write_maps(process: int, maps: dict[str, str]) -> bool:
 
 
 def _enter_root(libc: Any, spec: dict[str, Any]) -> int:
-    """Enter a file system of our own, read-only but for two folders of bounded size. Answers /proc of the old one, opened."""
+    """Enter a new file system, read-only except for two folders of limited size. Return a descriptor of the old /proc."""
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    root = "/proc"  # it is there wherever this got so far, and nothing is bound from it
+    root = "/proc"  # it exists on every Linux, and nothing is bound from it
     _do(libc, "mount", None, b"/", None, _REC | _PRIVATE, None)
     _mount_tmpfs(libc, root, "size=4m,nr_inodes=8192,mode=755")
     python = [*_SYSTEM, *spec["python"]]
@@ -185,7 +184,7 @@ def _enter_root(libc: Any, spec: dict[str, Any]) -> int:
 
 
 def _installed(python: list[str], binds: list[str]) -> list[str]:
-    """Folders of installed packages below those of Python: hidden, except where something in them was asked for."""
+    """Return the folders of installed packages inside those of Python that the sandbox hides: those without a requested bind."""
     kept = [os.path.realpath(path) for path in binds]
     found = {folder for path in python for each in _INSTALLED for folder in glob.glob(f"{glob.escape(path)}/{each}")}
     real = {
@@ -197,15 +196,15 @@ def _installed(python: list[str], binds: list[str]) -> list[str]:
 
 
 def _mount_writable(libc: Any, root: str, spec: dict[str, Any], paths: list[str]) -> None:
-    """Mount the two writable folders, which share their bounds. What is bound below them needs folders of its own there."""
+    """Mount the two writable folders, which share one limit. Binds below them use inodes for their folders."""
     inodes = spec["files"] + 3 + sum(path.count("/") for path in paths if path.startswith(_WRITABLE))
     os.mkdir(f"{root}/scratch")
     _mount_tmpfs(libc, f"{root}/scratch", f"size={spec['disk_bytes']},nr_inodes={inodes},mode=700,uid=0,gid=0")
     for folder in _WRITABLE:
-        made = f"{root}/scratch{folder}"
-        os.mkdir(made, 0o700)
-        os.chown(made, 0, 0)
-        _bind(libc, made, root + folder)
+        source = f"{root}/scratch{folder}"
+        os.mkdir(source, 0o700)
+        os.chown(source, 0, 0)
+        _bind(libc, source, root + folder)
     _do(libc, "umount2", f"{root}/scratch".encode(), _DETACH)
     os.rmdir(f"{root}/scratch")
 
@@ -225,21 +224,23 @@ def _bind(libc: Any, path: str, target: str) -> None:
 
 
 def _set_attributes(libc: Any, target: str, attributes: int) -> None:
-    """Add them to a mount and to each below it."""
-    wanted = ctypes.create_string_buffer(struct.pack("QQQQ", attributes, 0, 0, 0), 32)
-    _do(libc, "syscall", _MOUNT_SETATTR, _HERE, target.encode(), _RECURSIVE, wanted, 32, name="mount_setattr")
+    """Add attributes to a mount and to all mounts below it."""
+    request = ctypes.create_string_buffer(struct.pack("QQQQ", attributes, 0, 0, 0), 32)
+    _do(libc, "syscall", _MOUNT_SETATTR, _HERE, target.encode(), _RECURSIVE, request, 32, name="mount_setattr")
 
 
 def _drop_all_rights(libc: Any, spec: dict[str, Any], proc: int) -> None:
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
-    _do(libc, "prctl", _DUMPABLE, 1, 0, 0, 0)  # new credentials end it, and /proc/self would be root's
-    _do(libc, "unshare", _NEW_USER | _NEW_MOUNTS)  # the mounts belong to the namespace around this one: locked
+    _do(
+        libc, "prctl", _DUMPABLE, 1, 0, 0, 0
+    )  # a change of credentials has reset it; otherwise root would own /proc/self
+    _do(libc, "unshare", _NEW_USER | _NEW_MOUNTS)  # the mounts belong to the outer namespace, so they are locked
     _write_maps(os.open("self", os.O_RDONLY, dir_fd=proc), dict.fromkeys(("uid_map", "gid_map"), f"{_INSIDE} 0 1"))
     for name, value in spec["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
         bound = resource.getrlimit(kind)[1]
-        # processor time: SIGXCPU ends the code at its limit, or SIGKILL a second later, where the code handles SIGXCPU
+        # processor time: SIGXCPU ends the code at its limit, or SIGKILL one second later if the code handles SIGXCPU
         soft, hard = (
             wanted if bound == resource.RLIM_INFINITY else min(wanted, bound)
             for wanted in (value, value + 1 if name == "CPU" else value)
@@ -260,7 +261,7 @@ def _drop_capabilities(libc: Any) -> None:
     _do(libc, "prctl", _SECUREBITS, _ALL_SECUREBITS, 0, 0, 0)
     for capability in range(64):
         if libc.prctl(_DROP_BOUNDING, ctypes.c_ulong(capability), 0, 0, 0) != 0:
-            break  # the kernel has no more
+            break  # the kernel has no further capabilities
     _do(libc, "prctl", _AMBIENT, _CLEAR_AMBIENT, 0, 0, 0)
     version = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0), 8)
     _do(libc, "capset", version, ctypes.create_string_buffer(24))
@@ -277,11 +278,11 @@ def _do(libc: Any, function: str, *args: Any, name: str = "") -> None:
 def _run_program(spec: dict[str, Any]) -> None:
     import importlib.util
 
-    found = importlib.util.spec_from_file_location("sandbox_program", _PROGRAM)
-    assert found is not None
-    assert found.loader is not None
-    program = importlib.util.module_from_spec(found)
-    found.loader.exec_module(program)
+    module_spec = importlib.util.spec_from_file_location("sandbox_program", _PROGRAM)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    program = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(program)
     program.run(spec)
 
 

@@ -1,4 +1,4 @@
-"""Run code inside the sandbox. `sandbox_launcher` loads this module after it has entered the sandbox; it imports no other module of ours."""
+"""Run code inside the sandbox. `sandbox_launcher` loads this module there; it imports no other module of Heliograph."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 
 def run(spec: dict[str, Any]) -> None:
+    """Run the code or the function of a specification; its fields are those that `sandbox.run_sandboxed` sends."""
     _complete_interpreter(spec)
     if "code" in spec:
         _run_code(spec["code"])
@@ -22,7 +23,7 @@ def run(spec: dict[str, Any]) -> None:
 
 
 def _complete_interpreter(spec: dict[str, Any]) -> None:
-    """Do what `-S` left out, now that files of installed packages are run in the sandbox."""
+    """Set up what `-S` omitted: inside the sandbox, the startup files of installed packages may run."""
     site.setquit()
     site.setcopyright()
     site.sethelper()
@@ -40,29 +41,29 @@ def _run_code(code: str) -> None:
 
 def _run_function(spec: dict[str, Any]) -> None:
     """Call a function of an application by its module and name, and print its result as JSON."""
-    import inspect  # code_tool() needs neither this nor asyncio, and waits for their import each time
+    import inspect  # here, because code_tool() needs neither this nor asyncio, and each import costs time
 
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what it prints is not its result
+    results = os.dup(1)
+    os.dup2(2, 1)  # what the function prints is not its result
     try:
-        found: Any = _module(spec)
+        target: Any = _module(spec)
         for part in spec["qualname"].split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
         import pydantic
         from pydantic_core import ArgsKwargs, to_jsonable_python
 
-        function = getattr(found, "function", None) or found
+        function = getattr(target, "function", None) or target
         result = pydantic.TypeAdapter(function).validate_python(ArgsKwargs((), spec["arguments"]))
         if inspect.isawaitable(result):
             import asyncio
 
             result = asyncio.run(_awaited(result))
-        answer = {"result": to_jsonable_python(result)}
+        outcome = {"result": to_jsonable_python(result)}
     except Exception as error:
         traceback.print_exc()
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    with open(answers, "w", encoding="utf-8") as out:
-        json.dump(answer, out)
+        outcome = {"error": f"{type(error).__name__}: {error}"}
+    with open(results, "w", encoding="utf-8") as out:
+        json.dump(outcome, out)
 
 
 async def _awaited(work: Any) -> Any:
@@ -72,10 +73,10 @@ async def _awaited(work: Any) -> Any:
 def _module(spec: dict[str, Any]) -> Any:
     if spec["file"] is None:
         return importlib.import_module(spec["module"])
-    found = importlib.util.spec_from_file_location("isolated_module", spec["file"])
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
+    module_spec = importlib.util.spec_from_file_location("isolated_module", spec["file"])
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules["isolated_module"] = module
-    found.loader.exec_module(module)
+    module_spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""Lookup of secrets at their place of use: by the application's own function, or else in the environment."""
+"""Look up secrets where they are used: with the application's own function, or else in the environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def secret(name: str, resolver: Resolver | None = None) -> Secret:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"the name of a secret is 1 to 64 ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
+            f"the name of a secret must be 1 to 64 ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
             code="invalid_id",
         )
     variable = SECRET_PREFIX + name.upper().replace("-", "_")
@@ -32,13 +32,13 @@ def secret(name: str, resolver: Resolver | None = None) -> Secret:
     return Secret(value, name)
 
 
-def filled(text: str, resolver: Resolver | None = None) -> str:
-    """`text` with each `secret://name` replaced, as in "Bearer secret://crm". Raises the errors of `secret`."""
+def resolve_references(text: str, resolver: Resolver | None = None) -> str:
+    """Replace each `secret://name` in `text`, as in "Bearer secret://crm", by its value. Raises the errors of `secret`."""
     return REFERENCE.sub(lambda found: secret(found[1], resolver).reveal(), text)
 
 
 def resolved(value: Any, allowed: Collection[str], resolver: Resolver | None = None) -> Any:
-    """JSON with its references to allowed secrets replaced by their values. Raises the errors of `secret`."""
+    """Replace strings in JSON that are references to allowed secrets by their values. Raises the errors of `secret`."""
     if isinstance(value, str):
         found = REFERENCE.fullmatch(value)
         return value if found is None or found[1] not in allowed else secret(found[1], resolver).reveal()

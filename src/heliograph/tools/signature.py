@@ -1,4 +1,4 @@
-"""What a tool's function takes, as far as its signature says it: which parameter is not the model's, and what cannot be one."""
+"""Inspect the signature of a tool's function: find the context parameter, and reject parameters that no model can fill in."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def context_parameter(name: str, function: Callable[..., Any]) -> str | None:
-    """The parameter that is given the call. Raises InvalidInput for a function that no model can call: `name` is its tool."""
+    """Return the name of the parameter that receives the ToolContext, if there is one. name: the tool's, for messages.
+
+    Raises InvalidInput for a function that no model can call.
+    """
     if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(_annotated(function)):
         raise _refused(name, "yields its results one by one; return them as a list")
     hints = _hints(name, function)
     found: list[str] = []
     for n, (parameter, taken) in enumerate(_signature(name, function).parameters.items()):
         if taken.kind is taken.POSITIONAL_ONLY or taken.kind is taken.VAR_POSITIONAL:
-            raise _refused(name, f"takes {parameter} by its place alone, and a model gives arguments by name; take out the "
+            raise _refused(name, f"takes {parameter} by position only, but a model passes arguments by name; remove the "
                                  "'/' or the '*'")  # fmt: skip
         if n == 0 and parameter in ("self", "cls") and parameter not in hints:
-            raise _refused(name, "is a method of a class; make a tool of an object's own: tool(shop.price)")
+            raise _refused(name, "is a method of a class; use a method of an object instead: tool(shop.price)")
         if _is_context(hints.get(parameter)):
             if taken.kind is taken.VAR_KEYWORD:
                 raise _refused(name, f"takes ToolContext as **{parameter}; take it as one parameter")
@@ -39,10 +42,10 @@ def context_parameter(name: str, function: Callable[..., Any]) -> str | None:
 
 
 def without(name: str, function: Callable[..., Any], parameter: str | None) -> Callable[..., Any]:
-    """The same signature and docstring without one parameter. It is only read, never called."""
+    """Return a function with the same signature and docstring, but without one parameter. It is only inspected, never called."""
     signature = _signature(name, function)
-    taken = {parameter, *_given(function), "return"}  # what it returns, no model is told beforehand
-    kept = [p for p in signature.parameters.values() if p.name not in taken]
+    hidden = {parameter, *_preset_keywords(function), "return"}  # models do not need the type of the result
+    visible = [p for p in signature.parameters.values() if p.name not in hidden]
 
     def described(*args: Any, **kwargs: Any) -> None: ...
 
@@ -51,13 +54,13 @@ def without(name: str, function: Callable[..., Any], parameter: str | None) -> C
     described.__doc__ = inspect.getdoc(annotated)
     described.__module__ = annotated.__module__
     hints = _hints(name, function).items()
-    described.__annotations__ = {key: usable(hint) for key, hint in hints if key not in taken}
-    described.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    described.__annotations__ = {key: usable(hint) for key, hint in hints if key not in hidden}
+    described.__signature__ = signature.replace(parameters=visible)  # type: ignore[attr-defined]
     return described
 
 
 def _is_context(hint: Any) -> bool:
-    """Whether it is ToolContext, perhaps annotated with more, perhaps or None. Elsewhere in a type it has no schema."""
+    """Whether a type is ToolContext, Annotated[ToolContext, ...] or ToolContext | None."""
     if get_origin(hint) is Annotated:
         return _is_context(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -67,14 +70,14 @@ def _is_context(hint: Any) -> bool:
 
 
 def _annotated(function: Any) -> Any:
-    """Where a callable has its annotations and its docstring: a partial's function, an object's __call__."""
+    """Return the function with a callable's annotations and docstring: that of a partial, or an object's `__call__`."""
     while isinstance(function, partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
 
 
-def _given(function: Any) -> set[str]:
-    """The keywords that partials have filled in: what the author has decided, a model neither sees nor changes."""
+def _preset_keywords(function: Any) -> set[str]:
+    """Return the keywords that partials have set. Models neither see nor change them."""
     names: set[str] = set()
     while isinstance(function, partial):
         names |= function.keywords.keys()
@@ -86,15 +89,17 @@ def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (ValueError, TypeError) as error:
-        raise _refused(name, f"has no signature that can be read: {error}") from error
+        raise _refused(name, f"has no signature that Python can inspect ({error}); wrap it in a function") from error
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(_annotated(function), include_extras=True)
     except (NameError, TypeError) as error:
-        raise _refused(name, f"has annotations that mean nothing where it is defined: {error}") from error
+        raise _refused(
+            name, f"has annotations that cannot be resolved: {error}; import the names in its module"
+        ) from error
 
 
-def _refused(name: str, why: str) -> InvalidInput:
-    return InvalidInput(f"tool {name} {why}", code="invalid_schema", path=f"/tools/{name}")
+def _refused(name: str, problem: str) -> InvalidInput:
+    return InvalidInput(f"tool {name} {problem}", code="invalid_schema", path=f"/tools/{name}")

@@ -1,7 +1,7 @@
-"""The system calls that code in the sandbox may make, as a seccomp program: an allow-list. Pure: this module only computes bytes.
+"""Compile the allow-list of system calls for sandboxed code into a seccomp program. Pure: it only computes bytes.
 
-A call that is not on the list fails with EPERM. So do the calls of newer kernels, and those of the
-x32 ABI, whose numbers begin at 0x40000000. A call under another architecture kills the process.
+A call that is not on the list fails with EPERM, and so do calls of newer kernels and of the x32 ABI, whose numbers begin at
+0x40000000. A call of another architecture kills the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MACHINES = {
     "x86_64": (0xC000003E, 0),
     "aarch64": (0xC00000B7, 1),
 }  # audit architecture, and the column in the lists below
-SANDBOXED_PID = 2  # in its PID namespace: the only process beside init, which is 1
+SANDBOXED_PID = 2  # in its PID namespace, whose init is 1
 
 # name:number on x86_64:number on aarch64
 _ALLOWED = """
@@ -43,30 +43,15 @@ _ALLOWED_WITH_NETWORK = """
 accept:43:202  accept4:288:242  bind:49:200  connect:42:203  listen:50:201  recvmmsg:299:243  recvmsg:47:212
 sendmmsg:307:269  sendmsg:46:211  setsockopt:54:208
 """
-_CLONE3 = (
-    435,
-    435,
-)  # its flags are in memory, where a filter cannot read: "no such call", and libc takes clone instead
+# its flags are in memory, which a filter cannot read: the filter returns ENOSYS, and libc calls clone instead
+_CLONE3 = (435, 435)
 
 _ANY = 0xFFFFFFFF
-# CLONE_THREAD, SIGHAND, FILES, FS and VM: a thread with a table of files of its own would have a limit of its own, too.
-# And what C libraries add to begin a thread.
+# CLONE_THREAD, SIGHAND, FILES, FS and VM are required: a thread with its own file table would have a file limit of its own.
+# The other allowed flags are those that C libraries set for a new thread.
 _THREAD_NEEDS, _THREAD_MAY = 0x10F00, 0x7D0F00
-_FILE_COMMANDS = {
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    36,
-    37,
-    38,
-    1030,
-    1032,
-}  # duplicate, flags, locks; no owner, signal, lease, seal
+# duplicate, flags and locks; neither owner nor signal, lease or seal
+_FILE_COMMANDS = {0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032}
 _TERMINAL_AND_STATUS = {
     0x5401,
     0x802C542A,
@@ -83,7 +68,7 @@ _TCP_AND_UDP = {0, 6, 17}
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An argument, of which the masked low half has to be one of some values. The kernel ignores the upper half of these."""
+    """A condition on one argument: its low 32 bits, masked, are one of `values`. The kernel ignores the upper half of these."""
 
     argument: int
     values: frozenset[int]
@@ -95,9 +80,9 @@ def _one_of(argument: int, *values: int, mask: int = _ANY) -> Condition:
 
 
 _CHECKED: dict[tuple[int, int], tuple[Condition, ...]] = {
-    (9, 222): (_one_of(3, 0, mask=0x40000),),  # mmap: no huge pages, of which the machine has few
+    (9, 222): (_one_of(3, 0, mask=0x40000),),  # mmap: no huge pages, because the machine has few
     (28, 233): (_one_of(2, *_MEMORY_ADVICE),),  # madvise
-    (436, 436): (_one_of(2, 0, 4),),  # close_range: no table of files of its own for a thread (CLOSE_RANGE_UNSHARE)
+    (436, 436): (_one_of(2, 0, 4),),  # close_range: no file table of a thread's own (CLOSE_RANGE_UNSHARE)
     (16, 29): (_one_of(1, *_TERMINAL_AND_STATUS),),  # ioctl
     (72, 25): (_one_of(1, *_FILE_COMMANDS),),  # fcntl
     (302, 261): (_one_of(0, 0),),  # prlimit64: its own limits
@@ -115,7 +100,7 @@ _CHECKED_WITH_NETWORK: dict[tuple[int, int], tuple[Condition, ...]] = {
         _one_of(0, 2, 10),
         _one_of(1, 1, 2, mask=0xF),
         _one_of(2, *_TCP_AND_UDP),
-    ),  # socket: IPv4 and IPv6 alone
+    ),  # socket: only IPv4 and IPv6
 }
 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
@@ -124,7 +109,7 @@ _Line = tuple[int, int, int, int]
 
 
 def filter_program(machine: str, *, network: bool) -> bytes:
-    """The program for a machine. Raises KeyError for an unknown machine."""
+    """Return the seccomp program for a machine, a key of MACHINES. Raises KeyError for another machine."""
     architecture, column = MACHINES[machine]
     lines: list[_Line] = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, KILL), (_LOAD, 0, 0, 0)]
     for number in sorted(allowed_numbers(machine, network=network)):
@@ -138,14 +123,14 @@ def filter_program(machine: str, *, network: bool) -> bytes:
 
 
 def allowed_numbers(machine: str, *, network: bool) -> set[int]:
-    """The numbers of the calls that are allowed with any arguments."""
+    """Return the numbers of the system calls that are allowed with any arguments."""
     column = MACHINES[machine][1]
     entries = [entry.split(":") for entry in (_ALLOWED + (_ALLOWED_WITH_NETWORK if network else "")).split()]
     return {int(entry[1 + column]) for entry in entries if entry[1 + column] != "-"}
 
 
 def _block(conditions: tuple[Condition, ...]) -> list[_Line]:
-    """The instructions that allow a call whose conditions all hold, and reject any other."""
+    """Return the instructions that allow a call if all conditions hold, and reject it otherwise."""
     lines: list[_Line] = []
     for condition in conditions:
         values = sorted(condition.values)

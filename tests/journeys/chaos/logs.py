@@ -18,7 +18,7 @@ STALE = ("no longer this worker's", "was taken from this worker")
 # warnings and errors of a worker that outages explain
 EXPECTED = re.compile(
     r"(cannot (claim|renew): |\w+ interrupted, retrying: |the doorbell cannot reach |\d+ rings were lost: "
-    r"|no connection to PostgreSQL as |the schema check was not done: |.* is abandoned by this worker: \S+ was not done: "
+    r"|no connection to PostgreSQL as |the schema check failed: |.* is abandoned by this worker: \S+ failed: "
     r"|sweep of \w+ failed on \S+: .*No space left on device)"
 )
 # asyncpg tells of connections that it could not make in its own way, with tracebacks, chained ones too

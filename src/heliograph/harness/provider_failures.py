@@ -1,0 +1,78 @@
+"""Report failures of model providers, and responses that are not complete, as HarnessError."""
+
+from __future__ import annotations
+
+from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
+from pydantic_ai.messages import ModelResponse
+
+from heliograph.errors import HarnessError
+from heliograph.ports import ModelRequest
+
+_TEMPORARY = (408, 409, 425, 429)
+
+
+def is_cut(response: ModelResponse, request: ModelRequest) -> bool:
+    """Whether the response ended at the request's own limit of output tokens: a valid, if shorter, reply."""
+    return response.finish_reason == "length" and request.output_tokens_max is not None
+
+
+def check_complete(model: str, response: ModelResponse, request: ModelRequest, tokens: int) -> None:
+    """Raise HarnessError for an incomplete response: half a text is no reply, and half a tool call would be another call.
+
+    model: its name for the message. tokens: what this response and the earlier responses to the same request used.
+    """
+    try:
+        _check_complete(model, response, request)
+    except HarnessError as error:
+        error.tokens = tokens or None
+        raise
+
+
+def _check_complete(model: str, response: ModelResponse, request: ModelRequest) -> None:
+    reason = (response.provider_details or {}).get("finish_reason") or response.finish_reason
+    if response.finish_reason == "length" and not is_cut(response, request):
+        raise HarnessError(f"{model} reached its limit of output tokens ({reason}); raise the limit in the settings of a "
+                           "pydantic-ai model, or give it a smaller task")  # fmt: skip
+    if response.finish_reason == "content_filter":
+        raise HarnessError(
+            f"{model} refused to answer, or its provider's filter stopped it ({reason}); change the prompt"
+        )
+    if response.finish_reason == "error" or response.state != "complete" or not _has_ended(response):
+        detail = f"finish reason: {reason}" if _has_ended(response) else "the provider sent no finish reason"
+        raise HarnessError(
+            f"{model} stopped in the middle of its response ({detail}); a retry may succeed", recoverable=True
+        )
+
+
+def _has_ended(response: ModelResponse) -> bool:
+    """Whether the provider marked the end of its response: a lost connection looks like an end otherwise."""
+    if response.provider_url is None:
+        return True  # a model that the application implements
+    if response.finish_reason == "stop" and response.provider_name != "xai":  # xai reports no reason of its own
+        # pydantic-ai itself sets "stop" if a stream of OpenAI's chat protocol ends without a reason
+        return "finish_reason" in (response.provider_details or {})
+    return bool(response.finish_reason or (response.provider_details or {}).get("finish_reason"))
+
+
+def harness_error(model: str, error: AgentRunError | UserError) -> HarnessError:
+    """Convert an error of pydantic-ai: whether it is temporary, how long to wait, and which tokens were used.
+
+    model: its name for the message.
+    """
+    if isinstance(error, ModelAPIError):
+        return HarnessError(f"{model}: {error}", recoverable=_is_temporary(error),
+                            retry_after_seconds=error.retry_after or 0.0,
+                            tokens=0 if isinstance(error, ModelHTTPError) else None)  # fmt: skip
+    if isinstance(error, UserError):
+        return HarnessError(f"{model} does not support this request: {error}")
+    return HarnessError(
+        f"{model} sent a response that cannot be used: {error}", recoverable=isinstance(error, UnexpectedModelBehavior)
+    )
+
+
+def _is_temporary(error: ModelAPIError) -> bool:
+    """Whether the same request may succeed later, because the provider is busy or unavailable."""
+    if not isinstance(error, ModelHTTPError):
+        return True  # no connection, or a lost one
+    hint = error.provider_retry_hint
+    return error.status_code in _TEMPORARY or error.status_code >= 500 if hint is None else hint

@@ -1,0 +1,168 @@
+"""The rows that `Reader` returns: one class for each view of the kernel."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A run. status: running, terminating or ended. outcome: None until the end. pending_reactions: the number of signals without a reaction yet."""
+
+    run_id: str
+    target: str
+    status: str
+    outcome: str | None
+    state: dict[str, Any]
+    signal_count: int
+    open_turns: int
+    activations: int
+    pending_reactions: int
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class TurnRow(msgspec.Struct, frozen=True):
+    """A turn. While it is active, status, owner and lease come from its agent's head.
+
+    owner, lease_until: None unless the turn is running. activity: thinking, executing_tool or awaiting_tool_result, for display.
+    budgets: the ids of the turns whose budgets apply to it.
+    """
+
+    turn_id: str
+    agent_id: str
+    agent: str
+    run_id: str
+    target: str
+    status: str
+    phase: str | None
+    owner: str | None
+    lease_until: datetime | None
+    turn_epoch: int | None
+    outcome: str | None
+    attempts: int
+    max_attempts: int
+    deliverable_card_id: str | None
+    context_box_id: str | None
+    output_box_id: str
+    created_at: datetime
+    finished_at: datetime | None
+    cause_id: str
+    activation_id: str
+    message_type: str = "turn"
+    depth: int = 0
+    parent_turn_id: str | None = None
+    parent_call_id: str | None = None
+    defer_count: int = 0
+    due_at: datetime | None = None
+    waiting_tool_count: int | None = None
+    resume_deadline: datetime | None = None
+    activity: str | None = None
+    current_tool: str | None = None
+    stop_requested_at: datetime | None = None
+    budgets: list[str] | None = None
+
+
+class CardRow(msgspec.Struct, frozen=True):
+    """A card: a value that a turn stored, such as the arguments or the result of a call."""
+
+    card_id: str
+    turn_id: str
+    turn_epoch: int
+    kind: str
+    content: Any
+    created_at: datetime
+
+
+class WaitRow(msgspec.Struct, frozen=True):
+    """A call of a turn. state: open, resolved or closed. status: the kind of result, None while the call is open."""
+
+    turn_id: str
+    call_id: str
+    agent_id: str
+    run_id: str
+    step_id: str | None
+    tool: str
+    kind: str
+    effect: str
+    state: str
+    status: str | None
+    deadline: datetime | None
+    after_execution: str
+    child_turn_id: str | None
+    result_card_id: str | None
+    resolved_position: int | None
+    duplicates: int
+    opened_at: datetime
+    resolved_at: datetime | None
+
+
+class BudgetRow(msgspec.Struct, frozen=True):
+    """One limit of a turn's budget, in the kernel's units: money in millionths of a US dollar.
+
+    kind: what is counted, for example tokens. amount_max: the limit. overspent: by how much the use exceeded it.
+    """
+
+    turn_id: str
+    kind: str
+    amount_max: int
+    used: int
+    reserved: int
+    overspent: int
+
+
+class DelegationRow(msgspec.Struct, frozen=True):
+    """A delegation: call `call_id` of turn `turn_id` waits for the turn `task_id`.
+
+    status: accepted, in_progress, completed or failed. outcome: success, partial, failed, timeout or canceled; None until the end.
+    """
+
+    turn_id: str
+    call_id: str
+    run_id: str
+    agent: str
+    task_id: str
+    status: str
+    outcome: str | None
+    deadline: datetime | None
+    opened_at: datetime
+    resolved_at: datetime | None
+
+
+CALLBACK_STATES = ("due", "delivered", "dead")
+
+
+class CallbackRow(msgspec.Struct, frozen=True):
+    """A completion webhook for the end of a turn, or of the run if `turn_id` is None. due_at: the time of the next attempt."""
+
+    callback_id: str
+    run_id: str
+    turn_id: str | None
+    url: str
+    state: str
+    attempts: int
+    due_at: datetime | None
+    last_error: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class BoxRow(msgspec.Struct, frozen=True):
+    """A box. base_box_id: the box that it was forked from. writer_turn_id: the turn whose output box it is."""
+
+    box_id: str
+    kind: str
+    base_box_id: str | None
+    writer_turn_id: str | None
+    created_at: datetime
+
+
+class LeaseRow(msgspec.Struct, frozen=True):
+    """One period in which a worker owned a turn."""
+
+    turn_epoch: int
+    owner: str
+    started_at: datetime
+    ended_at: datetime | None
