@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.testing.kernel.backend import PostgresBackend, have_same_rows
 from heliograph.testing.kernel.in_memory import InMemoryKernel
-from heliograph.testing.simulator.cli import first_difference
+from heliograph.testing.simulator.commands import first_difference
 from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
 

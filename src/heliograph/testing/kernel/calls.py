@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.append import append_drafts, refuse_cards_and_signals
 from heliograph.testing.kernel.budgets import check_amounts, reserve, settle, used_of
-from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw, release_head
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, release_head
 from heliograph.testing.kernel.head import bells, is_owner, owns
 from heliograph.testing.kernel.ids import wrong_id
-from heliograph.testing.kernel.jsonb import Refusal, get_text
+from heliograph.testing.kernel.jsonb import Refusal, get_raw, get_text
 from heliograph.testing.kernel.limits import content_of, limits, rejection
 from heliograph.testing.kernel.reports import refuse_result
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import REPORTED, Row, Transaction, interval, timestamp
-from heliograph.testing.kernel.turns import append_drafts, refuse_cards_and_signals
 
 _EFFECTS = ("pure", "idempotent", "transactional", "once")
 _YEAR_SECONDS = 31_622_400

@@ -1,4 +1,4 @@
-"""The functions of 50_endings and 51_finish.sql for the in-memory kernel, under the same names without the underscore."""
+"""End turns, or take them from their owners: 50_endings.sql and `release` for the in-memory kernel."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import settle_ended
-from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import (
-    add_bells,
     bells,
     dispatch_next,
-    is_owner,
     log,
     owns,
-    rounds,
-    run_of,
 )
 from heliograph.testing.kernel.human_tasks import human_wait_time
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
@@ -24,15 +19,10 @@ from heliograph.testing.kernel.limits import (
     content_as_recorded,
     limits,
     put_card,
-    refuse_activations,
-    refuse_content,
-    refuse_signals,
-    rejection,
     store_content,
 )
 from heliograph.testing.kernel.outbox import acknowledge, order_stop, outbox_row
-from heliograph.testing.kernel.reactions import activated, commit_reactions, run_view
-from heliograph.testing.kernel.tables import DELIVERABLE, INBOX_OPEN, OUTCOMES, Row, Transaction, end_of
+from heliograph.testing.kernel.tables import DELIVERABLE, INBOX_OPEN, Row, Transaction, end_of
 
 
 def terminal(tx: Transaction, endings: list[Any]) -> None:
@@ -115,98 +105,6 @@ def end_by_kernel(
 def not_before_cards(tx: Transaction, turn_id: str) -> int:
     newest = max(tx.tables.cards.of(f"box_{turn_id}"), key=lambda card: int(card["position"]), default=None)
     return tx.now if newest is None else max(tx.now, int(newest["created_at"]))
-
-
-# ---- finish ----
-
-
-def finish(tx: Transaction, items: Any) -> list[Row]:
-    limited, listed = limits(tx), j.elements(items)
-    activated(items)
-    answers: list[Row] = [{"turn_id": get_raw(item, "turn_id")} for item in listed]
-    woken: list[str] = []
-    for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
-        for n in places:
-            answers[n] |= _judge(tx, listed[n], limited)
-        ended = [listed[n] for n in places if answers[n]["outcome"] == "ok"]
-        if ended:
-            terminal(tx, ended)
-            woken += dispatch_next(tx, [str(get_text(item, "agent_id")) for item in ended])
-            woken += commit_reactions(tx, ended, 1)
-    return add_bells(tx, answers, woken)
-
-
-def get_raw(item: Any, key: str) -> Any:
-    """`item -> key` as it is answered again."""
-    value = get(item, key)
-    return None if value is ABSENT else value
-
-
-def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
-    """Bugs: finish_no_gate, no_version_guard, result_fields_unchecked."""
-    head, turn_id = tx.tables.heads.get(get_text(item, "agent_id")), get_text(item, "turn_id")
-    is_own = is_owner(tx, item)
-    if "finish_no_gate" in tx.bugs:
-        is_own = head is not None and turn_id is not None and head["active_agent_turn_id"] == turn_id
-    if not is_own:
-        card = None if turn_id is None else tx.tables.cards.get(end_of(turn_id))
-        return {
-            "outcome": "duplicate" if card is not None and card["turn_epoch"] == j.get_whole(item, "epoch") else "stale"
-        }
-    run, turn = tx.tables.runs[str(run_of(get_text(item, "agent_id")))], tx.tables.turns[str(turn_id)]
-    reaction = get(item, "reaction")
-    if run["version"] != j.get_whole(reaction, "version") and "no_version_guard" not in tx.bugs:
-        return {"outcome": "conflict", "run": run_view(tx, run)}
-    woken = get(reaction, "activations")
-    return (
-        _refuse_deliverable(item)
-        or _refuse_ending(item, limited)
-        or (None if "result_fields_unchecked" in tx.bugs else _refuse_fields(item, turn["result_fields"]))
-        or (
-            (refuse_activations(tx, run["run_id"], woken, limited) or _refuse_taken(tx, woken))
-            if j.elements(woken)
-            else None
-        )
-        or refuse_drafts(run, get(item, "signals"))
-        or {"outcome": "ok"}
-    )
-
-
-def _refuse_deliverable(item: Any) -> Row | None:
-    content = get(item, "content")
-    if get_text(item, "content") is None:
-        raise Refusal("22023", "a deliverable has content")
-    if not isinstance(get(content, "text"), str) and not isinstance(get(content, "fields"), list):
-        return rejection("invalid_content", "the content of a deliverable has text, a string, or fields, a list")
-    if get_text(item, "outcome") not in OUTCOMES:
-        raise Refusal("22023", "outcome is success, partial, failed, timeout or canceled")
-    return None
-
-
-def _refuse_taken(tx: Transaction, woken: Any) -> Row | None:
-    ids = [turn_id for item in j.elements(woken) if (turn_id := get_text(item, "turn_id")) is not None]
-    taken = sorted(turn_id for turn_id in ids if turn_id in tx.tables.turns or ids.count(turn_id) > 1)
-    return rejection("id_conflict", f"turn {taken[0]} exists") if taken else None
-
-
-def _refuse_ending(item: Any, limited: Row) -> Row | None:
-    return refuse_signals(get(item, "signals"), limited) or refuse_content(get(item, "content"), limited)
-
-
-def _refuse_fields(item: Any, fields: Any) -> Row | None:
-    if fields is None or get_text(item, "outcome") != "success":
-        return None
-    given = get(get(item, "content"), "fields")
-    names = [get(field, "name") for field in given] if isinstance(given, list) else []
-    lacking = [
-        f"field {n} of result_fields, which has no name" if (name := get_text(field, "name")) is None else name
-        for n, field in enumerate(j.elements(fields), 1)
-        if j.parse_boolean(get_text(field, "required")) is not False and get_raw(field, "name") not in names
-    ]
-    return rejection("result_fields", "the deliverable lacks " + ", ".join(lacking)) if lacking else None
-
-
-# ---- what takes a turn from its owner ----
 
 
 def release(tx: Transaction, items: Any) -> list[Row]:

@@ -16,11 +16,14 @@ from typing import Any
 from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
 from heliograph.testing.kernel import (
+    append,
     boxes,
     calls,
+    claim,
     commands,
     endings,
     enqueue,
+    finish,
     limits,
     outbox,
     pending_reactions,
@@ -30,14 +33,13 @@ from heliograph.testing.kernel import (
     stops,
     suspend,
     sweeps,
-    turns,
     unclaimed,
 )
 from heliograph.testing.kernel.jsonb import Refusal, check_json, decode, encode
 from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
-    start, reactions, enqueue, turns, calls, commands, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
+    start, reactions, enqueue, claim, append, calls, commands, suspend, endings, finish, reports, stops, sweeps, pending_reactions, outbox, limits,
     boxes, unclaimed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -101,6 +101,12 @@ def get(value: Any, key: str) -> Any:
     return value.get(key, ABSENT) if isinstance(value, dict) else ABSENT
 
 
+def get_raw(item: Any, key: str) -> Any:
+    """`item -> key`, with None for SQL NULL."""
+    value = get(item, key)
+    return None if value is ABSENT else value
+
+
 def text(value: Any) -> str | None:
     """Convert the result of `->` to that of `->>`."""
     if value is None or value is ABSENT:

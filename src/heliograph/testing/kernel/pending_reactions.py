@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.endings import get_raw
 from heliograph.testing.kernel.head import is_pending, payload_of
+from heliograph.testing.kernel.jsonb import get_raw
 from heliograph.testing.kernel.reactions import run_view
 from heliograph.testing.kernel.sweep_batches import check_sweep, first
 from heliograph.testing.kernel.tables import Row, Transaction

@@ -6,10 +6,9 @@ from hashlib import sha256
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.endings import get_raw
 from heliograph.testing.kernel.head import add_bells
 from heliograph.testing.kernel.ids import wrong_id
-from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, get, get_raw, get_text
 from heliograph.testing.kernel.limits import limits, rejection
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import Row, Transaction

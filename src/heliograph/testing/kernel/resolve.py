@@ -7,11 +7,10 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.endings import get_raw
 from heliograph.testing.kernel.forks import goes_on_without, response_of, with_canceled_siblings
 from heliograph.testing.kernel.head import insert_signals
 from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
-from heliograph.testing.kernel.jsonb import Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import Refusal, get, get_raw, get_text
 from heliograph.testing.kernel.limits import put_card, store_content
 from heliograph.testing.kernel.outbox import acknowledge, order_stop
 from heliograph.testing.kernel.tables import Row, Transaction

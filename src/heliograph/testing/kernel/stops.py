@@ -6,9 +6,9 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping
 from heliograph.testing.kernel.head import bells, distinct, log
-from heliograph.testing.kernel.jsonb import Refusal, get_text
+from heliograph.testing.kernel.jsonb import Refusal, get_raw, get_text
 from heliograph.testing.kernel.outbox import order_stops, redelivery_at
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp

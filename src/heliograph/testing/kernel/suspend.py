@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.append import put_cards, refuse_cards_and_signals
 from heliograph.testing.kernel.budgets import refuse_commands, spend_commands
 from heliograph.testing.kernel.calls import insert_wait, request_edge, wrong_call
 from heliograph.testing.kernel.children import (
@@ -14,6 +15,7 @@ from heliograph.testing.kernel.children import (
     refuse_duplicates,
     wrong_child,
 )
+from heliograph.testing.kernel.claim import waits_of
 from heliograph.testing.kernel.endings import end_if_stopping
 from heliograph.testing.kernel.head import add_bells, insert_signals, is_owner, is_pending, rounds, run_of
 from heliograph.testing.kernel.human_tasks import begin_human_wait
@@ -24,11 +26,6 @@ from heliograph.testing.kernel.outbox import outbox_row
 from heliograph.testing.kernel.reports import hash_of
 from heliograph.testing.kernel.resolve import nearest, open_waits, resolve
 from heliograph.testing.kernel.tables import Row, Transaction, interval
-from heliograph.testing.kernel.turns import (
-    put_cards,
-    refuse_cards_and_signals,
-    waits_of,
-)
 
 
 def suspend(tx: Transaction, items: Any) -> list[Row]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw, release_head
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, release_head
 from heliograph.testing.kernel.head import dispatch_next, trust_of
 from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_human_wait, expiry_message, rounded
-from heliograph.testing.kernel.jsonb import Refusal, get
+from heliograph.testing.kernel.jsonb import Refusal, get, get_raw
 from heliograph.testing.kernel.limits import content_of, limits
 from heliograph.testing.kernel.outbox import redelivery_at
 from heliograph.testing.kernel.resolve import open_waits, resolve

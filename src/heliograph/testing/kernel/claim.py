@@ -1,4 +1,4 @@
-"""The functions of 40_claim and 41_append.sql for the in-memory kernel, under the same names without the underscore."""
+"""Claim turns and renew their leases: 40_claim.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import remaining
-from heliograph.testing.kernel.drafts import refuse_drafts
-from heliograph.testing.kernel.head import log, owns, run_of, signal_at
-from heliograph.testing.kernel.ids import check, check_phase, wrong_card
+from heliograph.testing.kernel.head import owns, signal_at
+from heliograph.testing.kernel.ids import check_phase
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.limits import (
     content_of,
     limits,
-    put_card,
-    refuse_content,
-    refuse_signals,
-    rejection,
-    store_content,
 )
 from heliograph.testing.kernel.reactions import run_view
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
@@ -159,115 +153,3 @@ def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
                 row["stop"] = {"reason": head["stop_reason"], "requested_at": timestamp(head["stop_requested_at"])}
         answer.append(row)
     return answer
-
-
-def append(tx: Transaction, items: Any) -> list[Row]:
-    """Bug: ungated_append."""
-    limited, answer = limits(tx), []
-    for item in j.elements(items):
-        row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
-        if owns(tx, item) or "ungated_append" in tx.bugs:
-            refusal = refuse_cards_and_signals(tx, item, limited)
-            if refusal is None and j.length(get(item, "cards")):
-                refusal = _put_cards(tx, item, limited)
-            row |= {"outcome": "ok", "first_seq": append_drafts(tx, item, limited)} if refusal is None else refusal
-        answer.append(row)
-    return answer
-
-
-def refuse_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | None:
-    """Bug: cards_unbounded."""
-    if refusal := refuse_names(item):
-        return refusal
-    if refusal := refuse_signals(get(item, "signals"), limited):
-        return refusal
-    cards = get(item, "cards")
-    for card in cards if isinstance(cards, list) else ():
-        if refusal := refuse_content(get(card, "content"), limited):
-            return refusal
-    count, turn = j.length(cards), tx.tables.turns.get(get_text(item, "turn_id"))
-    if (
-        count
-        and turn is not None
-        and turn["card_count"] + count > limited["cards_max"]
-        and "cards_unbounded" not in tx.bugs
-    ):
-        return rejection("too_many_cards", f"the turn would have {turn['card_count'] + count} cards; at most "
-                       f"{limited['cards_max']} are allowed")  # fmt: skip
-    return refuse_own_drafts(tx, item)
-
-
-def refuse_own_drafts(tx: Transaction, item: Any) -> Row | None:
-    run = tx.tables.runs.get(run_of(get_text(item, "agent_id")))
-    return None if run is None else refuse_drafts(run, get(item, "signals"))
-
-
-def refuse_names(item: Any) -> Row | None:
-    """Find names as the path $.signals[*].name does, which also looks into nested lists."""
-    signals = get(item, "signals")
-    listed = [
-        s
-        for one in (signals if isinstance(signals, list) else [signals])
-        for s in (one if isinstance(one, list) else [one])
-    ]
-    if any(isinstance(name := get(s, "name"), str) and name.startswith(("workflow:", "kernel:")) for s in listed):
-        return rejection("reserved_name", "no turn emits signals whose names begin with workflow: or kernel:")
-    return None
-
-
-def append_drafts(tx: Transaction, item: Any, limited: Row) -> int | None:
-    """Bug: append_repeats."""
-    agent_id, turn_id, epoch = get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
-    check_phase(item)
-    head, phase = tx.tables.heads.get(agent_id), get_text(item, "phase")
-    if head is not None and phase is not None and head["phase"] is not None and head["phase"] != phase:
-        tx.update(tx.tables.heads, head, phase=phase)
-    drafts = get(item, "signals")
-    if drafts is ABSENT or drafts == []:
-        return None
-    lease, emitted = tx.tables.leases.get((agent_id, epoch)), j.parse_integer(get_text(item, "signals_emitted"))
-    if (
-        lease is not None
-        and emitted is not None
-        and lease["signals_emitted"] > emitted
-        and "append_repeats" not in tx.bugs
-    ):
-        return None if lease["last_append_seq"] is None else int(lease["last_append_seq"])
-    first = log(tx, str(run_of(agent_id)), turn_id, j.elements(drafts))
-    if lease is not None:
-        tx.set(lease, signals_emitted=lease["signals_emitted"] + len(drafts), last_append_seq=first)
-    return first
-
-
-def _put_cards(tx: Transaction, item: Any, limited: Row) -> Row | None:
-    before, turn = set(tx.tables.cards), tx.tables.turns[str(get_text(item, "turn_id"))]
-    count = turn["card_count"]
-    other = put_cards(tx, item, j.elements(get(item, "cards")), limited)
-    if other is None:
-        return None
-    for card_id in set(tx.tables.cards) - before:  # a blob that was put is left to prune
-        tx.delete(tx.tables.cards, card_id)
-    tx.set(turn, card_count=count)
-    return rejection("card_exists", f"there is another card {other} already")
-
-
-def put_cards(tx: Transaction, item: Any, cards: list[Any], limited: Row) -> str | None:
-    """The id of one that is another card's."""
-    turn = tx.tables.turns[str(get_text(item, "turn_id"))]
-    for card in cards:
-        check(wrong_card(card))
-    new = sum(
-        put_card(tx, get_text(card, "card_id"), turn["output_box_id"], turn["agent_turn_id"], j.get_whole(item, "epoch"),
-                 get_text(card, "kind"), store_content(tx, get(card, "content"), limited["card_bytes_max"]))
-        for card in cards
-    )  # fmt: skip
-    if new:
-        tx.set(turn, card_count=turn["card_count"] + new)
-    return min((str(get_text(card, "card_id")) for card in cards if _is_other(tx, turn, card)), default=None)
-
-
-def _is_other(tx: Transaction, turn: Row, card: Any) -> bool:
-    known = tx.tables.cards[str(get_text(card, "card_id"))]
-    is_own = (known["box_id"], known["agent_turn_id"]) == (turn["output_box_id"], turn["agent_turn_id"])
-    is_same = (known["kind"], content_of(tx, known["content"])) == (get_text(card, "kind"), get(card, "content"))
-    return not (is_own and is_same)
