@@ -14,7 +14,7 @@ FILE ?=
 .PHONY: lock build clean conformance-check mutations mutations-check docs-check lock-check
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 venv: ## build or renew .venv; every target does so by itself
 	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" tools/bootstrap.py

@@ -46,25 +46,32 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
                 help="the kernel: in memory, or PostgreSQL",
             )
         if "seeds" in names:
-            to.add_argument("--seeds", type=_count, default=seeds, metavar="N", help=f"how many seeds ({seeds})")
+            to.add_argument("--seeds", type=_count, default=seeds, metavar="N", help=f"the number of seeds ({seeds})")
         if "start" in names:
             to.add_argument("--start", type=_seed, default=0, metavar="SEED", help="the first seed (0)")
         if "mutant" in names:
             to.add_argument(
-                "--mutant", type=_mutant, metavar="NAME", help="with a rule taken out; helio sim mutants names them"
+                "--mutant",
+                type=_mutant,
+                metavar="NAME",
+                help="simulate without this rule; helio sim mutants lists the names",
             )
 
     many = verb("run", "simulate many seeds", lambda o: run(o.seeds, o.backend, o.start, o.jobs))
     add(many, "seeds", "backend", "start", seeds=200)
-    many.add_argument("--jobs", type=_count, metavar="N", help="processes (one for each processor)")
+    many.add_argument("--jobs", type=_count, metavar="N", help="the number of processes (one for each processor)")
     one = verb(
         "replay", "simulate one seed again", lambda o: replay(_case(o), o.backend, trace=o.trace, mutant=o.mutant)
     )
     one.add_argument("seed", type=_seed, nargs="?", metavar="SEED")
-    one.add_argument("--case", metavar="JSON", help="what helio sim shrink printed, instead of a seed")
+    one.add_argument("--case", metavar="JSON", help="a case that helio sim shrink has printed, in place of a seed")
     one.add_argument("--trace", action="store_true", help="print every kernel call and every fault")
     add(one, "backend", "mutant")
-    small = verb("shrink", "make a failing seed small", lambda o: shrink(_case(o), o.backend, mutant=o.mutant))
+    small = verb(
+        "shrink",
+        "find the smallest case that fails like a seed",
+        lambda o: shrink(_case(o), o.backend, mutant=o.mutant),
+    )
     small.add_argument("seed", type=_seed, metavar="SEED")
     add(small, "backend", "mutant")
     small.set_defaults(case=None)
@@ -74,7 +81,7 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
         "start",
         seeds=40,
     )
-    add(verb("mutants", "take out each rule, and check that the simulator detects it", lambda o: mutants(o.backend, o.seeds)),
+    add(verb("mutants", "remove each rule, and check that the simulator detects it", lambda o: mutants(o.backend, o.seeds)),
         "seeds", "backend", seeds=300)  # fmt: skip
     return parser
 
