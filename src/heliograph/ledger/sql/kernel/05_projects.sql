@@ -54,7 +54,8 @@ begin
     return v_project;
 end $$;
 
--- grant_project: bind a login to a project. From its first one on it has no others. Only an operator may call this.
+-- grant_project: bind a login to a project. A login without grants may use every project; from its first grant on it
+--   may use only granted ones. Only an operator may call this.
 --   Answers 'granted' or 'duplicate'.
 --   raises: see _enter; 42704 for a role that does not exist
 create function heliograph.grant_project(p_project text, p_role text, p_now timestamptz) returns text
@@ -70,8 +71,9 @@ begin
     return case when found then 'granted' else 'duplicate' end;
 end $$;
 
--- revoke_project: undo grant_project. The last project of a login is not taken away while it has a service role: it
---   would be free then. Only an operator may call this. Answers 'revoked', 'last' or 'unknown'.
+-- revoke_project: remove the grant of a login for a project. The last grant of a login with a service role remains,
+--   because without grants the login could use every project. Only an operator may call this.
+--   Answers 'revoked'; 'last' if the grant remains; 'unknown' if the login has no such grant.
 --   raises: see _enter
 --   locks:  the login's grants
 create function heliograph.revoke_project(p_project text, p_role text) returns text

@@ -137,9 +137,10 @@ create function heliograph._content(p_project text, p_content jsonb) returns jso
           where b.project_id = p_project and b.blob_id = p_content ->> '$blob'), p_content) else p_content end
 $$;
 
--- set_limits: a project's own limits; p_limits: {name: number or null}. What is not named stays. Answers the limits in
---   force.
---   raises: see _enter; 22023 for a name that is no limit, 23514 for a number out of range
+-- set_limits: set limits of a project. p_limits: {name: number, or null for the default}. Limits that p_limits does
+--   not name keep their values.
+--   Answers all limits in force.
+--   raises: see _enter; 22023 for an unknown limit, 23514 for a number out of range
 --   locks:  the project's row
 create function heliograph.set_limits(p_project text, p_limits jsonb) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -1,14 +1,14 @@
--- start_runs: begin runs. Run, heads of all its agents, workflow:start and what it wakes: one transaction.
+-- start_runs: start runs. One transaction writes the run, the heads of its agents, its first signals and the turns
+--   that these wake.
 --   p_runs: [{run_id, target, request_hash, agents: [name], wakes_on_results, callback_url, signals: [draft],
---   reaction}], see _commit_reactions. Answers [{run_id, outcome, targets}] in the order of p_runs: 'started';
---   'duplicate' for the
---   same request again, which changes nothing, also when the run is pruned by now; 'conflict' for a run id that another
---   request has taken; 'rejected' with code and message: payload_too_large, fan_out, invalid_signal. targets: what to
---   ring, of the whole call.
---   raises: see _enter; 22023 for a run, an agent, a turn or a context that is none, naming the field; 23514 for a
---           reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks, 23505 for one with
---           a turn id that is taken
---   locks:  the new runs in ascending id; nobody else can know their heads yet
+--   reaction}]; reaction: see _commit_reactions. wakes_on_results: an agent subscribes to tool:result.
+--   Answers [{run_id, outcome, targets}] in the order of p_runs. 'started'. 'duplicate': a run with the same request
+--   exists, or existed before it was pruned; nothing changes. 'conflict': another request has this run id. 'rejected'
+--   with code and message: payload_too_large, fan_out, invalid_signal. targets: the workers to notify, for the whole
+--   call.
+--   raises: see _enter; 22023 for an invalid run, agent, turn or context; 23514 for a reaction that the tables refuse,
+--           23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
+--   locks:  the new runs in ascending id; no other transaction can see their heads yet
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,18 +1,18 @@
--- enqueue: wake agents of runs from outside (L0-30 to L0-35, L0-48).
+-- enqueue: send messages to agents of runs. Each message wakes its agent for one turn (L0-06, L0-30 to L0-35, L0-48).
 --   p_messages: [{run_id, agent, instance, turn_id, cause, priority, max_attempts, ttl_seconds, name, payload,
---   message_type, context_box_id, result_fields, parent_turn_id, actor, budget, callback_url}]. The message enters the
---   log as signal `name` (parent: signal id `cause`, or the root), agent:activated follows it, and the turn waits its
---   turn: one enqueue is one turn (L0-06). message_type 'ui_action' does not wait: it leases an idle agent directly
---   (L0-35), and a busy one answers 'busy'. parent_turn_id: the turn that asks; its depth counts (G-74), and in a run
---   of its own its budgets. budget: {tokens, micros, model_calls, tool_calls}, what the turn and all that it delegates
---   may use; see begin_call. Answers [{turn_id, outcome, targets}] in the order of p_messages: 'queued'; 'duplicate'
---   for a turn id that exists or is pruned, 'conflict' if it was another message's (of another agent, name, payload,
---   type, context, result_fields, budget or callback); 'busy'; 'unknown_agent'; 'ended' for a run that is over;
---   'rejected' with code and message: queue_full, recursion_depth_exceeded, payload_too_large, reserved_name,
---   unknown_box, box_in_use; unknown_cause, unknown_turn for a signal that the run, or a parent that the project does
---   not have.
---   raises: see _enter; 22023 for a priority, a ttl or a limit out of range, and for an id or a name that is none,
---           naming the field
+--   message_type, context_box_id, result_fields, parent_turn_id, actor, budget, callback_url}]. The log records the
+--   message as signal `name`, whose parent is the signal `cause` or the root, and agent:activated after it. The turn
+--   then waits in the agent's queue. A message_type of 'ui_action' does not wait: an idle agent receives it at once
+--   (L0-35). parent_turn_id: the turn that sends the message; the new turn is one level deeper (G-74) and, in the same
+--   run, shares its budgets. budget: {tokens, micros, model_calls, tool_calls}, the limits for the turn and for its
+--   delegated turns.
+--   Answers [{turn_id, outcome, targets}] in the order of p_messages. 'queued'. 'duplicate': a turn with this id
+--   exists or existed. 'conflict': another message has this turn id; agent, name, payload, type, context,
+--   result_fields, budget and callback_url are compared. 'busy': the agent of a ui_action is not idle.
+--   'unknown_agent'. 'ended': the run is over. 'rejected' with code and message: queue_full, recursion_depth_exceeded,
+--   payload_too_large, reserved_name, unknown_box, box_in_use, unknown_cause if the run has no such signal,
+--   unknown_turn if the project has no such parent.
+--   raises: see _enter; 22023 for a priority, a ttl or a limit out of range, and for an invalid id or name
 --   locks:  the heads (K9), then the runs; the contexts against prune
 create function heliograph.enqueue(p_project text, p_messages jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -1,13 +1,13 @@
--- claim: take up to p_limit dispatched heads and all that hydration needs (L0-40, L0-45, K6, K22).
---   p_targets: [name], or [{target, agents, run_id}] for a worker that has only these agents, or serves only that run;
---   what it cannot run it does not take. dispatched -> running, epoch + 1: the epoch answered is the fencing token,
---   given once (leases). Order: priority, then first ready time, then agent id. A head that another claim holds is
---   skipped, and so is a deferred one before its time.
---   Answers one object per head, with budget where any holds for its turn: what is left by kind; of a turn that another
---   one waits for, has_spoken: whether an owner before this one has logged anything. An empty answer may mean that
---   others were claiming: look once more before parking.
---   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit that
---           is not between 1 and 1000
+-- claim: claim up to p_limit dispatched turns for a worker (L0-40, L0-45, K6, K22). The head becomes running under the
+--   next epoch, which is the fencing token of this owner.
+--   p_targets: [target], or [{target, agents, run_id}] for a worker that runs only these agents, or only this run.
+--   Turns are claimed by priority, then first ready time, then agent id. A deferred turn waits until its time. A head
+--   that another claim has locked is skipped.
+--   Answers one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
+--   turn has budgets. has_spoken, of a delegated turn: an earlier owner has logged a signal. The answer can be empty
+--   because other workers are claiming at this moment: call once more before waiting.
+--   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
+--           that is not between 1 and 1000
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with
 --           running_max
 create function heliograph.claim(
@@ -169,10 +169,12 @@ begin
     end if;
 end $$;
 
--- renew: keep leases (L0-111 the other way round). p_items: [{agent_id, turn_id, epoch, phase}].
---   Answers [{turn_id, outcome, stop}]: 'ok', or 'stale' when the turn is no longer the caller's: stop working on it.
---   stop, where there is one: {reason, requested_at}: end the turn as canceled, before sweep_stops does.
---   raises: see _enter; 22023 for a lease out of range, or a phase that there is not
+-- renew: renew the leases of running turns (L0-111).
+--   p_items: [{agent_id, turn_id, epoch, phase}].
+--   Answers [{turn_id, outcome, stop}] in the order of p_items. 'ok'. 'stale': the caller no longer owns the turn and
+--   stops working on it. stop, if somebody stopped the turn: {reason, requested_at}; its owner ends the turn as
+--   canceled, before sweep_stops does.
+--   raises: see _enter; 22023 for a lease out of range, or an unknown phase
 --   locks:  the heads
 create function heliograph.renew(p_project text, p_items jsonb, p_lease_seconds float8, p_now timestamptz)
     returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$

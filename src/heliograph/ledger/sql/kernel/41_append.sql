@@ -1,12 +1,12 @@
--- append: what a running turn says on its way (K2): cards to its output box, signals to the log, its phase.
---   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards: [{card_id, kind, content}], signals: [draft]}].
---   signals_emitted is the number of drafts that this owner appended before. A draft with is_pending wakes other
---   agents: see react.
---   Answers [{turn_id, outcome, first_seq}] in the order of p_items: 'ok'; 'stale', or 'rejected' with code and message
---   (too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal), which wrote nothing.
---   The same call again (a lost reply) is 'ok' and writes nothing: cards are known by id, drafts by signals_emitted.
---   raises: see _enter; 22023 for a card or a phase that is none, naming the field; 23514 for a card that says it is a
---           deliverable: only an ending writes one
+-- append: write cards, signals and the phase of a running turn (K2).
+--   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards: [{card_id, kind, content}], signals:
+--   [draft]}]. signals_emitted: the number of drafts that this owner has appended before. A draft with is_pending
+--   wakes other agents: see react.
+--   Answers [{turn_id, outcome, first_seq}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message;
+--   nothing is written: too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal. A repeated call
+--   is 'ok' and writes nothing: the kernel recognizes cards by id, and drafts by signals_emitted.
+--   raises: see _enter; 22023 for an invalid card or phase; 23514 for a card of kind task.deliverable, which only an
+--           ending writes
 --   locks:  the heads, then the runs
 create function heliograph.append(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -1,12 +1,13 @@
 -- defer: the owner cannot go on now, and the turn is due again later (L0-64, G-71). No process waits for it meanwhile.
 
--- defer: p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, defers_max, trust}]. trust: 'untrusted' of a turn
---   that has read untrusted content, which its reason may quote. running -> dispatched, epoch + 1, not to be
---   claimed before the delay is over; its messages are deferred, with a count, the time and the reason. No attempt is
---   counted, and it keeps its place in the claim order. defers_max null: the project's limit.
---   Answers [{turn_id, outcome, targets}] in the order of p_items: 'deferred', with due_at; 'exhausted': it was
---   deferred defers_max times before, and has ended as failed; 'stopped': a graceful stop waited for it, and has ended
---   it; 'stale'.
+-- defer: defer running turns: a worker claims them again after a delay (L0-64). The head becomes dispatched under the
+--   next epoch and keeps its place in the claim order. A deferral counts as no attempt.
+--   p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, defers_max, trust}]. defers_max null: the project's
+--   limit. trust: 'untrusted', if the turn has read untrusted content that its reason may quote. The inbox records the
+--   time, the reason and the count.
+--   Answers [{turn_id, outcome, targets}] in the order of p_items. 'deferred', with due_at. 'exhausted': the turn was
+--   deferred defers_max times before, and has ended as failed. 'stopped': a graceful stop was pending and has ended
+--   the turn. 'stale'.
 --   raises: see _enter; 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
 --   locks:  the heads, then the runs
 create function heliograph.defer(p_project text, p_items jsonb, p_now timestamptz) returns jsonb

@@ -2,10 +2,11 @@
 -- holds exceed the 256 MB of one JSON value. Without an end it would stand before every other turn of its target until
 -- its time to live runs out.
 
--- fail_unclaimable: end as failed the turn that claim takes next, if claim raises for this turn alone (K23). For a
---   worker whose claim of a single turn was rejected. p_targets: as for claim.
---   Answers {turn_id, run_id, target, message, targets}, or {} where nothing is ready or claim takes the turn. The code
---   of the end is RESOURCE_EXHAUSTED for an answer that is too large, and INTERNAL_ERROR otherwise.
+-- fail_unclaimable: end as failed the turn that claim takes next, if claim raises an error for this turn (K23). A
+--   worker calls this after its claim of a single turn failed.
+--   p_targets: as for claim.
+--   Answers {turn_id, run_id, target, message, targets}, or {} if no turn is ready or claim takes the turn. The turn
+--   ends with the code RESOURCE_EXHAUSTED if the reply to its claim is too large, and with INTERNAL_ERROR otherwise.
 --   raises: see _enter
 --   locks:  the head, then its run
 create function heliograph.fail_unclaimable(p_project text, p_targets jsonb, p_now timestamptz)

@@ -1,13 +1,15 @@
--- finish: the owner's ending: deliverable, signals, the run's new state and the turns these signals wake (K1, K24).
---   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction}], see _commit_reactions.
---   Answers [{turn_id, outcome, targets, run}] in the order of p_items. outcome: 'ok'; 'conflict' when the run moved
---   on since the reaction was computed: nothing was written, run is the new view, compute again; 'duplicate' when
---   this epoch's deliverable is the turn's already (a retry after a lost reply); 'stale': another owner, stop;
---   'rejected' with code and message (payload_too_large, fan_out, queue_full, result_fields, invalid_content,
---   invalid_signal; id_conflict: a turn that it wakes exists): nothing was written.
---   targets: what to ring, of the whole call.
---   raises: see _enter; 22023 for no content, an outcome that there is not, a turn or a context that is none; 23514 for
---           a run that may not end yet, 23505 for the id of a turn that somebody else gave at the same moment
+-- finish: end running turns: the owner commits the deliverable, the last signals, the run's new state and the turns
+--   that these signals wake (K1, K24).
+--   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction}]; reaction: see
+--   _commit_reactions.
+--   Answers [{turn_id, outcome, targets, run}] in the order of p_items. 'ok'. 'conflict': the run has changed since
+--   the reaction was computed; nothing is written, and run is the new view to compute the reaction from. 'duplicate':
+--   this epoch has delivered before; its reply was lost. 'stale': another worker owns the turn. 'rejected' with code
+--   and message; nothing is written: payload_too_large, fan_out, queue_full, result_fields, invalid_content,
+--   invalid_signal; id_conflict, if the id of a turn to wake is taken. targets: the workers to notify, for the whole
+--   call.
+--   raises: see _enter; 22023 for no content, an unknown outcome, an invalid turn or context; 23514 for a run that may
+--           not end yet, 23505 for the id of a turn that another caller creates at the same moment
 --   locks:  the heads of the turns and of the agents activated, then the runs
 create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -139,12 +141,14 @@ create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns 
         having count(*) > 0) end
 $$;
 
--- release: give turns back unharmed: a worker that closes (L0-111). running -> dispatched, epoch + 1; no attempt is
---   counted, and they keep their places. p_items: [{agent_id, turn_id, epoch, failure}]. A failure {code, message}
---   means that no worker can run the turn: it is ended as failed instead.
---   Answers [{turn_id, outcome, targets}]: 'ok'; 'stopped' when a stop waited for it, which ends it; 'stale'.
+-- release: release running turns without their end: a worker that closes returns them to the queue (L0-111). The head
+--   becomes dispatched under the next epoch and keeps its place. A release counts as no attempt.
+--   p_items: [{agent_id, turn_id, epoch, failure}]. failure: {code, message} of a turn that no worker can run; it ends
+--   as failed.
+--   Answers [{turn_id, outcome, targets}] in the order of p_items. 'ok'. 'stopped': a stop was pending and has ended
+--   the turn. 'stale'.
 --   raises: see _enter; 22023 for a failure without a code of 1 to 200 bytes and a message of 1 to 4000
---   locks:  the heads, and the runs of those stopped
+--   locks:  the heads, and the runs of stopped turns
 create function heliograph.release(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

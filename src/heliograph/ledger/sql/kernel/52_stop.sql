@@ -1,14 +1,14 @@
 -- Stops: somebody wants a turn or a whole run to end (K12, L0-80, L0-87, G-65, G-66). A turn has one ending, so
 -- whatever asks for it first decides; who asked, and why, stays in the inbox and in the log (S18).
 
--- stop: stop turns. p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends whatever the turn does
---   at once. 'graceful' gives a running turn grace_seconds (10 unless said otherwise, CTL-73) to wind itself up: its
---   owner learns of it by renew, and sweep_stops forces it afterwards; a turn that does not run has nothing in flight
---   and ends at once. reason: what halt says, external_signal unless said otherwise (CTL-30).
---   Answers [{turn_id, outcome, targets}] in the order of p_items: 'stopped', with the owner where it had one;
---   'stopping' with owner and force_at; 'already_done' with turn_outcome; 'unknown_turn'. A graceful stop asked for
---   again keeps the earlier force_at, and is forced when that is asked for. Children of the turn are stopped from the
---   outbox (_terminal).
+-- stop: stop turns.
+--   p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends the turn at once. 'graceful' gives a
+--   running turn grace_seconds, 10 by default (CTL-73): renew returns the stop to its owner, which ends the turn;
+--   after the grace sweep_stops ends it. A turn that is not running ends at once in both modes. reason: the reason in
+--   the signal halt, external_signal by default (CTL-30). Stops of delegated turns leave from the outbox (_terminal).
+--   Answers [{turn_id, outcome, targets}] in the order of p_items. 'stopped', with the owner that the turn had.
+--   'stopping' with owner and force_at; a repeated graceful stop keeps the earlier force_at. 'already_done' with
+--   turn_outcome. 'unknown_turn'.
 --   raises: see _enter; 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is
 --           too long
 --   locks:  the heads, then the runs
@@ -32,12 +32,12 @@ begin
     return v_answer;
 end $$;
 
--- stop_runs: stop whole runs. p_items: [{run_id, mode, grace_seconds, reason, actor}]. The run wakes nobody any more;
---   its open turns are stopped from the outbox, each in a transaction of its own, and the reaction to the last of them
---   ends it as canceled. Asked for again, the stronger mode counts.
---   Answers [{run_id, outcome}] in the order of p_items: 'stopping'; 'already_done' with run_outcome; 'unknown_run'.
+-- stop_runs: stop runs. A stopped run wakes no more agents. Stops of its open turns leave from the outbox, each in its
+--   own transaction, and the reaction to the last one ends the run as canceled.
+--   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins.
+--   Answers [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.
 --   raises: see stop
---   locks:  the runs, then the rows of the outbox: whoever writes a stop of a turn holds its run
+--   locks:  the runs, then the rows of the outbox: every writer of a turn's stop has locked its run
 create function heliograph.stop_runs(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,12 +1,12 @@
 -- Commands for tools that ask, instead of being told over a bus. A command is there until its call is resolved (K18).
 
--- take_commands: up to p_limit commands for these tools, the oldest first: those that nobody has answered, and that
---   are not hidden because somebody took them a moment ago. p_tools: [name]. Taken ones are hidden for
---   p_visible_seconds: a tool that has not reported by then may lose them to another, so a tool knows a call by its
---   turn and call id. Answers [{turn_id, call_id, tool, body, deadline, delivery}]; body has the token to report with,
---   where the call has one; delivery: how often it was delivered, this time included.
+-- take_commands: take up to p_limit open commands for tools that fetch their work, oldest first (K18).
+--   p_tools: [name]. A command that is taken is hidden for p_visible_seconds. If the tool has not reported by then,
+--   another call may take it, so tools deduplicate by turn and call id.
+--   Answers [{turn_id, call_id, tool, body, deadline, delivery}]. body contains the token for the report, if the call
+--   has one. delivery: how often the command was delivered, including this time.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
---   locks:  the commands taken; one that is just being answered or taken is passed over
+--   locks:  the commands taken, skipping rows that another transaction has locked
 create function heliograph.take_commands(
     p_project text, p_tools jsonb, p_limit integer, p_visible_seconds float8, p_now timestamptz
 ) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -6,11 +6,12 @@
 -- even that can be written, it is told and counted as before.
 -- p_limit: how many candidates at most; null for all.
 
--- sweep_leases: running turns whose lease ran out (K7, L0-111, G-62).
---   Below max_attempts: running -> dispatched, epoch + 1, attempts + 1, its inbox rows pending again; it keeps its
---   place in the claim order (K22). At max_attempts: ended as failed. One that was told to stop: ended as canceled.
---   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed: what
---   the data of a turn did not let be written; "ended": true once that was so five times: then it is ended as failed
+-- sweep_leases: recover running turns with an expired lease (K7, L0-111, G-62). Below max_attempts the head becomes
+--   dispatched under the next epoch, its attempts increase by one, its inbox rows are pending again, and it keeps its
+--   place in the claim order (K22). At max_attempts the turn ends as failed. A turn with a pending stop ends as
+--   canceled.
+--   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed:
+--   turns whose data made the sweep fail; ended: true after the fifth failure, when the turn has ended as failed
 --   (K23).
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
@@ -27,10 +28,10 @@ begin
         '{recovered,ended}', p_now);
 end $$;
 
--- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. It skips turns that wait for
---   people, see 48_human_waits.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no
---   worker claimed in time, see 73_unclaimed.sql.
---   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
+-- sweep_expired: end as timeout the turns that are past their expires_at, queued ones included (K19). Turns that wait
+--   for people are skipped: see 48_human_waits.sql. In a project with dispatch_seconds_max, also end up to p_limit
+--   turns that no worker has claimed in time: see 73_unclaimed.sql.
+--   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_expired(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -66,10 +67,11 @@ begin
     return heliograph._sweep_each(p_project, 'expiry', v_due, '{ended}', p_now);
 end $$;
 
--- sweep_queued: queued turns on idle agents (K10b). The chain of K8 leaves none; this is the belt to its braces.
---   Answers {dispatched: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
+-- sweep_queued: dispatch queued turns of idle agents (K10b). The end of a turn dispatches the next one (K8), so this
+--   sweep finds work only after a defect.
+--   Answers {dispatched: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
---   locks:  the heads found, and the runs of turns that are given up
+--   locks:  the heads found, and the runs of turns that end as failed
 create function heliograph.sweep_queued(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -100,8 +102,8 @@ create function heliograph._first_queued(p_project text) returns table (agent_id
     select waiting.agent_id, waiting.turn_id from waiting
 $$;
 
--- sweep_bells: targets with a head that has waited longer than p_older_seconds for a claim (K10): ring them. A deferred
---   one waits from when it is due. Changes nothing, so that it disturbs no other measure (K20).
+-- sweep_bells: list the targets with a turn that no worker has claimed for p_older_seconds (K10): the caller notifies
+--   their workers again. The time of a deferred turn counts from its due time. This sweep changes nothing (K20).
 --   raises: see _enter; 22023 for seconds that are not between 0 and 366 days
 create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$

@@ -1,10 +1,12 @@
 -- Sweeps of what turns wait for: deadlines that passed, children that ended, and turns that sleep although nothing is
 -- left to wake them. See 70_sweeps.sql for what all sweeps have in common.
 
--- sweep_waits: calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): each as a report of its own, resolved
---   where reports are, so that whichever comes first counts (G-73). A timer succeeds, everything else times out.
---   p_limit: how many calls at most; null for all. All overdue calls of a turn go together.
---   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
+-- sweep_waits: resolve calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): a timer as success, every other
+--   call as timeout. A deadline and a report of the same call compete under the same lock, and the first one counts
+--   (G-73).
+--   p_limit: the maximum number of calls; null for all. All overdue calls of a turn are resolved together.
+--   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see
+--   sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the commands acknowledged
 create function heliograph.sweep_waits(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -84,11 +86,12 @@ begin
            || case when v_done -> 'resumed' ? p_turn_id then jsonb_build_object('resumed', p_turn_id) else '{}' end;
 end $$;
 
--- sweep_reports: tell the turns that wait for children of those that have ended (L0-38). A child's outcome is the
---   status of the call (partial counts as success), its deliverable the output or the error, with a pointer to the
---   card. p_limit: how many rows of the outbox at most; null for all.
---   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}: of the
---   parents.
+-- sweep_reports: resolve the calls of turns that wait for delegated turns which have ended (L0-38). The outcome of the
+--   delegated turn is the status of the call; partial counts as success. Its deliverable is the output or the error,
+--   with a pointer to the card.
+--   p_limit: the maximum number of outbox rows; null for all.
+--   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets} of the
+--   waiting turns, see sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads of the parents, then their runs, then the rows of the outbox
 create function heliograph.sweep_reports(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -176,13 +179,14 @@ begin
     return heliograph._resolve_swept(p_project, p_turn_id, v_results, p_now);
 end $$;
 
--- sweep_stuck: turns that are suspended although no call of theirs is open. No function leaves one behind; this is for
---   whatever does (H2). It looks at the heads in order, ten times p_limit of them at a time (null: at all), and goes on
---   after p_after, the agent id that the last answer ended with.
---   Answers {resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets, after}; after: null once it has
---   seen all.
+-- sweep_stuck: resume suspended turns without an open call (H2). No function leaves such a turn behind, so this sweep
+--   finds work only after a defect.
+--   It reads the heads in order, at most ten times p_limit per call (null: all), and continues after the agent id
+--   p_after, which is `after` of the last answer.
+--   Answers {resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets, after}; after: null at the end of
+--   the heads.
 --   raises: see _enter; 22023 for a negative limit
---   locks:  the heads found, and the runs of turns that are given up
+--   locks:  the heads found, and the runs of turns that end as failed
 create function heliograph.sweep_stuck(p_project text, p_limit integer, p_after text, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

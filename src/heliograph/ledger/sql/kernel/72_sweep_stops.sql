@@ -1,10 +1,10 @@
 -- Stops that are due: graceful ones whose time is up, and those that a run or the end of a parent has ordered.
 
--- sweep_stops: carry out the stops that wait. Turns that were told to stop and did not by force_at are ended as
---   canceled; rows of the outbox (kind stop) are delivered, each as stop would do it, and published.
---   p_limit: how many of each kind at most; null for all.
---   Answers {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message, ended}], targets};
---   owners: whom to ring, because they are to wind a turn up or have just lost one.
+-- sweep_stops: enforce stops. A turn that has not ended by its force_at ends as canceled. Rows of the outbox of kind
+--   stop are delivered as stop would deliver them.
+--   p_limit: the maximum of each kind; null for all.
+--   Answers {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message, ended}], targets}, see
+--   sweep_leases. owners: the workers to notify, because they have to end a turn or have just lost one.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the rows of the outbox
 create function heliograph.sweep_stops(p_project text, p_limit integer, p_now timestamptz) returns jsonb

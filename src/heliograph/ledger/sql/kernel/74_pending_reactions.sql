@@ -1,12 +1,11 @@
 -- Pending reactions: the runs that a worker has to react for. One answer has at most 128 MiB, the size of the largest
 -- JSON that a call may send: an answer that no client could read would stop the reactions of the whole project.
 
--- sweep_pending_reactions: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to.
---   Those whose reaction was refused come after all others, so that they hold up nobody. At most p_limit runs, and no
---   more than fit into one answer: further runs come with the next call.
---   Answers [{target, run, rejections, signals: [{seq, name, payload, agent, turn_id}]}]. A run that does not fit into
---   an answer alone comes without its signals, state and memory, and with failure: {code, message}: its worker ends it
---   as failed.
+-- sweep_pending_reactions: list runs of p_targets with pending reactions (K25), each with its signals without a
+--   reaction. Runs with fewer rejected reactions come first. One answer has at most p_limit runs and at most 128 MiB;
+--   the next call returns further runs.
+--   Answers [{target, run, rejections, signals: [{seq, name, payload, agent, turn_id}]}]. A run that exceeds one
+--   answer comes without signals, state and memory, and with failure: {code, message}; its worker ends it as failed.
 --   raises: see _enter; 22023 for a negative limit
 --   Takes no locks: react compares the version.
 create function heliograph.sweep_pending_reactions(p_project text, p_targets jsonb, p_limit integer) returns jsonb

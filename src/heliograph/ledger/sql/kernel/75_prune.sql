@@ -1,17 +1,16 @@
 -- Pruning: what ended long ago is forgotten, a few rows at a time; that it was is remembered for a while longer.
 
--- prune: delete finished turns and ended runs that are older than p_before, with all that belongs to them; in runs that
---   go on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses; memories whose time
---   to live is over. A turn stays while a row of its outbox is on its way, or its callback is, or a fork or another
---   turn reads a box of it; of a log, the causes of the turns that are left and pending signals stay. Each turn and run
---   leaves a tombstone, so that a late duplicate is still told from something new. A tombstone is older than it looks:
---   it was made when its turn was as old as p_before then. It goes once it is 30 days older than p_before itself.
---   p_limit: at most so many of each kind in this call. Nothing is waited for: what somebody holds stays until the next
---   call. Answers {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals are rows of the log;
+-- prune: delete finished turns and ended runs from before p_before with everything that belongs to them; the unneeded
+--   front of the logs of open runs; unused contexts, blobs and tombstones; and expired memories.
+--   A turn remains while a row of its outbox or its callback is pending, or while a fork or another turn reads one of
+--   its boxes. A log keeps pending signals and the causes of remaining turns. Each deleted turn and run leaves a
+--   tombstone, by which a late duplicate is recognized; prune deletes it 30 days later. Rows that another transaction
+--   has locked remain until the next call. p_limit: the maximum of each kind in this call.
+--   Answers {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals counts rows of the log;
 --   more: call again.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
---   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories: none of
---           them is waited for
+--   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories: rows that
+--           another transaction has locked are skipped
 create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

@@ -2,7 +2,9 @@
 -- none would publish them on what it has, and mark them. So a worker that has a wire declares it, and from then on what
 -- is in the outbox is left to those that have it.
 
--- declare_wire: this project has this wire. Answers 'declared', or 'duplicate'.
+-- declare_wire: record that a project publishes its events on a wire, such as nats. From then on only workers with
+--   this wire publish.
+--   Answers 'declared' or 'duplicate'.
 --   raises: 22023 for a name without 1 to 200 bytes, and what _enter raises
 --   locks:  the new row
 create function heliograph.declare_wire(p_project text, p_wire text, p_now timestamptz) returns jsonb
@@ -18,8 +20,9 @@ begin
     return to_jsonb(case when found then 'declared'::text else 'duplicate' end);
 end $$;
 
--- forget_wire: this project has that wire no more; what was left to those that have it is anybody's again. Only an
---   operator may call this. Answers 'forgotten', or 'unknown'.
+-- forget_wire: remove a wire of a project: workers without it may publish its events again. Only an operator may call
+--   this.
+--   Answers 'forgotten' or 'unknown'.
 --   raises: what _enter raises
 --   locks:  the row
 create function heliograph.forget_wire(p_project text, p_wire text) returns jsonb

@@ -1,9 +1,10 @@
 -- The outbox: what is on its way to the wire, at least once, each with the key of its row (G-61).
 
--- read_outbox: the oldest due rows for the wire: task events and, where the project has a wire of its own
---   (79_wires.sql), commands that have a subject: [{outbox_id, kind, key, target, subject, body, wires}]. target: the
---   turn's application. wires: those that a row has to reach; who has not got them all leaves it. A task event points
---   and carries no content (L0-86, L0-107).
+-- read_outbox: return the oldest due rows for the wire: task events and, in a project with a wire (79_wires.sql),
+--   commands with a subject.
+--   Answers [{outbox_id, kind, key, target, subject, body, wires}]. target: the application of the turn. wires: the
+--   wires that the row must reach; a worker that lacks one of them does not publish it. A task event carries ids, and
+--   no content (L0-86, L0-107).
 --   raises: see _enter
 --   Takes no locks: two relays may publish the same row, and the receiver deduplicates by key.
 create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -37,10 +38,11 @@ begin
                  where x.project_id = p_project and x.agent_turn_id = o.agent_turn_id offset 0) t on true);
 end $$;
 
--- mark_published: these rows are on the wire. p_keys: [key]. A task event is done with; a command is due again later,
---   until its wait is resolved (K18): 1, 2, 4 .. 60 seconds. A second call changes nothing for an event.
+-- mark_published: record that rows of the outbox have been published. A task event is done. A command is due again
+--   after 1, 2, 4 .. 60 seconds, until its call is resolved (K18).
+--   p_keys: [key]. A second call changes nothing for an event. Answers the number of rows.
 --   raises: see _enter
---   locks:  those rows, but for those that somebody holds
+--   locks:  those rows, skipping rows that another transaction has locked
 create function heliograph.mark_published(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare

@@ -24,12 +24,13 @@ create function heliograph._create_run_callbacks(p_project text, p_run_ids text[
      where r.project_id = p_project and r.run_id = any (p_run_ids) order by r.run_id
 $$;
 
--- take_callbacks: callbacks that are due, the longest first, for p_hidden_seconds nobody else's. A taken one counts as
---   tried. Answers [{callback_id, url, attempt, run_id, turn_id, agent, call_id, outcome, content, card_id,
---   duration_ms}]. Of a turn: content is its deliverable, agent the one that did it, call_id the call of the parent
---   that waited for it, if one did. Of a run turn_id is null, and content its state.
+-- take_callbacks: take up to p_limit due callbacks, longest due first. Each is hidden from other workers for
+--   p_hidden_seconds and counts as tried.
+--   Answers [{callback_id, url, attempt, run_id, turn_id, agent, call_id, outcome, content, card_id, duration_ms}].
+--   For a turn, content is its deliverable, agent its agent, and call_id the call of its parent, if it has one. For a
+--   run, turn_id is null, and content is its state.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, or seconds that are not between 0 and 86400
---   locks:  the callbacks, skipping those that somebody holds
+--   locks:  the callbacks, skipping rows that another transaction has locked
 create function heliograph.take_callbacks(
     p_project text, p_limit integer, p_hidden_seconds float8, p_now timestamptz
 ) returns jsonb
@@ -77,10 +78,10 @@ begin
     return coalesce(v_taken, '[]');
 end $$;
 
--- record_callbacks: what came of tries. p_items: [{callback_id, attempt, state, error, again_seconds}]. state:
---   'delivered'; 'failed', to be tried again after again_seconds, or, where that is null, never: it is dead until
---   somebody redelivers it. Answers [{callback_id, outcome}] in the order of p_items: 'ok'; 'stale' when it is another
---   try's by now.
+-- record_callbacks: record the results of attempts to deliver callbacks.
+--   p_items: [{callback_id, attempt, state, error, again_seconds}]. state: 'delivered', or 'failed'. A failed callback
+--   is tried again after again_seconds; if that is null, it is dead until somebody redelivers it.
+--   Answers [{callback_id, outcome}] in the order of p_items. 'ok'. 'stale': a later attempt has begun.
 --   raises: see _enter; 22023 for another state, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, ascending
 create function heliograph.record_callbacks(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -123,13 +124,13 @@ begin
     return coalesce(v_answers, '[]');
 end $$;
 
--- sweep_callbacks: callbacks that were due for p_older_seconds and that nobody tried, or tried again, in all that time,
---   the longest first, are dead until somebody redelivers them; why the last try failed stays. Where no worker can
---   sign, what they tell of could never be pruned. None is given up while somebody tries any of the project: what was
---   taken, or is to be tried again, is due later. p_limit: at most so many; null for all.
+-- sweep_callbacks: mark callbacks as dead that have been due for p_older_seconds without an attempt, longest due
+--   first, and keep their last error. They happen in projects where no worker can sign, and would keep their turns
+--   from being pruned. No callback is abandoned while a worker delivers any callback of the project.
+--   p_limit: the maximum number of callbacks; null for all.
 --   Answers {abandoned: [callback_id]}.
 --   raises: see _enter; 22023 for a negative limit, or seconds that are not between 0 and 366 days
---   locks:  the callbacks, skipping those that somebody holds
+--   locks:  the callbacks, skipping rows that another transaction has locked
 create function heliograph.sweep_callbacks(
     p_project text, p_limit integer, p_older_seconds float8, p_now timestamptz
 ) returns jsonb
@@ -157,8 +158,9 @@ begin
     return jsonb_build_object('abandoned', to_jsonb(v_late));
 end $$;
 
--- redeliver_callbacks: send these again, from the first try on, delivered or dead; p_keys: [callback_id].
---   Answers [{callback_id, outcome}] in the order of p_keys: 'due', or 'unknown_callback'.
+-- redeliver_callbacks: send callbacks again, delivered or dead, starting with a first attempt.
+--   p_keys: [callback_id].
+--   Answers [{callback_id, outcome}] in the order of p_keys: 'due' or 'unknown_callback'.
 --   raises: see _enter
 --   locks:  the callbacks, ascending
 create function heliograph.redeliver_callbacks(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb

@@ -2,14 +2,14 @@
 -- to (L0-90 to L0-92). A fork is a row: it sees its base up to the position at which it was made (L0-98), so making one
 -- costs the same whatever the base holds, and a card lives in one box for ever.
 
--- put_boxes: put context boxes together from outside (L0-95). p_items: [{box_id, cards: [{card_id, kind, content}]}]; a
---   card without an id is card:<box_id>:<n>. The box is whole from the start, and nobody adds to it later.
---   Answers [{box_id, outcome}] in the order of p_items: 'put'; 'duplicate' for the same cards again; 'conflict' for an
---   id that other cards, or another kind of box, have; 'rejected' with code and message (payload_too_large,
---   card_exists).
---   raises: see _enter; 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without
---           kind or content
---   locks:  the new boxes in ascending id; nobody else knows them yet
+-- put_boxes: create context boxes with their cards (L0-95). A context box never changes.
+--   p_items: [{box_id, cards: [{card_id, kind, content}]}]. A card without an id becomes card:<box_id>:<n>.
+--   Answers [{box_id, outcome}] in the order of p_items. 'put'. 'duplicate': the box exists with the same cards.
+--   'conflict': a box of another kind, or with other cards, has this id. 'rejected' with code and message:
+--   payload_too_large, card_exists.
+--   raises: see _enter; 22023 for an invalid id, the id of a turn's own box or deliverable, and a card without kind or
+--           content
+--   locks:  the new boxes in ascending id; no other transaction can see them yet
 create function heliograph.put_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -29,12 +29,14 @@ begin
     return heliograph._box_results(p_items, v_answers);
 end $$;
 
--- fork_boxes: make forks. p_items: [{box_id, base_box_id, writer_turn_id}]. The fork of a box, of a fork, or of what a
---   turn has written so far. With writer_turn_id it is an output box, which this turn alone may append to, once
---   replace_boxes has made it the turn's; without, it is a context box.
---   Answers [{box_id, outcome}] in the order of p_items: 'forked'; 'duplicate' for the same fork again, which stays
---   what it was; 'conflict' for an id that another box has; 'unknown_box' for the base, 'unknown_turn' for the writer.
---   raises: see _enter; 22023 for an id that is none, or is for a turn's own box
+-- fork_boxes: fork boxes: a fork contains the cards that its base has now. The base is a context box, a fork, or the
+--   output box of a turn.
+--   p_items: [{box_id, base_box_id, writer_turn_id}]. With writer_turn_id the fork is an output box of this turn,
+--   which may write to it after replace_boxes; without, it is a context box.
+--   Answers [{box_id, outcome}] in the order of p_items. 'forked'. 'duplicate': the same fork exists and remains
+--   unchanged. 'conflict': another box has this id. 'unknown_box': there is no such base. 'unknown_turn': there is no
+--   such writer.
+--   raises: see _enter; 22023 for an invalid id, or the id of a turn's own box
 --   locks:  the bases against prune; the new boxes in ascending id
 create function heliograph.fork_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -54,12 +56,13 @@ begin
     return heliograph._box_results(p_items, v_answers);
 end $$;
 
--- replace_boxes: swap the boxes of turns that are held (L0-97): to compact what a turn reads, or to go on in a fork.
---   p_items: [{agent_id, turn_id, epoch, context_box_id, output_box_id}]; a key that is not there changes nothing, a
---   null context is none. The output box must be the turn's own, box_<turn>, or a fork made for it; the context one
---   that nobody writes to. From then on cards and the deliverable go to the new output box (L0-82).
---   Answers [{turn_id, outcome}] in the order of p_items: 'ok'; 'stale'; 'rejected' with code and message (unknown_box,
---   box_not_writable, box_in_use), which changed nothing.
+-- replace_boxes: replace the boxes of running turns (L0-97), for example by a compacted context or by a fork. Later
+--   cards and the deliverable go to the new output box (L0-82).
+--   p_items: [{agent_id, turn_id, epoch, context_box_id, output_box_id}]. A missing key changes nothing; a
+--   context_box_id of null removes the context. The output box is the turn's own, box_<turn>, or a fork for this turn.
+--   The context is a box that no turn writes to.
+--   Answers [{turn_id, outcome}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message; nothing
+--   changes: unknown_box, box_not_writable, box_in_use.
 --   raises: see _enter
 --   locks:  the heads; the boxes against prune
 create function heliograph.replace_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb

@@ -1,7 +1,7 @@
 -- What a box holds: its own cards, and before them those of the box that it was forked from.
 
--- read_box: up to p_limit cards of a box after a position, in order, those of its bases before its own; nothing for a
---   box that is not there. A page costs the same wherever it is, however many cards there are.
+-- read_box: return up to p_limit cards of a box after a position, in order, first those of its bases. A box that does
+--   not exist has no cards. Each page costs the same, however many cards the box has.
 --   Answers [{position, card_id, kind, content, turn_id, epoch, created_at}].
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000
 create function heliograph.read_box(p_project text, p_box_id text, p_after bigint, p_limit integer) returns jsonb

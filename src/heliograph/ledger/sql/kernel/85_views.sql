@@ -112,8 +112,8 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
   from heliograph.signals s
  cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n);
 
--- read_log: up to p_limit signals of a run after position p_after, in order; as cheap at the end of a long log as at
---   its start.
+-- read_log: return up to p_limit signals of a run after position p_after, in order. A page at the end of a long log
+--   costs the same as one at its start.
 --   raises: see _enter
 create function heliograph.read_log(p_project text, p_run_id text, p_after bigint, p_limit integer)
     returns setof heliograph.signal_log language sql stable set search_path = pg_catalog, pg_temp as $$

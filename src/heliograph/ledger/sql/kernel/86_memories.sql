@@ -1,12 +1,14 @@
 -- Memories: what agents keep beyond their turns and runs. They belong to no turn, and stay when turns are pruned.
 
--- remember: keep texts. p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: whose it is; null:
---   the project's, for all its agents. trust: 'untrusted' of a text that follows from untrusted content. ttl_seconds
---   null: until it is forgotten. Answers [{memory_id, outcome}] in the order of p_items: 'remembered'; 'duplicate': it
---   is there, the same in agent, text and metadata; 'conflict': the id is another memory's; 'rejected' with code and
---   message: memory_too_large, too_many_memories.
---   raises: see _enter; 22023 for an item that is no memory, naming the field
---   locks:  an id that somebody else is just giving, ascending
+-- remember: store memories: texts that agents keep beyond their turns and runs.
+--   p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: the agent that the memory belongs to;
+--   null: all agents of the project. trust: 'untrusted' for a text that follows from untrusted content. ttl_seconds
+--   null: until somebody deletes it.
+--   Answers [{memory_id, outcome}] in the order of p_items. 'remembered'. 'duplicate': the memory exists with the same
+--   agent, text and metadata. 'conflict': another memory has this id. 'rejected' with code and message:
+--   memory_too_large, too_many_memories.
+--   raises: see _enter; 22023 for an invalid item
+--   locks:  ids that another caller creates at the same moment, ascending
 create function heliograph.remember(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -95,11 +97,11 @@ create function heliograph._refuse_memory(
                   end as memories) c
 $$;
 
--- recall: the memories that fit a query best, of p_agent and of the project; p_agent null: of everybody.
---   p_query: words, all of which have to be there; "quoted" ones side by side; or between alternatives; - before what
---   must not be there (websearch_to_tsquery). An empty one fits all: the newest come first then, as among equals. Full
---   text takes a sentence of a language without spaces for one word, so parts of a query that is not all ASCII are
---   looked for as they are, too. Of everybody the newest memories_max are looked at.
+-- recall: search the memories of p_agent and of the project; a p_agent of null searches those of all agents.
+--   p_query: words that must all occur; quoted words in sequence; `or` between alternatives; a - before words that
+--   must not occur (websearch_to_tsquery). An empty query matches every memory. Results come by rank, then newest
+--   first. If the query is not all ASCII, its parts are also searched as plain text, because languages without spaces
+--   have no words to search for. A search over all agents reads the newest memories_max memories.
 --   Answers [{memory_id, agent, text, metadata, trust, created_at, rank}], at most p_limit.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, and for a query of more than 8192 bytes
 create function heliograph.recall(
@@ -146,8 +148,9 @@ begin
                  order by rank desc, m.created_at desc, m.memory_id limit p_limit) f);
 end $$;
 
--- forget: delete memories. p_items: [{memory_id}]. Answers [{memory_id, outcome}] in the order of p_items: 'forgotten',
---   'unknown'.
+-- forget: delete memories.
+--   p_items: [{memory_id}].
+--   Answers [{memory_id, outcome}] in the order of p_items: 'forgotten' or 'unknown'.
 --   raises: see _enter
 --   locks:  the memories, ascending
 create function heliograph.forget(p_project text, p_items jsonb) returns jsonb
