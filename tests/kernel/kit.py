@@ -115,10 +115,10 @@ def ending(
     }  # fmt: skip
 
 
-def saying(claimed: Item, *signals: Item, said: int = 0, **fields: Any) -> Item:
+def saying(claimed: Item, *signals: Item, signals_emitted: int = 0, **fields: Any) -> Item:
     """What appends to a claimed turn."""
     names = {key: claimed[key] for key in ("agent_id", "turn_id", "epoch")}
-    return {**names, "signals_emitted": said, "signals": list(signals), **fields}
+    return {**names, "signals_emitted": signals_emitted, "signals": list(signals), **fields}
 
 
 def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:

@@ -251,7 +251,9 @@ async def test_repeated_delegation_has_one_child(kernel: Kernel) -> None:
     await report(kernel, "turn_a", "c2")
     (resumed,) = [each for each in await kernel.claim() if each["turn_id"] == "turn_a"]
     again = child("c1", "critic", "turn_other")  # a new owner makes new ids
-    assert (await suspend(kernel, resumed, again, signals=activated("critic"), drafts=0))["outcome"] == "suspended"
+    assert (await suspend(kernel, resumed, again, signals=activated("critic"), signals_emitted=0))[
+        "outcome"
+    ] == "suspended"
     assert (await wait(kernel, "turn_a", "c1"))["child_turn_id"] == "turn_1"
     assert [row["agent_turn_id"] for row in await kernel.rows("agent_turns", "agent_turn_id")] == ["turn_1", "turn_a"]
 

@@ -85,7 +85,7 @@ class Client:
     async def append(self) -> None:
         note = draft("note", "sig_x_1", is_pending=self.random.random() < 0.3)
         await self.call("append", [
-            saying(each, note, said=self.random.randint(0, 2), cards=[{"card_id": f"{each['turn_id']} {n}", "kind": "n", "content": n}])
+            saying(each, note, signals_emitted=self.random.randint(0, 2), cards=[{"card_id": f"{each['turn_id']} {n}", "kind": "n", "content": n}])
             for n, each in enumerate(self.some(self.owned))
         ])  # fmt: skip
 
@@ -110,7 +110,9 @@ class Client:
             calls = self.some([command("c1"), command("c2"), timer("c3", 1.0),
                                child("c4", self.random.choice(AGENTS), turn, instance=turn)])  # fmt: skip
             join = self.random.choice(["all", "each"])
-            items.append(saying(each, *activated("critic"), said=self.random.randint(0, 2), calls=calls, join=join))
+            items.append(
+                saying(each, *activated("critic"), signals_emitted=self.random.randint(0, 2), calls=calls, join=join)
+            )
             self.owned.remove(each)
         await self.call("suspend", items)
 

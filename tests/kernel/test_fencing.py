@@ -105,7 +105,7 @@ async def test_append_after_a_lost_reply_returns_the_same_without_writing(kernel
     again = await kernel.append(claimed, draft("text:delta", parent), draft("text:delta", 0))
     assert again == first
     assert await kernel.everything() == before
-    assert (await kernel.append(claimed, draft("text:delta", "sig_run_a_3"), said=2))["first_seq"] == 7
+    assert (await kernel.append(claimed, draft("text:delta", "sig_run_a_3"), signals_emitted=2))["first_seq"] == 7
 
 
 @pytest.mark.proves("G-69")

@@ -179,9 +179,9 @@ async def test_payload_bytes_of_a_signal_are_limited_for_every_source(kernel: Ke
     before = await kernel.everything()
     answers = [
         await kernel.enqueue("run_a", "critic", "turn_2", payload=too_large),
-        await kernel.append(claimed, draft("note", "sig_run_a_1", payload=too_large), said=1),
+        await kernel.append(claimed, draft("note", "sig_run_a_1", payload=too_large), signals_emitted=1),
         (await kernel.call("finish", [ending(claimed, version=2) | {"signals": [draft("x", 0, payload=too_large)]}]))[0],
-        await suspend(kernel, claimed, command("c1"), signals=[draft("note", "sig_run_a_1", payload=too_large)], said=1),
+        await suspend(kernel, claimed, command("c1"), signals=[draft("note", "sig_run_a_1", payload=too_large)], signals_emitted=1),
         (await kernel.call("start_runs", [{"run_id": "run_b", "target": "t", "request_hash": "", "agents": [], "reaction": {},
                                            "signals": [draft("note", "sig_run_a_1", payload=too_large)]}]))[0],
     ]  # fmt: skip
@@ -198,7 +198,7 @@ async def test_runtime_signal_may_be_as_large_as_a_blob(kernel: Kernel) -> None:
     assert (await kernel.append(claimed, change))["outcome"] == "ok"
     before = await kernel.everything()
     for name in ("state:report:changed", "agent:failed", "text:complete", "delegation"):
-        answer = await kernel.append(claimed, draft(name, "sig_run_a_1", payload=text(3001)), said=1)
+        answer = await kernel.append(claimed, draft(name, "sig_run_a_1", payload=text(3001)), signals_emitted=1)
         assert answer["code"] == "payload_too_large"
         assert f"the payload of {name} has 3001 bytes; at most 3000 are allowed" in answer["message"]
     assert await kernel.everything() == before
@@ -271,7 +271,7 @@ async def test_limits_in_bytes_count_the_json_text(kernel: Kernel) -> None:
         assert (answer["outcome"], answer["code"]) == ("rejected", "payload_too_large")
     cards = [{"card_id": f"card_{n}", "kind": "note", "content": {"t": "\x01" * n}} for n in (165, 166)]
     assert (await kernel.append(claimed, draft("note", "sig_run_a_1", payload=exact), cards=cards))["outcome"] == "ok"
-    assert (await suspend(kernel, claimed, command("c1"), command("c2"), said=1))["outcome"] == "suspended"
+    assert (await suspend(kernel, claimed, command("c1"), command("c2"), signals_emitted=1))["outcome"] == "suspended"
     for call_id, size in (("c1", 165), ("c2", 166)):
         assert await reported(kernel, "turn_a", call_id, {"t": "\x01" * size}, token=TOKEN) == "applied"
     stored = [row["content"] for row in await kernel.rows("cards", "card_id, content")]

@@ -241,9 +241,9 @@ async def test_unreferenced_blob_is_pruned(kernel: Kernel) -> None:
 async def test_pruning_a_live_log_keeps_causes_of_open_turns_and_pending_reactions(kernel: Kernel) -> None:
     claimed = await kernel.running()
     for n in range(3):  # signals 3 to 5
-        await kernel.append(claimed, draft("note", "sig_run_a_2"), said=n)
+        await kernel.append(claimed, draft("note", "sig_run_a_2"), signals_emitted=n)
     await kernel.enqueue("run_a", "critic", "turn_c")  # 6 and 7
-    await kernel.append(claimed, draft("note", "sig_run_a_2"), said=3)  # 8
+    await kernel.append(claimed, draft("note", "sig_run_a_2"), signals_emitted=3)  # 8
     kernel.wait(2 * DAY)
     assert await prune(kernel) == NOTHING  # turn_a is open, and begins the log
     await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"])  # 9

@@ -135,7 +135,7 @@ async def test_suspension_commits_its_signals_once(kernel: Kernel) -> None:
     card = {"card_id": "card_call", "kind": "tool.call", "content": {"query": "x"}}
     drafts = [draft("tool:call", claimed["activation_id"]), draft("echo", 0)]
     await kernel.append(claimed, draft("early", claimed["activation_id"]))
-    answer = await suspend(kernel, claimed, tool("c1"), signals=drafts, drafts=1, cards=[card])
+    answer = await suspend(kernel, claimed, tool("c1"), signals=drafts, signals_emitted=1, cards=[card])
     assert answer["first_seq"] == 4
     log = [tuple(row) for row in await kernel.rows("signal_log", "seq, name, parent", "run_id = 'run_a' and seq > 2")]
     assert log == [(3, "early", "sig_run_a_2"), (4, "tool:call", "sig_run_a_2"), (5, "echo", "sig_run_a_4")]
@@ -149,7 +149,7 @@ async def test_committed_drafts_are_not_emitted_again(kernel: Kernel) -> None:
     first = await suspend(kernel, claimed, signals=drafts)  # nothing is open: it runs on, and this reply is lost
     again = await suspend(kernel, claimed, signals=drafts)
     assert (first["outcome"], again["outcome"], first["first_seq"]) == ("resolved", "resolved", again["first_seq"])
-    await kernel.append(claimed, draft("two", claimed["activation_id"]), said=1)
+    await kernel.append(claimed, draft("two", claimed["activation_id"]), signals_emitted=1)
     assert (await kernel.names("run_a"))[2:] == ["one", "two"]
 
 

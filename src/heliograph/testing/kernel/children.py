@@ -112,7 +112,7 @@ def _refuse_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str]
             "recursion_depth_exceeded", f"delegated {depth} deep; at most {limited['depth_max']} are allowed"
         )
     if agents and tx.tables.runs[run_id]["status"] != "running" and "stopped_run_wakes" not in tx.bugs:
-        return rejection("run_stopping", f"run {run_id} is being stopped and wakes nobody")
+        return rejection("run_stopping", f"run {run_id} is being stopped: it wakes no more agents")
     return None
 
 

@@ -16,7 +16,7 @@ from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.tables import Row, Transaction, interval
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
-NO_HEAD = Refusal("23503", "a turn was asked for an agent that its run does not have")
+NO_HEAD = Refusal("23503", "an activation names an agent that its run does not have")
 
 
 def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:

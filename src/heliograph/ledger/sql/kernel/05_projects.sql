@@ -37,7 +37,7 @@ begin
 end $$;
 
 -- _enter_at: enter a project at a time that the caller names. A service may name times within a day of the server's
---   clock: rows that it writes for a far time would break every reader for good. Operators, who own the functions or
+--   clock: rows with a far time would break every reader for good. Operators, who own the functions or
 --   are members of their owner, may name any time; so may tests and simulators. No other kernel function compares with
 --   a clock. A near time reads no catalog.
 --   raises: see _enter; 22023 for a null or infinite time, or one that is far from the server's
@@ -49,7 +49,7 @@ begin
     if not coalesce(p_now between now() - interval '1 day' and now() + interval '1 day', false)
        and not pg_has_role(session_user, current_user, 'member') then
         raise exception using errcode = '22023',
-        message = 'p_now is too far from the server''s time: for this login it is within a day of it';
+        message = 'p_now is too far from the server''s time, more than a day: pass clock_timestamp()';
     end if;
     return v_project;
 end $$;

@@ -1,6 +1,6 @@
 -- The signal log: one row per commit, its signals as their writer sent them. What a signal's id is, and where it is.
 
--- _signal_id: the id of the signal at one position of a run's log (heliograph.ids.signal_id says the same).
+-- _signal_id: the id of the signal at one position of a run's log, as heliograph.ids.signal_id computes it.
 create function heliograph._signal_id(p_run_id text, p_seq bigint) returns text
     language sql immutable as $$
     -- the cast: text || bigint is not immutable, and so would not be inlined
@@ -43,7 +43,7 @@ create function heliograph._is_earlier(p_end text, p_base bigint) returns boolea
                 else p_end !~ '^[0-9]+$' and octet_length(p_end) <= 290 end
 $$;
 
--- _wrong_draft: null, or what is wrong with a draft that would follow p_base signals of a run's log. p_place: its index
+-- _wrong_draft: null, or the problem of a draft that would follow p_base signals of a run's log. p_place: its index
 --   in its call. Its parent is the index of an earlier draft of the call, or the id of a signal that the log has; only
 --   the first signal of a run has none. The id of a signal of another run is accepted without a look-up, as in the
 --   doctor's R5. Stable, since format() is: PostgreSQL does not inline a function that claims more than its body, and

@@ -1,8 +1,8 @@
--- Ids. Callers choose those of turns, calls, cards, boxes and runs; the kernel derives others from them. In what it
--- derives a colon stands between the parts, and no id that is chosen has one: nobody can take a derived id, and no two
--- are the same.
+-- Ids. Callers choose the ids of turns, calls, cards, boxes and runs; the kernel derives other ids from them. A derived
+-- id has a colon between its parts, and no chosen id contains a colon. So no caller can take a derived id, and no two
+-- derived ids are the same.
 
--- _wrong_id: null, or what is wrong with an id that a caller chose; p_what names it.
+-- _wrong_id: null, or the problem of an id that a caller chose; p_what names it.
 create function heliograph._wrong_id(p_what text, p_id text) returns text
     language sql immutable as $$
     select case when not coalesce(octet_length(p_id) between 1 and 200 and p_id !~ '[\u0001-\u001f:\u007f-\u009f]',
@@ -22,7 +22,7 @@ create function heliograph._result_id(p_turn_id text, p_call_id text) returns te
     select 'card:' || p_turn_id || ':call:' || p_call_id
 $$;
 
--- _wrong_card: null, or what is wrong with a card {card_id, kind, content} that a caller writes.
+-- _wrong_card: null, or the problem of a card {card_id, kind, content} that a caller writes.
 create function heliograph._wrong_card(p_card jsonb) returns text
     language sql immutable as $$
     select coalesce(heliograph._wrong_id('a card id', p_card ->> 'card_id'),
@@ -31,7 +31,7 @@ create function heliograph._wrong_card(p_card jsonb) returns text
              when p_card -> 'content' is null then 'a card has content' end)
 $$;
 
--- _wrong_name: null, or why this is no name of a signal (SIG-11; heliograph.signals.names says the same).
+-- _wrong_name: null, or the problem of a signal's name (SIG-11), as heliograph.signals.names checks it.
 create function heliograph._wrong_name(p_name text) returns text
     language sql immutable as $$
     select case when not coalesce(octet_length(p_name) <= 200 and p_name ~ '^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+){0,15}$',

@@ -1,7 +1,7 @@
--- Limits of a project, and what is refused because of them (S11, S12). A refusal is an outcome with a code, never a
--- surprise.
+-- Limits of a project, and the checks of requests against them (S11, S12). A request above a limit has the outcome
+-- 'rejected', with a code.
 
--- _limits: the limits in force: the project's own, else these.
+-- _limits: the limits in force: those of the project, or else these defaults.
 create function heliograph._limits(p_project text) returns heliograph.project_limits
     language plpgsql stable as $$
 declare

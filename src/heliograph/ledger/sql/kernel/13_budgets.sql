@@ -2,11 +2,10 @@
 -- delegates. A call reserves what it may use before it begins, in each budget that holds for its turn, and is settled
 -- when it is recorded.
 --
--- A budget is reached only through turns of its own run, and whoever reads or changes one holds that run: that is the
--- lock, and the reason why no order among budgets is needed. A turn without a budget has no list of owners, and pays
--- nothing.
+-- Only turns of one run use a budget, and every function that reads or changes it has locked that run. So budgets need
+-- no locks and no lock order of their own. A turn without a budget has no list of owners, and costs nothing.
 
--- _wrong_amounts: null, or what is wrong with amounts by kind.
+-- _wrong_amounts: null, or the problem of amounts by kind.
 create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns text
     language sql immutable as $$
     select case when jsonb_typeof(p_amounts) not in ('object', 'null') or p_amounts = '{}'
@@ -129,7 +128,7 @@ begin
     return null;
 end $$;
 
--- _shortfall: null, or the refusal of what is asked for: the first budget of these owners that has less left.
+-- _shortfall: null, or the rejection of a reservation by the first budget of these owners that has too little left.
 --   The caller holds the run.
 create function heliograph._shortfall(p_project text, p_owners text[], p_asked jsonb) returns jsonb
     language sql stable as $$
@@ -146,7 +145,7 @@ create function heliograph._shortfall(p_project text, p_owners text[], p_asked j
      order by b.turn_id, b.kind limit 1
 $$;
 
--- _remaining: what is left by kind in the budgets of these owners, in each kind of the one that has least.
+-- _remaining: the remaining amount by kind: the least among the budgets of these owners.
 create function heliograph._remaining(p_project text, p_owners text[]) returns jsonb
     language sql stable as $$
     select jsonb_object_agg(l.kind, l.amount)

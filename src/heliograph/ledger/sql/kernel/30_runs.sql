@@ -19,7 +19,8 @@ $$;
 --   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (see
 --           _refuse_context), 23503 for an agent that the run does not have,
 --           23505 for a turn id used before
---   locks:  a turn id that somebody else is just giving; the contexts against prune. The caller holds the heads (K9)
+--   locks:  a turn id that another caller creates at the same moment; the contexts against prune. The caller holds the
+--   heads (K9)
 --           and the runs
 create function heliograph._enqueue(p_project text, p_activations jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
@@ -107,7 +108,7 @@ begin
                       from placed)
       into v_woken, v_count;
     if v_count < jsonb_array_length(p_activations) then
-        raise exception using errcode = '23503', message = 'a turn was asked for an agent that its run does not have';
+        raise exception using errcode = '23503', message = 'an activation names an agent that its run does not have';
     end if;
     return coalesce(v_woken, '{}');
 end $$;

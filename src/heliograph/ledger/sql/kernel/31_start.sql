@@ -122,7 +122,7 @@ begin
      where r -> 'agents' ? (a.item ->> 'agent');
     if (select sum(jsonb_array_length(r #> '{reaction,activations}')) from jsonb_array_elements(p_runs) r)
        > coalesce(jsonb_array_length(v_activations), 0) then
-        raise exception using errcode = '23503', message = 'a turn was asked for an agent that its run does not have';
+        raise exception using errcode = '23503', message = 'an activation names an agent that its run does not have';
     end if;
     if v_activations is not null then
         v_woken := heliograph._enqueue(p_project, v_activations, p_now);

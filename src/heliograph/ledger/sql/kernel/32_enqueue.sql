@@ -35,7 +35,7 @@ begin
         begin
             return heliograph._enqueue_messages(p_project, p_messages, v_heads, v_limits, p_now);
         exception when unique_violation then
-            -- somebody gave one of these ids to a turn of another run meanwhile: now that turn can be seen
+            -- another caller has created a turn of another run with one of these ids: now it is visible
             get stacked diagnostics v_constraint = constraint_name;
             if v_constraint is distinct from 'agent_turns_pkey' or v_tries_left = 0 then
                 raise;
@@ -45,7 +45,7 @@ begin
 end $$;
 
 -- _enqueue_messages: one message after another; see enqueue.
---   raises: see enqueue; 23505 for a turn id that somebody else gave at the same moment
+--   raises: see enqueue; 23505 for a turn id that another caller creates at the same moment
 --   The caller holds the heads and the runs.
 create function heliograph._enqueue_messages(
     p_project text, p_messages jsonb, p_heads text[], p_limits heliograph.project_limits, p_now timestamptz
@@ -78,7 +78,7 @@ begin
                                    'payload', jsonb_build_object('agent', v_message ->> 'agent')));
             v_woken := heliograph._commit_reactions(p_project, jsonb_build_array(jsonb_build_object(
                 'run_id', v_message ->> 'run_id', 'signals', v_signals, 'reaction', jsonb_build_object('activations',
-                    -- it belongs to its run; whom it tells when it ends is a call's business, not an enqueue's
+                    -- the turn belongs to its run; only a call makes another turn wait for its end
                     jsonb_build_array(v_message - 'parent_turn_id' || '{"cause": 0, "activation": 1}'))
                     || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb
                         else '{}' end)), 0, p_now);
@@ -89,8 +89,8 @@ begin
     return v_answer;
 end $$;
 
--- _refuse_message: null, or the outcome of a message that is not to be queued; see enqueue.
---   raises: 22023 for a turn id or a name that is none
+-- _refuse_message: null, or the outcome of a message that cannot be queued; see enqueue.
+--   raises: 22023 for an invalid turn id or name
 --   The caller holds the head and the run.
 create function heliograph._refuse_message(
     p_project text, p_message jsonb, p_heads text[], p_limits heliograph.project_limits

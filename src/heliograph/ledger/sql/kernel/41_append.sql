@@ -51,7 +51,7 @@ begin
         select distinct heliograph._run_of(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
 end $$;
 
--- _refuse_names: null, or that a turn says something that only the kernel and the reactions to its end may say.
+-- _refuse_names: null, or the rejection of signals that only the kernel and reactions emit.
 create function heliograph._refuse_names(p_item jsonb) returns jsonb
     language sql immutable as $$
     select case when jsonb_path_exists(p_item,
@@ -129,8 +129,8 @@ end $$;
 -- _put_cards: append cards to the output box of a turn, in order; one that is there already, the same in all, is left
 --   alone. Answers null, or the refusal: an id is another card's, and no card was written. A blob that was put is left
 --   to prune. p_bytes: see _exceeds.
---   raises: 22023 for a card that is none, 23514 for a deliverable
---   locks:  a card id that somebody else is just writing; the caller holds the head
+--   raises: 22023 for an invalid card, 23514 for a deliverable
+--   locks:  a card id that another caller writes at the same moment; the caller holds the head
 create function heliograph._put_cards(
     p_project text, p_turn_id text, p_epoch bigint, p_cards jsonb, p_bytes integer, p_limits heliograph.project_limits,
     p_now timestamptz

@@ -26,7 +26,8 @@ begin
          order by agent_id for update skip locked) held;
     if v_held < (select count(*) from heliograph.agent_state_head
                   where project_id = p_project and agent_id = any (p_agent_ids)) then
-        raise exception using errcode = '40001', message = 'the head of a child came to be just now; try again';
+        raise exception using errcode = '40001',
+            message = 'the head of a child''s agent has just been created: try again';
     end if;
 end $$;
 
@@ -102,7 +103,8 @@ begin
                                v_depth, p_limits.depth_max))
               from queue q where v_depth > p_limits.depth_max
             union all
-            select 6, q.n, heliograph._rejection('run_stopping', format('run %s is being stopped and wakes nobody',
+            select 6, q.n, heliograph._rejection('run_stopping', format(
+                   'run %s is being stopped: it wakes no more agents',
                                                                         p_run_id))
               from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id
              where x.status <> 'running') r

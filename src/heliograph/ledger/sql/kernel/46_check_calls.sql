@@ -1,5 +1,4 @@
--- What is no call, and what is too much of it. Nonsense is an error of whoever calls, told by the name of the field;
--- what is over a limit is an outcome.
+-- Checks of calls. An invalid call is an error that names the field. A call above a limit has the outcome 'rejected'.
 
 -- _check_calls: refuse calls that begin_call cannot take.
 --   raises: 22023 naming the field
@@ -81,7 +80,7 @@ begin
     end if;
 end $$;
 
--- _wrong_call: null, or what is wrong with a call, inline or waited for.
+-- _wrong_call: null, or the problem of a call.
 create function heliograph._wrong_call(p_call jsonb) returns text
     language sql immutable as $$
     select case
@@ -96,7 +95,7 @@ create function heliograph._wrong_call(p_call jsonb) returns text
         then 'timeout_seconds must be between 0 and 366 days, or null' end
 $$;
 
--- _wrong_child: null, or what is wrong with the child of a call; p_drafts: how many signals its item has.
+-- _wrong_child: null, or the problem of the child of a call; p_drafts: the number of signals of its item.
 create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns text
     language sql immutable as $$
     select case

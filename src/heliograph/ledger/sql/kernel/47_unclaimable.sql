@@ -1,6 +1,5 @@
--- A turn that no worker can claim: the answer to the claim cannot be built, for example because the results that it
--- holds exceed the 256 MB of one JSON value. Without an end it would stand before every other turn of its target until
--- its time to live runs out.
+-- Turns that no worker can claim, because PostgreSQL cannot build the reply to their claim: for example, the results of
+-- their calls exceed the 256 MB of one JSON value. Such a turn would block all others of its target until it expires.
 
 -- fail_unclaimable: end as failed the turn that claim takes next, if claim raises an error for this turn (K23). A
 --   worker calls this after its claim of a single turn failed.
@@ -39,7 +38,7 @@ end $$;
 
 -- _unclaimable_reason: the SQLSTATE and the message that a claim of one turn raises; null where it raises none. Nothing
 --   is claimed.
---   raises: what says that the store is out of something or about to stop
+--   raises: errors of the server itself (classes 40, 53, 55, 57, 58)
 --   The rollback releases its locks.
 create function heliograph._unclaimable_reason(p_project text, p_targets jsonb, p_now timestamptz) returns text
     language plpgsql as $$

@@ -62,7 +62,7 @@ begin
                       and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
               left join lateral (select * from heliograph.runs x
                                   where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true
-              left join lateral (  -- the turn itself, and whoever has the ids already that its end is to give
+              left join lateral (  -- the turn itself, and the turns that have the ids of the turns to wake
                    select (array_agg(x.result_fields order by x.agent_turn_id) filter (where x.agent_turn_id
                            = h.active_agent_turn_id))[1] as result_fields,
                           array_agg(x.agent_turn_id order by x.agent_turn_id) as taken
@@ -97,8 +97,8 @@ begin
                      from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
--- _refuse_deliverable: null, or that this content is none: a deliverable has text or fields (L0-83).
---   raises: 22023 for no content, or an outcome that there is not
+-- _refuse_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).
+--   raises: 22023 for no content, or an unknown outcome
 create function heliograph._refuse_deliverable(p_item jsonb) returns jsonb
     language sql as $$
     select case when jsonb_typeof(p_item #> '{content,text}') = 'string' or jsonb_typeof(p_item #> '{content,fields}')
@@ -111,8 +111,8 @@ create function heliograph._refuse_deliverable(p_item jsonb) returns jsonb
                                            'the content of a deliverable has text, a string, or fields, a list') end
 $$;
 
--- _refuse_taken: null, or that an ending wakes a turn under an id that is taken, or gives one twice. One that somebody
---   takes at the same moment shows only when the turn is written.
+-- _refuse_taken: null, or the rejection of an ending that wakes a turn with a taken id, or two turns with one id. The
+--   insert finds an id that another caller takes at the same moment.
 create function heliograph._refuse_taken(p_item jsonb, p_taken text[]) returns jsonb
     language sql immutable as $$
     select heliograph._rejection('id_conflict', format('turn %s exists', w.turn_id))

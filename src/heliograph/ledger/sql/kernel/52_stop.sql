@@ -1,5 +1,5 @@
--- Stops: somebody wants a turn or a whole run to end (K12, L0-80, L0-87, G-65, G-66). A turn has one ending, so
--- whatever asks for it first decides; who asked, and why, stays in the inbox and in the log (S18).
+-- Stops of turns and of whole runs (K12, L0-80, L0-87, G-65, G-66). A turn has one ending, so the first request to end
+-- it decides. The inbox and the log record the actor and the reason of a stop (S18).
 
 -- stop: stop turns.
 --   p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends the turn at once. 'graceful' gives a
@@ -116,7 +116,7 @@ begin
 end $$;
 
 -- _stop_run: one stop {run_id, mode, grace_seconds, reason, actor}; see stop_runs. Answers {outcome, ..}.
---   Its memory learns why, unless it is ending for a reason of its own: the reaction that ends it says so.
+--   The run's memory records the reason, unless the run is ending for another reason: the last reaction logs it.
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._stop_run(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -146,7 +146,7 @@ begin
     return jsonb_build_object('outcome', 'stopping');
 end $$;
 
--- _was_pruned: what is said of a turn or a run that has no row: it ended long ago, or it never was.
+-- _was_pruned: the outcome for a turn or a run without a row: it was pruned, or it never existed.
 create function heliograph._was_pruned(p_project text, p_kind text, p_id text) returns jsonb
     language sql stable as $$
     select coalesce(
@@ -169,8 +169,8 @@ begin
          where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids)));
 end $$;
 
--- _check_stop: refuse a stop that says no mode, or that nobody could tell apart from a mistake.
---   raises: 22023 naming the field
+-- _check_stop: check the mode, grace, reason and actor of a stop.
+--   raises: 22023 with the name of the field
 create function heliograph._check_stop(p_item jsonb) returns void
     language plpgsql immutable as $$
 begin

@@ -36,7 +36,7 @@ begin
                                   '{"outcome": "ok"}');
         end if;
         if v_verdict ->> 'outcome' = 'ok' then
-            begin  -- a savepoint: what is refused leaves nothing of itself
+            begin  -- a savepoint: a rejected item leaves nothing behind
                 -- an equal version means that no signal became pending since: this reaction covers all of them
                 update heliograph.signals set is_pending = false
                  where project_id = p_project and run_id = v_item ->> 'run_id' and is_pending;

@@ -1,4 +1,4 @@
--- Commands for tools that ask, instead of being told over a bus. A command is there until its call is resolved (K18).
+-- Commands for tools that fetch their work from the database instead of a message bus (K18).
 
 -- take_commands: take up to p_limit open commands for tools that fetch their work, oldest first (K18).
 --   p_tools: [name]. A command that is taken is hidden for p_visible_seconds. If the tool has not reported by then,

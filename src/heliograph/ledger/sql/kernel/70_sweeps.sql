@@ -1,10 +1,10 @@
--- Sweeps: every way to be stuck has one that finds it. They run in any worker, many at once: a candidate that another
--- transaction holds is skipped. Candidates are locked first, read again under the lock, and handled in the lock order,
--- each in a savepoint of its own: one that fails leaves nothing of itself, is told in "failed" and counted on its head,
--- and gives way to all others the next time. A turn on whose agent sweeps have failed five times is ended as failed
--- (code INTERNAL_ERROR), so that nothing is tried for ever (K23): its entry in "failed" says "ended" then. Where not
--- even that can be written, it is told and counted as before.
--- p_limit: how many candidates at most; null for all.
+-- Sweeps: for each way in which a turn can be stuck, one sweep finds it. Workers run them periodically, many at once.
+--
+-- A sweep skips a candidate that another transaction has locked. It locks its candidates, reads them again, and handles
+-- them in the lock order, each in its own savepoint. A candidate that fails leaves nothing behind, appears in `failed`,
+-- and is counted on its head; next time the others come first. After the fifth failure the turn ends as failed with the
+-- code INTERNAL_ERROR, and its entry in `failed` has ended: true (K23). If even that fails, it is counted again.
+-- p_limit: the maximum number of candidates; null for all.
 
 -- sweep_leases: recover running turns with an expired lease (K7, L0-111, G-62). Below max_attempts the head becomes
 --   dispatched under the next epoch, its attempts increase by one, its inbox rows are pending again, and it keeps its
@@ -166,7 +166,7 @@ end $$;
 -- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, woken}, {} when
 --   there was nothing to do after all, or {failed: {turn_id, code, message, ended}, woken}: nothing of it was written
 --   but the count, or, from the fifth failure on, the end of the turn.
---   raises: what says that the store itself cannot go on (classes 40, 53, 57, 58)
+--   raises: errors of the server itself (classes 40, 53, 57, 58)
 --   locks:  the run; the caller holds the head
 create function heliograph._try_sweep(p_project text, p_sweep text, p_agent_id text, p_turn_id text, p_now timestamptz)
     returns jsonb language plpgsql as $$
@@ -186,7 +186,7 @@ begin
                         when 'stop' then heliograph._sweep_stop(p_project, p_agent_id, p_turn_id, p_now) end;
 exception when others then
     if sqlstate ~ '^(40|53|57|58)' then
-        raise;  -- the store is out of something or about to stop: that is nobody's failure here
+        raise;  -- the server lacks a resource or is about to stop: no candidate has failed
     end if;
     v_failed := jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm);
     update heliograph.agent_state_head set sweep_failures = sweep_failures + 1
@@ -200,8 +200,8 @@ exception when others then
                 else jsonb_build_object('failed', v_failed || '{"ended": true}', 'woken', to_jsonb(v_woken)) end;
 end $$;
 
--- _end_as_failed: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Returns the
---   agents that it woke; null when it has ended already, or when not even this can be done.
+-- _end_as_failed: end a turn as failed after its last sweep failure (K23), in a savepoint. Returns the agents that it
+--   woke; null if the turn has ended already, or if this fails, too.
 --   raises: see _try_sweep
 --   locks:  the run; the caller holds the head
 create function heliograph._end_as_failed(p_project text, p_agent_id text, p_turn_id text, p_message text,
@@ -225,7 +225,7 @@ exception when others then
 end $$;
 
 -- _sweep_lease: see sweep_leases.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   locks:  the run; the caller holds the head
 create function heliograph._sweep_lease(
     p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
@@ -254,7 +254,7 @@ end $$;
 
 -- _sweep_expiry: see sweep_expired. The turn may have ended with another one of its agent, or been suspended, since it
 --   was found.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   locks:  the run; the caller holds the head
 create function heliograph._sweep_expiry(p_project text, p_turn_id text, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -277,7 +277,7 @@ begin
 end $$;
 
 -- _sweep_queue: see sweep_queued.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   The caller holds the head.
 create function heliograph._sweep_queue(
     p_project text, p_agent_id text, p_turn_id text, p_now timestamptz

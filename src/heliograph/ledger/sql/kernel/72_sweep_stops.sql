@@ -1,4 +1,4 @@
--- Stops that are due: graceful ones whose time is up, and those that a run or the end of a parent has ordered.
+-- Stops that are due: graceful stops after their grace, and stops that a run or the end of a parent has requested.
 
 -- sweep_stops: enforce stops. A turn that has not ended by its force_at ends as canceled. Rows of the outbox of kind
 --   stop are delivered as stop would deliver them.
@@ -16,7 +16,7 @@ declare
     v_answer jsonb;
 begin
     perform heliograph._check_sweep(p_limit);
-    -- rows are read here and locked only with their heads and runs: whoever writes one has these already
+    -- rows are read here and locked only with their heads and runs: every writer of such a row has locked these
     v_ordered := array(
         select o.agent_turn_id from heliograph.outbox o
          where o.project_id = p_project and o.kind = 'stop' and o.published_at is null and o.due_at <= p_now

@@ -1,7 +1,7 @@
 -- The dispatch timeout: a dispatched turn that no worker claims ends as timeout, where the project sets
 -- dispatch_seconds_max. It is part of sweep_expired. The time runs from agent_state_head.moved_at, the moment at which
--- the head became dispatched, or from due_at of a deferred turn. No sweep writes these for a turn that stays
--- dispatched, so none postpones the end (K20).
+-- the head became dispatched, or from due_at of a deferred turn. No sweep writes these for a turn that remains
+-- dispatched, so no sweep delays the end (K20).
 
 -- _unclaimed: up to p_limit turns that have waited for a worker for too long, without those in p_except; none without
 --   the limit.

@@ -1,5 +1,5 @@
--- Pending reactions: the runs that a worker has to react for. One answer has at most 128 MiB, the size of the largest
--- JSON that a call may send: an answer that no client could read would stop the reactions of the whole project.
+-- Pending reactions: runs with signals that no reaction covers yet. One answer has at most 128 MiB, the size of the
+-- largest JSON in a request: an answer that no client can read would stop the reactions of the whole project.
 
 -- sweep_pending_reactions: list runs of p_targets with pending reactions (K25), each with its signals without a
 --   reaction. Runs with fewer rejected reactions come first. One answer has at most p_limit runs and at most 128 MiB;
@@ -50,7 +50,7 @@ end $$;
 -- _readable_run: one item of sweep_pending_reactions's answer, and how many bytes its contents have: as text, which is
 --   sent, or as jsonb, whichever is more. A run that cannot be read, or not within p_bytes_max, has a failure instead
 --   of its contents.
---   raises: what says that the store is out of something or about to stop
+--   raises: errors of the server itself (classes 40, 53, 55, 57, 58)
 create function heliograph._readable_run(
     p_project text, p_run heliograph.runs, p_bytes_max integer, out item jsonb, out bytes bigint
 ) language plpgsql stable as $$

@@ -1,4 +1,6 @@
--- Pruning: what ended long ago is forgotten, a few rows at a time; that it was is remembered for a while longer.
+-- Pruning: the kernel deletes turns and runs that ended long ago, a few rows at a time, and keeps their tombstones for
+--   a
+-- month.
 
 -- prune: delete finished turns and ended runs from before p_before with everything that belongs to them; the unneeded
 --   front of the logs of open runs; unused contexts, blobs and tombstones; and expired memories.
@@ -37,7 +39,7 @@ begin
 end $$;
 
 -- _lock_old_turns: finished turns that may go, the oldest runs first, and of each run those that came first. Two looks:
---   the second one, under the locks, sees whoever has forked a box of theirs meanwhile.
+--   the second one, under the locks, sees forks of their boxes that were made meanwhile.
 --   locks:  their heads and the turns, skipping what others hold
 create function heliograph._lock_old_turns(p_project text, p_before timestamptz, p_limit integer) returns text[]
     language plpgsql as $$
@@ -80,8 +82,8 @@ create function heliograph._boxes_of(p_project text, p_turn_id text) returns tex
             order by b.box_id)
 $$;
 
--- _is_needed: true when a finished turn has to stay: an event, a report, a stop or a callback of it is not delivered,
---   or somebody else's fork or context stands on a box that it wrote.
+-- _is_needed: true if a finished turn must remain: its event, report, stop or callback is not delivered, or another
+--   turn's fork or context uses a box that it wrote.
 create function heliograph._is_needed(p_project text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (select from heliograph.outbox o

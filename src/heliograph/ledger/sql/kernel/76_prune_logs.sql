@@ -65,7 +65,7 @@ begin
 end $$;
 
 -- _forget_run: delete a run that is over, once nothing is left of it but its agents; answers 1 if it is gone, else 0.
---   locks:  its heads, if nobody holds one; the caller holds the run
+--   locks:  its heads, unless another transaction has locked one; the caller holds the run
 create function heliograph._forget_run(p_project text, p_run heliograph.runs, p_now timestamptz) returns integer
     language plpgsql as $$
 declare

@@ -1,6 +1,6 @@
--- Wires beside PostgreSQL's own. A project where some workers have one and others do not would lose events: who has
--- none would publish them on what it has, and mark them. So a worker that has a wire declares it, and from then on what
--- is in the outbox is left to those that have it.
+-- Wires: message buses, such as NATS, on which a project's events are published in addition to PostgreSQL. If only some
+-- workers had the wire, the others would publish an event without it and mark the event as done. So a worker with a
+-- wire declares it, and from then on only workers with this wire publish.
 
 -- declare_wire: record that a project publishes its events on a wire, such as nats. From then on only workers with
 --   this wire publish.

@@ -1,4 +1,4 @@
--- The outbox: what is on its way to the wire, at least once, each with the key of its row (G-61).
+-- The outbox: messages to publish, at least once. The receiver deduplicates by the key of the row (G-61).
 
 -- read_outbox: return the oldest due rows for the wire: task events and, in a project with a wire (79_wires.sql),
 --   commands with a subject.
@@ -66,8 +66,8 @@ begin
     return to_jsonb(v_marked);
 end $$;
 
--- _is_unpublished: what the condition of outbox_unpublished says, in other words: who looks rows up by key is not led
---   to them by way of all that is unpublished.
+-- _is_unpublished: the condition of the index outbox_unpublished in other words, so that a look-up by key does not use
+--   that index and read all unpublished rows.
 create function heliograph._is_unpublished(p_published_at timestamptz) returns boolean
     language sql immutable as $$
     select coalesce(p_published_at, 'infinity') = 'infinity'

@@ -1,6 +1,5 @@
--- Callbacks: who asked for a turn or a run from elsewhere is told of its end by a POST (CTL-23, G-23). A callback is
--- written in the commit of that end, and stays until somebody has taken it: tries, delays and the last error are rows,
--- no worker's memory.
+-- Callbacks: a signed POST announces the end of a turn or a run to the callback_url of its request (CTL-23, G-23). The
+-- commit of that end writes the callback. Attempts, delays and the last error are stored, so that any worker continues.
 
 -- _create_turn_callbacks: write the callbacks of turns that end in this transaction.
 --   The caller holds the heads.
@@ -180,7 +179,7 @@ begin
 end $$;
 
 -- _lock_due_callbacks: the callbacks that were due at a time, the longest first; null: all of them.
---   locks:  them, skipping those that somebody holds
+--   locks:  the callbacks, skipping rows that another transaction has locked
 create function heliograph._lock_due_callbacks(p_project text, p_limit integer, p_at timestamptz) returns text[]
     language plpgsql as $$
 begin
@@ -200,7 +199,7 @@ begin
          where c.project_id = p_project and c.callback_id = any (p_ids) order by c.callback_id for update);
 end $$;
 
--- callback_overview: what is to be sent where, and how that goes
+-- callback_overview: callbacks, their receivers and their attempts
 create view heliograph.callback_overview as
 select c.project_id, c.callback_id, c.run_id, c.turn_id, c.url, c.state, c.attempts, c.due_at, c.last_error,
        c.created_at, c.finished_at

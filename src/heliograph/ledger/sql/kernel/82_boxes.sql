@@ -1,6 +1,6 @@
--- Boxes. A turn reads its context box, which nobody writes to, and appends to its output box, which nobody else writes
--- to (L0-90 to L0-92). A fork is a row: it sees its base up to the position at which it was made (L0-98), so making one
--- costs the same whatever the base holds, and a card lives in one box for ever.
+-- Boxes. A turn reads its context box, which never changes, and appends to its output box, which no other turn writes
+-- to (L0-90 to L0-92). A fork is one row: it contains the cards of its base up to the position at which it was made
+-- (L0-98). So a fork costs the same for any base, and each card belongs to one box.
 
 -- put_boxes: create context boxes with their cards (L0-95). A context box never changes.
 --   p_items: [{box_id, cards: [{card_id, kind, content}]}]. A card without an id becomes card:<box_id>:<n>.
@@ -94,7 +94,7 @@ begin
 end $$;
 
 -- _put_box: one box {box_id, cards}; see put_boxes. Answers {outcome, ..}.
---   raises: 23505 for a card id that somebody takes at the same moment
+--   raises: 23505 for a card id that another caller takes at the same moment
 --   locks:  the new box
 create function heliograph._put_box(
     p_project text, p_item jsonb, p_limits heliograph.project_limits, p_now timestamptz
@@ -190,7 +190,7 @@ begin
                       or exists (select from heliograph.boxes where project_id = p_project and box_id = p_box_id));
 end $$;
 
--- _refuse_context: null, or why no turn can be given this box to read: there is none, or it is still being written.
+-- _refuse_context: null, or the rejection of a box that no turn can read: it does not exist, or a turn writes to it.
 --   locks:  the box against prune
 create function heliograph._refuse_context(p_project text, p_box_id text) returns jsonb
     language plpgsql as $$

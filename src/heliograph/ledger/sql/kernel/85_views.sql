@@ -42,7 +42,7 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.ag
        w.resolved_position, w.duplicates, w.opened_at, w.resolved_at
   from heliograph.turn_waiting_tools w;
 
--- how the turns stand that other turns wait for (CTL-26, G-22): from the tables alone, never from what was told
+-- the status of delegated turns (CTL-26, G-22), computed from the tables alone
 create view heliograph.delegation_overview as
 select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.run_id, w.position, w.tool as agent,
        w.child_turn_id as task_id,
@@ -55,7 +55,7 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.ru
        o.outcome, w.deadline, w.opened_at, w.resolved_at
   from heliograph.turn_waiting_tools w
   left join heliograph.agent_turns t on t.project_id = w.project_id and t.agent_turn_id = w.child_turn_id
- cross join lateral (  -- what the parent was told; where it was told nothing, how the child has ended
+ cross join lateral (  -- the result that the parent has received; without one, the outcome of the child
        select case when w.status = 'success' then coalesce(t.outcome, w.status)
                    else coalesce(w.status, t.outcome) end as outcome) o
  where w.kind = 'child';
@@ -103,7 +103,7 @@ create view heliograph.signal_log as
 select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heliograph._signal_id(s.run_id,
         s.seq + e.n - 1) as id,
        e.entry ->> 'name' as name, coalesce(e.entry -> 'payload', '{}') as payload,
-       -- a time that is none is not refused where it is written, so it must do no harm where it is read
+       -- an invalid time is accepted where it is written, so it must do no harm where it is read
        coalesce(heliograph._as_time(e.entry ->> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
        case jsonb_typeof(e.entry -> 'parent')
            when 'number' then heliograph._signal_id(s.run_id, s.seq + heliograph._as_whole(e.entry -> 'parent'))

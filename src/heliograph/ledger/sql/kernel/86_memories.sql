@@ -1,4 +1,4 @@
--- Memories: what agents keep beyond their turns and runs. They belong to no turn, and stay when turns are pruned.
+-- Memories: what agents keep beyond their turns and runs. They belong to no turn, and remain when turns are pruned.
 
 -- remember: store memories: texts that agents keep beyond their turns and runs.
 --   p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: the agent that the memory belongs to;
@@ -47,7 +47,7 @@ begin
               from jsonb_array_elements(p_items) with ordinality i (item, n));
 end $$;
 
--- _wrong_memory: null, or what is wrong with an item of remember.
+-- _wrong_memory: null, or the problem of an item of remember.
 create function heliograph._wrong_memory(p_item jsonb) returns text
     language sql immutable as $$
     select coalesce(heliograph._wrong_id('a memory id', p_item ->> 'memory_id'), case

@@ -1,8 +1,8 @@
--- Liveness: is anything older than it may become? For every day: it looks at what is open, by index, and changes
---   nothing.
+-- Liveness: checks that no open work is older than it may become. Cheap enough for every minute: it reads open work by
+-- index, and changes nothing.
 
--- liveness: what should have been moved by a worker or a sweep, and was not: each check has its own bound and a sweep
---   interval of grace. Up to a hundred findings of a kind, the oldest first.
+-- liveness: list work that a worker or a sweep should have done by now. Each check has its own bound plus the interval
+--   of one sweep. It returns up to a hundred findings of a kind, the oldest first.
 --   Answers [{check, subject, since}], empty when all is well.
 --   raises: see _enter
 create function heliograph.liveness(p_project text, p_now timestamptz) returns jsonb

@@ -1,8 +1,8 @@
 -- Who may do what (S1, S2, S18, S21). Service roles execute functions and read views; they have no right on any table.
--- The functions run as their owner, whom row security binds as well, and see the project that they have entered.
+-- The functions run as their owner. Row security applies to the owner, too, so they see only the entered project.
 --
--- heliograph_owner   owns the schema, the tables and the functions; who is a member of it is an operator
--- heliograph_views   owns the views, so that they are judged by a policy of their own; nobody is a member of it
+-- heliograph_owner   owns the schema, the tables and the functions; its members are operators
+-- heliograph_views   owns the views, so that they have their own policy; it has no members
 -- heliograph_worker, heliograph_api, heliograph_reader   are granted to logins
 --
 -- Where the installer may not make roles all belongs to it, and nobody else has any right. Everything here may be done
@@ -23,7 +23,7 @@ begin
             null;  -- another installer was first; this one has waited for its commit
         end;
     end loop;
-    -- whoever may make a role may grant it to itself, and has to before it can give anything away
+    -- a role that may create roles may grant them to itself, and must do so before it can change an owner
     foreach v_role in array array['heliograph_owner', 'heliograph_views'] loop
         if not pg_has_role(current_user, v_role, 'usage') then
             execute format('grant %I to current_user', v_role);
