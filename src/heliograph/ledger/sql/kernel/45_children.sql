@@ -104,8 +104,7 @@ begin
               from queue q where v_depth > p_limits.depth_max
             union all
             select 6, q.n, heliograph._rejection('run_stopping', format(
-                   'run %s is being stopped: it wakes no more agents',
-                                                                        p_run_id))
+                   'run %s is being stopped: it wakes no more agents', p_run_id))
               from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id
              where x.status <> 'running') r
      order by r.rank, r.n limit 1;

@@ -41,7 +41,7 @@ begin
 end $$;
 
 -- _sweep_wait: see sweep_waits.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   locks:  the run, then the commands acknowledged; the caller holds the head
 create function heliograph._sweep_wait(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -134,7 +134,7 @@ begin
 end $$;
 
 -- _sweep_report: see sweep_reports. A wait that is resolved already, or closed with its turn, is passed over.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   locks:  the run, then the rows of the outbox; the caller holds the head
 create function heliograph._sweep_report(
     p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
@@ -211,7 +211,7 @@ begin
 end $$;
 
 -- _sweep_stuck: see sweep_stuck. Its inbox has no open row, so the sweep puts something there.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   The caller holds the head.
 create function heliograph._sweep_stuck(
     p_project text, p_agent_id text, p_turn_id text, p_now timestamptz

@@ -44,7 +44,7 @@ begin
 end $$;
 
 -- _sweep_stop: see sweep_stops. What is ordered comes first: it may be stronger than what waits.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   locks:  the run, then the row of the outbox; the caller holds the head
 create function heliograph._sweep_stop(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
     language plpgsql as $$

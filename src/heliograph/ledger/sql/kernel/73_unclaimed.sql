@@ -30,7 +30,7 @@ begin
 end $$;
 
 -- _sweep_unclaimed: end a turn that has waited for a worker for too long; null for any other turn.
---   raises: whatever the turn's rows make impossible
+--   raises: any error that the turn's rows cause
 --   locks:  the run; the caller holds the head
 create function heliograph._sweep_unclaimed(
     p_project text, p_agent_id text, p_turn_id text, p_now timestamptz

@@ -60,7 +60,7 @@ select b.project_id, b.box_id, c.position, c.card_id, c.agent_turn_id, c.turn_ep
        coalesce((select x.content from heliograph.blobs x
                   where x.project_id = c.project_id and x.blob_id = c.content ->> '$blob'), c.content), c.created_at
   from heliograph.boxes b
- cross join lateral (  -- _box_chain; whoever reads a view may execute no function that reads for it
+ cross join lateral (  -- _box_chain; readers of a view may not execute functions that read for them
        with recursive chain (box_id, up_to, level) as (
            select b.box_id, 9223372036854775807, 0
            union all

@@ -77,7 +77,7 @@ create function heliograph._doctor_leases(p_project text) returns table (found t
          h as (select * from heliograph.agent_state_head where project_id = p_project),
          c as (select * from heliograph.cards where project_id = p_project),
          l as (select * from heliograph.leases where project_id = p_project)
-    -- the kernel writes a result, whoever owns the turn
+    -- the kernel writes a result under any owner of the turn
     select 'I16 no card outside its writer''s lease', c.card_id from c join t using (agent_turn_id)
       left join l on l.agent_id = t.agent_id and l.turn_epoch = c.turn_epoch
      where c.kind not in ('task.deliverable', 'tool.result') and (l.turn_epoch is null or c.created_at > l.ended_at
