@@ -28,7 +28,7 @@ class Rules:
     bump_on_claim: bool = True
     # K7: lease recovery, defer and release raise the epoch as well. Redundant beside K6; kept because `heartbeat` then sees the loss.
     bump_on_recover: bool = True
-    # K8: whoever makes a head idle dispatches the next queued turn in the same transaction.
+    # K8: the function that makes a head idle dispatches the next queued turn in the same transaction.
     # Without: latency, as long as the sweep K10b is there.
     chain_dispatch: bool = True
     # K9: enqueue locks the head before it decides. Without: a queued turn on an idle head, nobody wakes it (but K10b).

@@ -79,7 +79,7 @@ class Run(NamedTuple):
     status: int
     version: int
     open: int
-    pending: int  # turns whose ending still owes a reaction
+    pending: int  # turns whose ending has a pending reaction
     reacted: int  # turns whose ending the reactive state knows
     woken: int  # turns that reactions have enqueued
     ends: int  # workflow:end signals

@@ -35,10 +35,10 @@ exception when insufficient_privilege then
     null;  -- the last block of this file finds the schema in the installer's hands
 end $$;
 
--- How long a client may hold a lock (S21). A login takes these from the role by `helio db grant`: PostgreSQL applies
--- the settings of the role that logs in, not of those it is a member of. A holder that froze is given less time than
--- whoever waits for it; one that takes no more of an answer is seen by TCP alone: no timeout of a statement interrupts
--- a send. Other values that somebody has set are left alone.
+-- How long a client may hold a lock (S21). `helio db grant` copies these settings from the role to a login, because
+-- PostgreSQL applies the settings of the role that logs in, not of those it is a member of. A frozen holder of a lock
+-- has less time than a session that waits for it. Only TCP notices a client that stops reading its answer, because no
+-- timeout of a statement interrupts a send. Other values that an operator has set remain.
 do $$
 declare
     v_each record;
