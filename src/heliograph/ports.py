@@ -161,7 +161,7 @@ class MemoryHit:
 
 
 class Memory(Protocol):
-    """Stores what agents remember beyond their turns: PostgreSQL by default, or for example a vector store.
+    """Stores the memories of agents beyond their turns: in PostgreSQL by default, or for example in a vector store.
 
     The metadata of a memory that follows from untrusted content has the key `trust` with the value "untrusted". `search` must return
     all other memories with `trust="trusted"`. A worker calls both methods inside a step. If the worker dies during the step, the next

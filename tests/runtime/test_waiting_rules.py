@@ -141,7 +141,7 @@ async def test_refused_suspension_fails_the_turn_and_emits_its_signals(
     result = await rig.run(calling_app(Call("a")))
     assert [names(result.signals).count(name) for name in ("ready", "plan_ready", "tool:call")] == [1, 1, 0]
     error = one(result.signals, "agent:failed")["error"]
-    assert error["message"] == "the store refused a write of this turn; the worker's log has the reason"
+    assert error["message"] == "the store rejected a write of this turn; the worker's log has the reason"
 
 
 async def test_replaying_function_knows_that_it_replays_and_emits_its_progress_once(rig: Rig) -> None:

@@ -65,7 +65,7 @@ class CallReplay:
         if (failed := _failed_fast(requests, waits)) is not None:  # the kernel cancels only calls that it knows
             for call, wait in zip(requests, waits, strict=True):
                 if wait is None:
-                    known[call.call_id] = await self.steps.refuse(call, failed_first_error(failed), "canceled")
+                    known[call.call_id] = await self.steps.reject(call, failed_first_error(failed), "canceled")
         if unresolved := [call for call in requests if call.call_id not in known]:
             await self.suspend(unresolved)
         return [known[call.call_id] for call in requests]
@@ -107,7 +107,7 @@ class CallReplay:
             try:
                 known = await self.steps.begin(request, self.steps.tool_reserve)
             except BudgetExceeded as error:
-                return await self.steps.refuse(request, error.error)
+                return await self.steps.reject(request, error.error)
             if known is not None:
                 return known
             self.steps.announce(request)

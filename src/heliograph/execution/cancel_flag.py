@@ -14,4 +14,4 @@ class CancelFlag:
     def check(self) -> None:
         """Raises CancelledError once the turn has to end, also in work that swallowed its own cancellation."""
         if self.reason is not None:
-            raise asyncio.CancelledError(f"the turn is to end: {self.reason}")
+            raise asyncio.CancelledError(f"the turn was stopped: {self.reason}")

@@ -46,7 +46,7 @@ class Context:
     state: the run's state when a worker claimed this turn, as the application's type. It is a copy; only `updates` change it.
     document: the same state as a JSON object.
     signal: the signal that woke the agent: `.name`, `.payload`, `.agent`, `.id`.
-    task: what the agent has to do: the payload of its delegation, otherwise the payload of `signal`.
+    task: the agent's task: the payload of its delegation, otherwise the payload of `signal`.
     task_context: the object `context` of a delegation; otherwise empty.
     idempotency_key: `project/application/turn`, the same for every attempt of this turn and for no other turn. Pass it to
         every receiver that must not act twice.

@@ -23,10 +23,10 @@ async def deliver(
     emitted: tuple[tuple[str, Json], ...],
     usage: tuple[int, int],
 ) -> None:
-    """End the turn in one commit (K1). emitted, usage: see `Ending`.
+    """End the turn in one commit. emitted, usage: see `Ending`.
 
     Raises TurnLost when another epoch owns the turn. Raises AgentFailed when the output lacks required fields, when the
-    current state does not accept it, or when the kernel refuses the signals.
+    current state does not accept it, or when the kernel rejects the signals.
     """
     if effect.outcome == "success":
         _check_fields(owned, effect.output)
@@ -55,7 +55,7 @@ async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: R
             "reaction": reaction.to_item(),
         })  # fmt: skip
         if result.outcome == "rejected":
-            raise AgentFailed(f"the end of this turn was refused: {result.message}", code=RESOURCE_EXHAUSTED)
+            raise AgentFailed(f"the end of this turn was rejected: {result.message}", code=RESOURCE_EXHAUSTED)
         if result.run is None:
             return reaction.applied_to(view, closed=1)
         view = result.run  # conflict: nothing was written; compute again for the current run

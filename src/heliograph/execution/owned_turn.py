@@ -40,7 +40,7 @@ class OwnedTurn:
 
     claimed: the turn as the kernel returned it. spec, workflow: its agent and its application. ledger: its kernel calls.
     signals: the signals that it has not committed yet. taint: the untrusted content that the current run of the agent has
-    read. refused: the calls that were refused since the claim, for the next run of the agent, which must not record them
+    read. rejected: the calls that were rejected since the claim, for the next run of the agent, which must not record them
     again. executed_steps: the model calls whose tool calls this worker has executed.
     """
 
@@ -54,14 +54,14 @@ class OwnedTurn:
     taint: Taint
     state_events: StateEvents
     cancel_flag: CancelFlag = field(default_factory=CancelFlag)
-    refused: list[Wait] = field(default_factory=list)
+    rejected: list[Wait] = field(default_factory=list)
     executed_steps: set[int] = field(default_factory=set)
     resources: Resources = field(default_factory=Resources)
 
     @property
     def waits(self) -> Sequence[Wait]:
         """The recorded calls of the turn."""
-        return (*self.claimed.waits, *self.refused)
+        return (*self.claimed.waits, *self.rejected)
 
     @property
     def required_fields(self) -> Sequence[JsonObject]:

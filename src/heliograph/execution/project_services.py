@@ -23,7 +23,7 @@ class ProjectServices:
 
     workflows: the served applications, by name.
     run_id: the only run whose turns the worker claims; None for all runs of the applications.
-    sends_commands: the worker has the wire NATS and sends commands to tools over it (L0-51). Other workers of a project
+    sends_commands: the worker has the wire NATS and sends commands to tools over it. Other workers of a project
         with NATS leave the outbox to it. Without NATS, tools fetch their commands.
     prune_after_seconds: the worker deletes runs that ended longer ago; None keeps all runs.
     callbacks: sends the callbacks of the project; None leaves them to workers with the secrets to sign them.

@@ -91,7 +91,7 @@ class TurnRunner:
 
     @property
     def may_be_released(self) -> bool:
-        """Whether another worker may run the turn again; not for an agent that may run once and has begun (K14)."""
+        """Whether another worker may run the turn again; not for an agent that may run once and has begun."""
         return self.spec.effect != "once" or not self.has_begun
 
     def stop(self, reason: str) -> None:
@@ -121,8 +121,8 @@ class TurnRunner:
                 event = await self._advance(event)
             except (AgentFailed, KernelRejected) as error:
                 if isinstance(event, Raised | Stopped):
-                    raise  # the failure itself is refused: the lease runs out, and the kernel ends the turn (K23)
-                # the current state does not accept the output, or the store refuses the signals; a retry would fail again
+                    raise  # the failure itself is rejected: the lease runs out, and the kernel ends the turn (K23)
+                # the current state does not accept the output, or the store rejects the signals; a retry would fail again
                 self.turn = before
                 self.signals.rewind(mark)
                 self.owned.taint.read_state()  # the message may quote it
@@ -240,7 +240,7 @@ class TurnRunner:
         event = after_suspension(result, self.claimed, self.spec)
         if isinstance(event, Resolved):
             claimed = msgspec.structs.replace(self.claimed, waits=result.waits)
-            self.owned = replace(self.owned, claimed=claimed, refused=[])
+            self.owned = replace(self.owned, claimed=claimed, rejected=[])
             self.owned.taint.absorb(result.waits)  # one of them may end the turn at once
         return event
 
@@ -254,4 +254,4 @@ def _error_message(turn_id: str, error: AgentFailed | KernelRejected) -> str:
     if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
         return error.message
     log.error("%s: %s", turn_id, error.message)
-    return "the store refused a write of this turn; the worker's log has the reason"
+    return "the store rejected a write of this turn; the worker's log has the reason"

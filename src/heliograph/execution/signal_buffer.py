@@ -113,7 +113,7 @@ class SignalBuffer:
     async def commit(self, send: Send, own: Sequence[Draft] = ()) -> WriteResult:
         """Log all pending drafts, followed by the drafts `own`, in the kernel call that `send` makes. Raises TurnLost.
 
-        A refused call logs nothing: the pending drafts stay pending, and `own` is dropped.
+        A rejected call logs nothing: the pending drafts stay pending, and `own` is dropped.
         """
         async with self._sending:
             if self._in_flight:  # see take
@@ -141,7 +141,7 @@ class SignalBuffer:
         return result
 
     def _discard_own(self, first: int, end: int) -> None:
-        """Drop the caller's own drafts of a refused call; the others wait for the next call."""
+        """Drop the caller's own drafts of a rejected call; the others wait for the next call."""
         self._in_flight, self._call = 0, None
         del self._pending[first:end]
 
@@ -172,7 +172,7 @@ class SignalBuffer:
         )
         self._in_flight = 0
         if result.outcome == "rejected":
-            log.error("%s: its signals were refused: %s", self._claimed.turn_id, result.message)
+            log.error("%s: its signals were rejected: %s", self._claimed.turn_id, result.message)
             self._drop(len(batch))
         else:
             self._logged(batch, result.first_seq)
@@ -207,7 +207,7 @@ class SignalBuffer:
         for first, count, seq in reversed(self._batches):
             if first <= parent < first + count:
                 return signal_id(self._claimed.run_id, seq + parent - first)
-        return self._claimed.activation_id  # the parent was refused
+        return self._claimed.activation_id  # the parent was rejected
 
     def _marked(self, draft: Draft) -> Draft:
         return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.is_tainted else draft

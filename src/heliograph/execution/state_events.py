@@ -1,4 +1,4 @@
-"""State events: what an agent is doing, for observers on the wire (`evt.agent.<id>.state`).
+"""State events: the current activity of an agent, for observers on the wire (`evt.agent.<id>.state`).
 
 Best effort, without a commit. An agent emits at most ten a second; the rest are dropped. Views always have the current values.
 """

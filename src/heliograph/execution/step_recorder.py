@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class StepNotStarted(AgentFailed):
-    """The kernel refused to begin this step, because the turn has reached its limit of calls."""
+    """This step did not begin, because the turn has reached its limit of calls."""
 
 
 class StepRecorder:
@@ -46,7 +46,7 @@ class StepRecorder:
         self.world = owned.world
         self.taint = owned.taint
         self._cancel_flag = owned.cancel_flag
-        self._refused = owned.refused
+        self._rejected = owned.rejected
         self._sources_before: dict[str, int] = {}  # by call id: how many sources the turn had read when the call began
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (owned.claimed.budget or {}) else None
 
@@ -56,18 +56,18 @@ class StepRecorder:
         await self.record(request, result, [self.resulted(request, result)])
         return result
 
-    async def refuse(
+    async def reject(
         self, request: CallRequest, error: JsonObject, status: Literal["failed", "canceled"] = "failed"
     ) -> CallResult:
-        """Record the refusal of a call that has not begun. Raises TurnLost, AgentFailed.
+        """Record the rejection of a call that has not begun. Raises TurnLost, AgentFailed.
 
-        A refused delegation has no child, and therefore no signals in the log.
+        A rejected delegation has no child, and therefore no signals in the log.
         """
         self._cancel_flag.check()
         result = CallResult(request.call_id, status, None, error)
         drafts = [] if request.kind == "child" else [self._called(request), self.resulted(request, result)]
-        await self.record(request, result, drafts, is_refused=True)
-        self._refused.append(Wait(request.call_id, request.tool, "inline", "resolved", self._claimed.epoch, status=status,
+        await self.record(request, result, drafts, is_rejected=True)
+        self._rejected.append(Wait(request.call_id, request.tool, "inline", "resolved", self._claimed.epoch, status=status,
                                    content={"error": error}))  # fmt: skip
         return result
 
@@ -86,20 +86,20 @@ class StepRecorder:
 
     async def record(
         self, request: CallRequest, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None, *,
-        is_refused: bool = False,
+        is_rejected: bool = False,
     ) -> None:  # fmt: skip
         """Commit a result with its signals. Raises TurnLost, AgentFailed.
 
-        used: the amounts that the step used of its reserve. is_refused: the step has not begun, so it has no intent.
+        used: the amounts that the step used of its reserve. is_rejected: the step has not begun, so it has no intent.
         """
         await self.world.failpoint("before_record")
         more: dict[str, Any] = {} if used is None else {"used": dict(used)}
-        if is_refused:
+        if is_rejected:
             more["not_made"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
         written = await store_call(self.signals.commit(partial(self._record, result, more), drafts))
         if written.outcome == "rejected":
             code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
-            raise AgentFailed(f"the result of step {request.tool} was refused: {written.message}", code=code)
+            raise AgentFailed(f"the result of step {request.tool} was rejected: {written.message}", code=code)
 
     async def _begin(self, request: CallRequest, reserve: Mapping[str, int] | None) -> BeginResult:
         await self.world.failpoint("before_begin")
@@ -163,7 +163,7 @@ async def store_call(work: Awaitable[T]) -> T:
     except StoreUnavailable as error:
         raise TurnAbandoned(f"abandoned, because the store is out of reach: {error.message}") from error
     except KernelRejected as error:
-        raise AgentFailed("the store refused a write of this step; the worker's log has the reason") from error
+        raise AgentFailed("the store rejected a write of this step; the worker's log has the reason") from error
 
 
 def budget_error(answer: BeginResult | WriteResult) -> JsonObject:

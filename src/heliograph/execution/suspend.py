@@ -25,10 +25,10 @@ RELAY = "slot:relay"  # rung in this process only: its watchdog sends the comman
 
 
 async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTurn) -> WriteResult:
-    """Open the calls and release the turn, in one commit with the pending signals (K3).
+    """Open the calls and release the turn, in one commit with the pending signals.
 
     The outcome is 'suspended'; 'resolved', with all waits, where this worker still owns the turn because all results are
-    there (K16); 'stopped', where the kernel ended the turn; or 'rejected'. Raises TurnLost.
+    there; 'stopped', where the kernel ended the turn; or 'rejected'. Raises TurnLost.
     """
     claimed, world = owned.claimed, owned.world
     items = [_call_item(owned, request) for request in effect.calls]
@@ -62,9 +62,9 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
 
 
 async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResult) -> None:
-    """Record the refusal of the tool calls that exceed the turn's budget. Raises TurnLost, AgentFailed.
+    """Record the rejection of the tool calls that exceed the turn's budget. Raises TurnLost, AgentFailed.
 
-    The agent continues and makes the other calls again. In a step that fails fast, the first refusal is the failure that
+    The agent continues and makes the other calls again. In a step that fails fast, the first rejection is the failure that
     cancels the rest.
     """
     assert result.budget is not None
@@ -72,13 +72,13 @@ async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResul
     has_failed: set[str] = set()
     for request in [request for request in effect.calls if request.kind == "tool"][result.budget.remaining :]:
         if request.step_id not in has_failed:
-            await steps.refuse(request, error)
+            await steps.reject(request, error)
         if request.fails_fast:
             has_failed.add(request.step_id)
 
 
 async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) -> WriteResult:
-    """Commit the pending signals, and defer the turn (L0-64).
+    """Commit the pending signals, and defer the turn.
 
     The outcome is 'deferred'; or 'exhausted' or 'stopped', where the kernel ended the turn. Raises TurnLost.
     """

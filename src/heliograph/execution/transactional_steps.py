@@ -106,6 +106,6 @@ async def _commit(
     write_result = await steps.signals.commit(send, [steps.resulted(request, result)])
     if write_result.outcome == "rejected" and write_result.code != _LOST:
         raise AgentFailed(
-            f"the result of step {request.tool} was refused: {write_result.message}", code=write_result.code
+            f"the result of step {request.tool} was rejected: {write_result.message}", code=write_result.code
         )
     return write_result

@@ -21,7 +21,7 @@ class TurnLedger(Protocol):
         ...
 
     async def begin_call(self, item: Mapping[str, Any]) -> BeginResult:
-        """Record the intent of a step before its effect (K13)."""
+        """Record the intent of a step before its effect."""
         ...
 
     async def record_call(self, item: Mapping[str, Any]) -> WriteResult:

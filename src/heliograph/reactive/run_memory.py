@@ -1,4 +1,4 @@
-"""The memory of a run: what its reactions record for later ones. It commits together with each reaction. Pure."""
+"""The memory of a run: the counters and joins that its reactions record for later reactions, in the same commit. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
 
 
 def count_ending(memory: dict[str, Any], ending: Ending) -> None:
-    """Count a turn that ended, and what it used."""
+    """Count a turn that ended, and its tokens."""
     memory["turns"] += 1
     memory["failed"] += ending.outcome not in ("success", "partial", "canceled")
     is_lacking = ending.outcome == "partial" or (ending.error or {}).get("code") == RESULT_MISSING

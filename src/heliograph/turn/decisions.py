@@ -1,4 +1,4 @@
-"""How a turn starts, and how it goes on after a failed model call or a refused suspension. Pure."""
+"""How a turn starts, and how it goes on after a failed model call or a rejected suspension. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REASON_MAX = 500
 
 
 def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
-    """The first event of a claimed turn. A turn without a message in its inbox is refused (L0-42)."""
+    """The first event of a claimed turn. A turn without a message in its inbox is rejected."""
     is_resumed = claimed.defer_count > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
     if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
         return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")

@@ -68,7 +68,7 @@ class Stopped:
 class SuspendTurn:
     """Event of an agent that waits, and the effect: open `calls` and release the turn until a result arrives.
 
-    calls: the calls that are not recorded yet. join: resume after all open calls, or after each (K15).
+    calls: the calls that are not recorded yet. join: resume after all open calls, or after each.
     """
 
     calls: tuple[CallRequest, ...]
@@ -77,7 +77,7 @@ class SuspendTurn:
 
 @dataclass(frozen=True, slots=True)
 class DeferTurn:
-    """Event of an agent that cannot continue now, and the effect: release the turn for some seconds (L0-64).
+    """Event of an agent that cannot continue now, and the effect: release the turn for some seconds.
 
     at_most: the number of deferrals allowed; None for the project's limit.
     """

@@ -137,7 +137,7 @@ def _conclude(turn: Turn, result: CallResult, now: datetime) -> tuple[Turn, list
     error = result.error or {}
     code = str(error.get("code") or (TOOL_TIMEOUT if result.status == "timeout" else TOOL_ERROR))
     return _end(turn, "timeout" if result.status == "timeout" else "failed", code,
-                f"call {result.call_id} was to end the turn and did not succeed: {error.get('message')}", now)  # fmt: skip
+                f"call {result.call_id}, which was to end the turn, did not succeed: {error.get('message')}", now)  # fmt: skip
 
 
 def _stop(turn: Turn, reason: str, now: datetime) -> tuple[Turn, list[Effect]]:

@@ -32,7 +32,7 @@ class BadTransition(HeliographError):
 
 
 def next_phase(phase: Phase, cue: str) -> Phase:
-    """The phase that follows `phase` on `cue`. Raises BadTransition for a cue that `phase` does not accept (LC-66)."""
+    """The phase that follows `phase` on `cue`. Raises BadTransition for a cue that `phase` does not accept."""
     if phase is Phase.TERMINATE:
         raise BadTransition(f"cue {cue!r} came in phase terminate, which is the last: the turn can only deliver")
     if cue in STOP:

@@ -1,4 +1,4 @@
-"""Taint: the untrusted content that one turn has read, how it marks what it writes, and what needs approval.
+"""Taint: the untrusted content that one turn has read, the marks on its writes, and the tools that then need approval.
 
 A turn becomes tainted when it reads a tainted value: a result, its task, a state key, its signal, a memory, a card, or the
 description of a tool. Everything that it writes from then on is recorded with the mark, unless its author vouches for the agent.

@@ -11,10 +11,10 @@ _WORST_FIRST: tuple[ResultStatus, ...] = ("failed", "timeout", "unknown", "cance
 
 
 def terminating_result(waits: Sequence[Wait]) -> CallResult | None:
-    """The result that ends its turn instead of resuming it: the first result of a call with after="terminate" (L0-56, L0-63).
+    """The result that ends its turn instead of resuming it: the first result of a call with after="terminate".
 
     Of several such calls in one step, the worst result counts; of equal ones, the first to arrive. A result may choose
-    otherwise only for a call with `may_override` (L0-57, S9).
+    otherwise only for a call with `may_override`.
     """
     results = [result_of(wait) for wait in _terminating(waits)]
     return min(results, key=lambda result: _WORST_FIRST.index(result.status), default=None)

@@ -54,7 +54,7 @@ async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
 async def _release_untried(
     ledger: Ledger, taking: asyncio.Future[list[Callback]], tries: Sequence[asyncio.Future[dict[str, Any]]]
 ) -> None:
-    """Release the callbacks whose attempts were cut off, including those that were being taken: the kernel may hide them.
+    """Release the callbacks whose attempts were cancelled, and those of an unfinished `take_callbacks`: the kernel hides them.
 
     Completed attempts are recorded, because a message that has arrived must not be sent again.
     """

@@ -27,7 +27,7 @@ from heliograph.world.seam import BellKey
 log = logging.getLogger("heliograph.worker")
 
 POLL_SECONDS = 5.0  # a lost bell delays a claim by this long at most
-_AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have skipped a row that somebody only looked at
+_AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have skipped a row that another reader had locked
 _CLAIM_AGAIN_SECONDS = 0.5  # after a claim that failed
 _CLAIM_MAX = 64  # turns in one claim: they run while the next ones are claimed, so the store is never idle
 

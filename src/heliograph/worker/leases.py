@@ -76,7 +76,7 @@ class Leases:
     async def release(self, runners: Sequence[TurnRunner]) -> None:
         """Return these turns to the kernel; call it after `close`, with their work cancelled.
 
-        The lease of a turn that may not run twice ends instead: the turn counts as lost and its call is in doubt (K14).
+        The lease of a turn that may not run twice ends instead: the turn counts as lost and its call is in doubt.
         If the store rejects the release, the leases run out.
         """
         returned = [runner for runner in runners if runner.may_be_released]

@@ -71,7 +71,7 @@ class Transaction(Protocol):
         ...
 
     async def was_committed(self) -> bool:
-        """Whether the effect committed the transaction itself, which is not allowed. Rolls back what is not committed."""
+        """Whether the effect committed the transaction itself, which is not allowed. Rolls back all other writes."""
         ...
 
 
@@ -79,7 +79,7 @@ class World(Protocol):
     """Time, ids, tasks, the kernel, the bells, and the failpoints of the simulator."""
 
     def now(self) -> datetime:
-        """The time in UTC, for display and timestamps. The kernel compares only its own time (K20)."""
+        """The time in UTC, for display and timestamps. The kernel compares only its own time."""
         ...
 
     def monotonic(self) -> float:
