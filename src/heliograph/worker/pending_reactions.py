@@ -18,7 +18,7 @@ log = logging.getLogger("heliograph.worker")
 
 _ROUNDS_MAX = 20
 _REJECTIONS_MAX = 3  # then the run ends as failed, with the reason
-_FAILURE = RunFailure(INTERNAL_ERROR, "its reaction cannot be committed; the worker's log says why")
+_FAILURE = RunFailure(INTERNAL_ERROR, "its reaction cannot be committed; the worker's log has the reason")
 _AGAIN_SECONDS = 1.0  # until a retry: a full queue may have room by then
 
 
