@@ -21,7 +21,7 @@ from pglast.parser import parse_sql_json
 from heliograph.codes import CODES, REASONS, RUN_CODES
 from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
-from heliograph.ledger.sqlstates import REFUSALS
+from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.signals.catalog import render_catalog
 from heliograph.turn.phases import NEXT, STOP, Phase
 from tools.kernel_reference import render_kernel
@@ -70,7 +70,7 @@ def render_reasons() -> str:
 def render_sqlstates() -> str:
     """The SQLSTATEs with which a kernel function rejects a call."""
     lines = ["| SQLSTATE | Code | Meaning |", "|---|---|---|"]
-    lines += [f"| `{state}` | `{code}` | {meaning} |" for state, (code, meaning) in REFUSALS.items()]
+    lines += [f"| `{state}` | `{code}` | {meaning} |" for state, (code, meaning) in REJECTIONS.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -20,14 +20,14 @@ import pytest
 
 from heliograph.ledger.pool import explain
 from heliograph.ledger.roles import SERVICES
-from heliograph.ledger.sqlstates import REFUSALS
+from heliograph.ledger.sqlstates import REJECTIONS
 from tests.kernel.filled import fill
 from tests.kernel.foreign_calls import PARAMETERS, Function, Known, functions, known
 from tests.kernel.kit import Kernel
 from tests.kernel.waits import TOKEN
 from tests.logins import connected, login
 
-DOCUMENTED = {*REFUSALS, "42501", "40001", "40P01", "55P03", "57014"}
+DOCUMENTED = {*REJECTIONS, "42501", "40001", "40P01", "55P03", "57014"}
 MAY = "select p.proname from pg_proc p where p.pronamespace = 'heliograph'::regnamespace and has_function_privilege(p.oid, 'execute')"
 TEXTS = [
     "", " ", "x", "null", "{}", "'; drop schema heliograph; --", "a\nb", "a:b", "a/b", "..", "ünïcode \U0001f600\u202e", "i" * 201, "i" * 5000,
@@ -150,7 +150,7 @@ async def attack(connection: asyncpg.Connection, attacker: Attacker, calls: int)
             state, explained = str(error.sqlstate), explain(error, function.name)
             code = getattr(explained, "code", None)
             is_known = state in DOCUMENTED and (
-                state not in REFUSALS or code == REFUSALS[state][0] or "json" in str(code)
+                state not in REJECTIONS or code == REJECTIONS[state][0] or "json" in str(code)
             )
             if not is_known:
                 surprises.setdefault(f"{function.name} {state}", (str(error), arguments))
@@ -207,4 +207,4 @@ async def test_hostile_calls_of_a_service_break_no_reader(
 
 def test_documentation_lists_every_state_and_code() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
-    assert all(f"| `{state}` | `{code}` | {meaning} |" in text for state, (code, meaning) in REFUSALS.items())
+    assert all(f"| `{state}` | `{code}` | {meaning} |" in text for state, (code, meaning) in REJECTIONS.items())

@@ -33,9 +33,9 @@ class Boxes:
         `invalid_card`, `invalid_id`).
         """
         chosen = self._chosen(box_id, "context")
-        [answer] = await self._ledger.write_boxes("put_boxes", [{"box_id": chosen, "cards": _cards(cards)}])
-        if answer["outcome"] not in ("put", "duplicate"):
-            raise _refused(answer, chosen)
+        [result] = await self._ledger.write_boxes("put_boxes", [{"box_id": chosen, "cards": _cards(cards)}])
+        if result["outcome"] not in ("put", "duplicate"):
+            raise _rejection(result, chosen)
         return chosen
 
     async def fork(self, base_box_id: str, *, box_id: str | None = None, writer_turn_id: str | None = None) -> str:
@@ -50,16 +50,16 @@ class Boxes:
             "box_id": chosen, "base_box_id": check_id(base_box_id, "a box id", "/base_box_id"),
             "writer_turn_id": None if writer_turn_id is None else check_id(writer_turn_id, "a turn id", "/writer_turn_id"),
         }  # fmt: skip
-        [answer] = await self._ledger.write_boxes("fork_boxes", [item])
-        if answer["outcome"] == "unknown_box":
+        [result] = await self._ledger.write_boxes("fork_boxes", [item])
+        if result["outcome"] == "unknown_box":
             raise self._unknown(base_box_id)
-        if answer["outcome"] == "unknown_turn":
+        if result["outcome"] == "unknown_turn":
             raise NotFound(
                 f"no unfinished turn {safe_repr(writer_turn_id)} that could write to a fork; helio turn list lists turns",
                 code="unknown_turn",
             )
-        if answer["outcome"] not in ("forked", "duplicate"):
-            raise _refused(answer, chosen)
+        if result["outcome"] not in ("forked", "duplicate"):
+            raise _rejection(result, chosen)
         return chosen
 
     async def replace(
@@ -79,12 +79,12 @@ class Boxes:
             "agent_id": turn.agent_id, "turn_id": turn_id, "epoch": turn.turn_epoch,
             **{key: check_id(value, "a box id", f"/{key}") for key, value in named.items() if value is not None},
         }  # fmt: skip
-        [answer] = await self._ledger.write_boxes("replace_boxes", [item])
-        if answer["outcome"] == "stale":
+        [result] = await self._ledger.write_boxes("replace_boxes", [item])
+        if result["outcome"] == "stale":
             raise Rejected(f"turn {turn_id} is not running ({turn.outcome or turn.status}); only the boxes of a running turn can be replaced",
                           code="not_running")  # fmt: skip
-        if answer["outcome"] == "rejected":
-            raise Rejected(answer["message"], code=answer["code"])
+        if result["outcome"] == "rejected":
+            raise Rejected(result["message"], code=result["code"])
 
     async def read(self, box_id: str) -> list[Card]:
         """Return all cards of a box in order. Raises NotFound (`unknown_box`), InvalidInput (`invalid_id`)."""
@@ -128,9 +128,9 @@ def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
     return converted
 
 
-def _refused(answer: Mapping[str, Any], box_id: str) -> HeliographError:
-    if answer["outcome"] == "conflict":
+def _rejection(result: Mapping[str, Any], box_id: str) -> HeliographError:
+    if result["outcome"] == "conflict":
         return Conflict(f"box {box_id} exists with other contents; choose another box id", code="id_conflict")
-    if answer["code"] == "payload_too_large":
-        return InvalidInput(answer["message"], code=answer["code"], path="/cards")
-    return Rejected(answer["message"], code=answer["code"])
+    if result["code"] == "payload_too_large":
+        return InvalidInput(result["message"], code=result["code"], path="/cards")
+    return Rejected(result["message"], code=result["code"])

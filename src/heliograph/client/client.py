@@ -12,7 +12,7 @@ from heliograph.client.arguments import check_id, check_limit, check_stop, check
 from heliograph.client.boxes import Boxes
 from heliograph.client.budgets import Budget, budget_of
 from heliograph.client.human_tasks import Approvals, HumanTask
-from heliograph.client.replies import Command, StopResult, command_of, enqueue_refused
+from heliograph.client.replies import Command, StopResult, command_of, enqueue_rejection
 from heliograph.client.reports import report_result
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.codes import USER_INTERRUPT
@@ -227,8 +227,8 @@ class Client:
             "callback_url": None if callback_url is None else check_callback(callback_url),
             **({} if allowed is None else {"budget": amounts_of(allowed)}),
         }])  # fmt: skip
-        if (refusal := enqueue_refused(result, run_id, agent, self._name)) is not None:
-            raise refusal
+        if (rejection := enqueue_rejection(result, run_id, agent, self._name)) is not None:
+            raise rejection
         return chosen
 
     async def delegations(self, turn_id: str) -> list[DelegationRow]:

@@ -72,35 +72,35 @@ def unknown_turn(turn_id: str, project: str) -> NotFound:
                     code="unknown_turn")  # fmt: skip
 
 
-def report_refused(answer: Reported, project: str) -> HeliographError:
+def report_rejection(reported: Reported, project: str) -> HeliographError:
     """Build the error for a rejected report."""
-    if answer.outcome == "unknown_turn":
-        return unknown_turn(answer.turn_id, project)
-    if answer.outcome == "unknown_call":
-        return NotFound(f"turn {answer.turn_id} has no call {safe_repr(answer.call_id)}; helio turn show {answer.turn_id} "
+    if reported.outcome == "unknown_turn":
+        return unknown_turn(reported.turn_id, project)
+    if reported.outcome == "unknown_call":
+        return NotFound(f"turn {reported.turn_id} has no call {safe_repr(reported.call_id)}; helio turn show {reported.turn_id} "
                         "shows its calls", code="unknown_call")  # fmt: skip
-    if answer.outcome == "bad_token":
-        return Rejected(f"the token for call {answer.call_id} of {answer.turn_id} is missing, wrong or no longer valid; use the token "
+    if reported.outcome == "bad_token":
+        return Rejected(f"the token for call {reported.call_id} of {reported.turn_id} is missing, wrong or no longer valid; use the token "
                        "of the newest command", code="bad_signature")  # fmt: skip
-    if answer.outcome == "rejected":
-        return Rejected(answer.message, code=answer.code)
-    hint = "store it elsewhere, and report its location" if answer.code == "payload_too_large" else None
-    return InvalidInput(answer.message, code=answer.code or "invalid_result", hint=hint)
+    if reported.outcome == "rejected":
+        return Rejected(reported.message, code=reported.code)
+    hint = "store it elsewhere, and report its location" if reported.code == "payload_too_large" else None
+    return InvalidInput(reported.message, code=reported.code or "invalid_result", hint=hint)
 
 
-def enqueue_refused(answer: Mapping[str, Any], run_id: str, agent: str, project: str) -> HeliographError | None:
+def enqueue_rejection(result: Mapping[str, Any], run_id: str, agent: str, project: str) -> HeliographError | None:
     """Build the error for a rejected message; None for a queued one."""
-    outcome, turn_id = answer["outcome"], answer["turn_id"]
+    outcome, turn_id = result["outcome"], result["turn_id"]
     if outcome in ("queued", "duplicate"):
         return None
     if outcome == "unknown_agent":
         return NotFound(f"project {project} has no run {run_id} with an agent {agent}; helio runs lists the newest runs",
                         code="unknown_agent")  # fmt: skip
-    if outcome == "rejected" and answer["code"] == "payload_too_large":
-        return InvalidInput(answer["message"], code=answer["code"], path="/payload")
+    if outcome == "rejected" and result["code"] == "payload_too_large":
+        return InvalidInput(result["message"], code=result["code"], path="/payload")
     code, message = {
         "conflict": ("id_conflict", f"turn {turn_id} exists with another message; choose another turn id"),
         "busy": ("agent_busy", f"agent {agent} of run {run_id} is busy, and actions are not queued; try again later"),
         "ended": ("run_ended", f"run {run_id} takes no more messages, because it is ending or has ended; start a new run"),
-    }.get(outcome, (answer.get("code", outcome), answer.get("message", outcome)))  # fmt: skip
+    }.get(outcome, (result.get("code", outcome), result.get("message", outcome)))  # fmt: skip
     return Rejected(message, code=code)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.client.arguments import check_error, check_id, check_text
-from heliograph.client.replies import report_refused
+from heliograph.client.replies import report_rejection
 from heliograph.errors import InvalidInput
 from heliograph.runtime import Runtime
 from heliograph.signals.values import check_size, to_json
@@ -33,7 +33,7 @@ async def report_result(
         "actor": check_text(actor, "an actor", "/actor"),
     }  # fmt: skip
     check_size(item["result"], "the result", "/result")
-    answer = await runtime.ledger.report(item)
-    if answer.outcome not in _ACKNOWLEDGED:
-        raise report_refused(answer, runtime.settings.project)
-    return answer.outcome
+    reported = await runtime.ledger.report(item)
+    if reported.outcome not in _ACKNOWLEDGED:
+        raise report_rejection(reported, runtime.settings.project)
+    return reported.outcome

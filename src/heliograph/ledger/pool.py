@@ -14,7 +14,7 @@ import msgspec
 from heliograph.errors import HeliographError, InvalidInput, KernelRejected, NotFound, SetupError, StoreUnavailable
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
-from heliograph.ledger.sqlstates import REFUSALS
+from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.redaction import is_clean, keep_url_out, redacted
 
 _JSONB_VERSION = b"\x01"
@@ -157,7 +157,7 @@ def explain(error: Exception, what: str) -> Exception:
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
             return KernelRejected(f"{what} refused: {rejected}", code=code)
-        code, _ = REFUSALS.get(state, (KernelRejected.default_code, ""))
+        code, _ = REJECTIONS.get(state, (KernelRejected.default_code, ""))
         return KernelRejected(f"{what} refused: {_first_line(error)} ({state})", code=code)
     # asyncpg raises InternalClientError for a connection that was lost while idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):

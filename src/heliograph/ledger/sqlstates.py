@@ -7,7 +7,7 @@ from collections.abc import Mapping
 TOO_LONG = "too_long"
 
 # by SQLSTATE: the code of the KernelRejected, and the meaning
-REFUSALS: Mapping[str, tuple[str, str]] = {
+REJECTIONS: Mapping[str, tuple[str, str]] = {
     "22023": ("kernel_rejected", "an argument breaks a rule of the kernel; the message names it"),
     "22P02": ("wrong_type", "a string was given instead of a number or a boolean"),
     "22003": ("out_of_range", "a number is outside the range of its type"),

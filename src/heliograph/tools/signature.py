@@ -23,21 +23,21 @@ def context_parameter(name: str, function: Callable[..., Any]) -> str | None:
     Raises InvalidInput for a function that no model can call.
     """
     if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(_annotated(function)):
-        raise _refused(name, "yields its results one by one; return them as a list")
+        raise _invalid(name, "yields its results one by one; return them as a list")
     hints = _hints(name, function)
     found: list[str] = []
     for n, (parameter, taken) in enumerate(_signature(name, function).parameters.items()):
         if taken.kind is taken.POSITIONAL_ONLY or taken.kind is taken.VAR_POSITIONAL:
-            raise _refused(name, f"takes {parameter} by position only, but a model passes arguments by name; remove the "
+            raise _invalid(name, f"takes {parameter} by position only, but a model passes arguments by name; remove the "
                                  "'/' or the '*'")  # fmt: skip
         if n == 0 and parameter in ("self", "cls") and parameter not in hints:
-            raise _refused(name, "is a method of a class; use a method of an object instead: tool(shop.price)")
+            raise _invalid(name, "is a method of a class; use a method of an object instead: tool(shop.price)")
         if _is_context(hints.get(parameter)):
             if taken.kind is taken.VAR_KEYWORD:
-                raise _refused(name, f"takes ToolContext as **{parameter}; take it as one parameter")
+                raise _invalid(name, f"takes ToolContext as **{parameter}; take it as one parameter")
             found.append(parameter)
     if len(found) > 1:
-        raise _refused(name, f"takes the ToolContext twice, as {' and '.join(found)}; take it once")
+        raise _invalid(name, f"takes the ToolContext twice, as {' and '.join(found)}; take it once")
     return found[0] if found else None
 
 
@@ -89,17 +89,17 @@ def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (ValueError, TypeError) as error:
-        raise _refused(name, f"has no signature that Python can inspect ({error}); wrap it in a function") from error
+        raise _invalid(name, f"has no signature that Python can inspect ({error}); wrap it in a function") from error
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(_annotated(function), include_extras=True)
     except (NameError, TypeError) as error:
-        raise _refused(
+        raise _invalid(
             name, f"has annotations that cannot be resolved: {error}; import the names in its module"
         ) from error
 
 
-def _refused(name: str, problem: str) -> InvalidInput:
+def _invalid(name: str, problem: str) -> InvalidInput:
     return InvalidInput(f"tool {name} {problem}", code="invalid_schema", path=f"/tools/{name}")
