@@ -1,4 +1,4 @@
-"""The common part of all sweeps: `_sweep_each`, `_try_sweep`, `_end_as_failed` and `_check_sweep` of 70_sweeps.sql."""
+"""The common part of all sweeps: `_sweep_each`, `_try_sweep`, `_end_as_failed` and `_check_sweep` of 70_sweep_batches.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- Sweeps of suspended turns: passed deadlines, ended children, and turns without an open call. 70_sweeps.sql explains
+-- Sweeps of suspended turns: passed deadlines, ended children, and turns without an open call. 70_sweep_batches.sql explains
 -- what all sweeps have in common.
 
 -- sweep_waits: resolve calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): a timer as success, every other
