@@ -1,5 +1,5 @@
--- Sweeps of suspended turns: passed deadlines, ended children, and turns without an open call. 70_sweep_batches.sql explains
--- what all sweeps have in common.
+-- Sweeps of suspended turns: passed deadlines, ended children, and turns without an open call. 70_sweep_batches.sql
+-- explains what all sweeps have in common.
 
 -- sweep_waits: resolve calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): a timer as success, every other
 --   call as timeout. A deadline and a report of the same call compete under the same lock, and the first one counts
