@@ -32,7 +32,7 @@ def execute(cfg: Config, s: State, t: int, k: int, call: Call) -> Steps:
 
 
 def foresee(cfg: Config, s: State, t: int, k: int, call: Call) -> Steps:
-    """Somebody knows the id of a call before the turn has opened it: the tool itself, or somebody without the token."""
+    """Report a call before its turn opens it, as its tool, or without the token."""
     if s.faults[Fault.EARLY] and not call.effects:
         done = call._replace(effects=1, reports=1)
         yield change(cfg, s, t, k, done, Fault.EARLY, f"FAULT: t{t} k{k} is executed before it is called")

@@ -67,7 +67,7 @@ class Inline:
 
 @dataclass(frozen=True)
 class Config:
-    """One model: who is there, what the turns do, which faults may happen how often, which rules hold.
+    """One model: its actors, the work of its turns, how often each fault may happen, and the rules in force.
 
     `agents[t]` is the agent of turn t, `scripts[t]` its steps. A run exists when `starts` is not empty: one transaction
     starts it with those turns, `wakes` are the reactions (turn, mask of the endings that it needs), `joins` are

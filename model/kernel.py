@@ -198,7 +198,7 @@ class Draft:
             self.calls[at] = call._replace(early=0)
 
     def abandon(self, t: int, k: int) -> None:
-        """Nobody waits for this call any more: a stop row for its child, if it has one that is not done (K33b)."""
+        """Order a stop of the open child of a call that no turn awaits any more (K33b)."""
         child = self.cfg.child(t, k)
         if child >= 0 and self.turns[child].status != DONE and self.cfg.rules.stop_rows:
             self.change_turn(child, stop=DUE)

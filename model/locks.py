@@ -38,7 +38,7 @@ def heads_then_runs(tx: Transaction) -> tuple[str, ...]:
 
 
 def runs_then_heads(tx: Transaction) -> tuple[str, ...]:
-    """As safe; but the run, the hottest row, is held for longer."""
+    """Equally safe, but it locks the run, the hottest row, for longer."""
     return (*sorted(tx.runs), *sorted({*tx.own, *tx.wakes}), *sorted(tx.rows))
 
 

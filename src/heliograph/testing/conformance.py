@@ -47,7 +47,7 @@ class RecordedRings:
 
 
 class BellGround(Protocol):
-    """One wire that bells meet on, with somebody who can break it, forge on it and listen to it."""
+    """One wire of bells, with an attacker who can break it, forge rings and listen."""
 
     def make(self, on_ring: Callable[[list[str]], None]) -> Bell:
         """A bell as a process of its own would have it; not open yet."""
@@ -79,7 +79,7 @@ class DoorbellConformance:
 
     @pytest_asyncio.fixture(autouse=True)
     async def bells(self, ground: BellGround) -> AsyncIterator[None]:
-        """Two processes' bells, open: `here` rings, `there` hears."""
+        """Two processes' bells, open: `here` rings, `there` receives."""
         self.rings = RecordedRings()
         self.local, self.remote = ground.make(RecordedRings()), ground.make(self.rings)
         await self.local.open()

@@ -60,7 +60,7 @@ class TestServer:
         return self.url(name)
 
     async def drop(self, url: str) -> None:
-        """Remove a database that `create` made, whoever is still connected."""
+        """Remove a database that `create` made, and close its connections."""
         name = urlsplit(url).path.lstrip("/")
         connection = await asyncpg.connect(self._admin_url)
         try:

@@ -115,7 +115,7 @@ def text(value: Any) -> str | None:
 
 
 def written(value: Any) -> str:
-    """As jsonb is written: shorter keys first, a space after each comma and colon."""
+    """Write JSON as PostgreSQL writes jsonb: shorter keys first, a space after each comma and colon."""
     if isinstance(value, list):
         return f"[{', '.join(written(item) for item in value)}]"
     if isinstance(value, dict):

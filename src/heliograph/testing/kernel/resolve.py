@@ -142,7 +142,7 @@ def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool)
 
 
 def _log_results(tx: Transaction, items: list[Row], limited: Row) -> None:
-    """One row of the log for each turn."""
+    """Write one row of the log for each turn."""
     for places in _together([item["turn"]["agent_turn_id"] for item in items]):
         group = [items[n] for n in places]
         run = group[0]["run"]

@@ -156,7 +156,7 @@ def _budget_holds(row: Row) -> bool:
 
 @dataclass(slots=True)
 class Project:
-    """One project's tables; projects never meet (S1)."""
+    """The tables of one project."""
 
     runs: Table = field(default_factory=lambda: Table("runs", "run_id target request_hash", _run_holds))
     heads: Table = field(default_factory=lambda: Table(
@@ -196,7 +196,7 @@ class Project:
 
 
 class Transaction:
-    """One kernel call: the project's tables, the time in microseconds, the rules that are broken on purpose."""
+    """One kernel call: the project's tables, the time in microseconds, and the rules taken out."""
 
     def __init__(self, tables: Project, now: int, bugs: frozenset[str], counters: dict[str, int], project: str = ""):
         self.tables = tables
@@ -207,7 +207,7 @@ class Transaction:
         self._journal: list[tuple[dict[Any, Any], Hashable, Any]] = []
 
     def at(self, now: int) -> Transaction:
-        """The same transaction at another time."""
+        """Return the same transaction at another time."""
         other = copy(self)
         other.now = now
         return other

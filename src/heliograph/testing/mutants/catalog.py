@@ -18,7 +18,7 @@ from heliograph.testing.simulator.simulate import Case, Result, simulate
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One rule taken out.
+    """A kernel or runtime without one rule.
 
     rules: the rules that it breaks. bugs: its names in the in-memory kernel; empty where it has the mutant's own name.
     repeats_once: a mutant of the runtime, which runs a step of effect `once` again.

@@ -46,7 +46,7 @@ class WaitBook:
 
 @dataclass(slots=True)
 class TurnBook:
-    """One turn. ready_at: when it was dispatched first (K22). join: while it is suspended."""
+    """One turn. ready_at: its first dispatch (K22). join: set while it is suspended."""
 
     turn_id: str
     agent_id: str

@@ -113,7 +113,9 @@ def _check_results(oracles: Oracles, log: list[Row]) -> None:
         for wait in turn.waits.values() if wait.state == "resolved"
     )  # fmt: skip
     for call in sorted((told - resolved) + (resolved - told)):
-        oracles.blame("result_in_log", f"{call} was resolved {resolved[call]} times and is told {told[call]} times")
+        oracles.blame(
+            "result_in_log", f"{call} was resolved {resolved[call]} times and is {told[call]} times in the log"
+        )
 
 
 def _is_result(signal: Row) -> bool:

@@ -18,7 +18,7 @@ _OWNERS = frozenset({
 
 
 class TurnOracle:
-    """One method for each kernel function, named as it is: told the arguments and the answer, it keeps the books."""
+    """One method for each kernel function, of the same name, updates the books from the arguments and the answer."""
 
     books: Books
     heads: HeadOracle
@@ -139,7 +139,7 @@ class TurnOracle:
             self.deliver_results(self.turn(row["turn_id"]), row.get("waits", []))
 
     def deliver_results(self, turn: TurnBook, waits: list[Any]) -> None:
-        """The owner is told of its calls: of each, as it stands."""
+        """The owner receives each of its calls in its present state."""
         told = {w["call_id"]: (w["state"], w["status"]) for w in waits}
         known = {w.call_id: (w.state, w.status) for w in turn.waits.values()}
         if told != known:

@@ -81,7 +81,7 @@ class WaitOracle(TurnOracle):
             if self.is_owned("record_call", item, row["outcome"]) and row["outcome"] == "ok":
                 turn = self.turn(item["turn_id"])
                 wait = turn.waits.get(item["call_id"])
-                if wait is None:  # it is told what was not made, and why
+                if wait is None:  # a call that was not made is reported with its reason
                     wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", "pure", item["epoch"])
                     self.count(f"call not made {item['status']}")
                 self.resolve(turn, wait, item["status"], now)

@@ -51,7 +51,7 @@ class Plan:
         return low + (high - low) * self.draw(site)
 
     def index(self, site: str, count: int) -> int:
-        """One of 0 .. count - 1."""
+        """Draw one of 0 .. count - 1."""
         return int(self.draw(site) * count)
 
     def name(self, kind: str) -> str:

@@ -66,7 +66,7 @@ class Stage:
 
     @property
     def micros_of_date(self) -> int:
-        """The same since 1970, as the kernel knows it."""
+        """Virtual microseconds since 1970, as the kernel counts them."""
         return _BEGINNING + self.micros
 
     @property
@@ -95,7 +95,7 @@ class Stage:
         return kind
 
     def execute(self, who: str, function: str, args: tuple[Any, ...]) -> Any:
-        """One kernel call, judged and recorded."""
+        """Execute, record and judge one kernel call."""
         self.calls += 1
         try:
             answer = self.backend.call(function, args, self.now())

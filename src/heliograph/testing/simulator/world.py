@@ -126,7 +126,7 @@ class SimWorld:
             transaction.is_open = False
 
     def _answer_early(self, args: tuple[Any, ...]) -> None:
-        """Somebody who knows a command before it is on its way reports its result before its turn suspends."""
+        """Report the result of a command before its turn suspends."""
         project, items = args
         for item in items:
             for call in item["calls"]:
@@ -139,7 +139,7 @@ class SimWorld:
         return SimSubscription(self.stage, self.process, tuple(keys))
 
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
-        """Nobody watches the wire."""
+        """Do nothing: no simulated process watches the wire."""
 
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         if self.process.is_dead:  # a coroutine that is dropped at the end still runs its `finally`
