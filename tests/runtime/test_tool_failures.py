@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from heliograph import AgentFailed, Heliograph, ToolFailed, tool
+from heliograph.agent_loop import local_tools
+from heliograph.execution.ownership import TurnLost
 from heliograph.execution.step_recorder import StepRecorder
 from heliograph.turn.calls import CallRequest
 from tests.runtime.kit import START, Rig, until
@@ -155,3 +158,34 @@ async def test_failed_tool_returns_an_error_to_the_model_for_any_message(rig: Ri
     assert text.startswith(f"TOOL_ERROR: {message[:4]}")
     assert "was done" not in text
     assert len(text) < 20_000
+
+
+async def test_failure_of_a_call_after_two_cancellations_is_not_logged() -> None:
+    """A call that swallows its cancellation fails after its caller was cancelled twice."""
+    loop, logged, fails = asyncio.get_running_loop(), list[Any](), asyncio.Event()
+
+    async def stubborn() -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await fails.wait()
+        raise TurnLost("the turn is lost")
+
+    running = asyncio.create_task(local_tools._run_concurrently([stubborn()]))
+    handler = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _loop, context: logged.append(context["message"]))
+    try:
+        for _ in range(2):
+            for _ in range(3):
+                await asyncio.sleep(0)
+            running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+        del running  # its exception refers to the future that would log
+        fails.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        gc.collect()
+    finally:
+        loop.set_exception_handler(handler)
+    assert logged == []

@@ -149,6 +149,7 @@ async def _run_concurrently(calls: Iterable[Coroutine[Any, Any, CallResult]]) ->
     """
     tasks = [asyncio.ensure_future(call) for call in calls]
     together = asyncio.gather(*tasks)  # it also retrieves the exceptions of the others
+    together.add_done_callback(_retrieve_exception)
     try:
         if tasks:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -160,5 +161,9 @@ async def _run_concurrently(calls: Iterable[Coroutine[Any, Any, CallResult]]) ->
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if together.done() and not together.cancelled():
-            together.exception()  # mark it as retrieved, also after a cancellation
+
+
+def _retrieve_exception(future: asyncio.Future[Any]) -> None:
+    """Mark the exception as retrieved, so that asyncio logs none after the caller was cancelled, even twice."""
+    if not future.cancelled():
+        future.exception()
