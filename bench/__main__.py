@@ -37,7 +37,7 @@ async def measure_all(place: Place, lines: Sequence[Contender], seconds: float, 
     for repetition in range(1, reps + 1):
         for number, (line, load) in enumerate(cells, 1):
             key = (line.work, line.name, load)
-            _say(f"{repetition}/{reps} {number}/{len(cells)} work {line.work}, {line.name}, {load}")
+            _print_progress(f"{repetition}/{reps} {number}/{len(cells)} work {line.work}, {line.name}, {load}")
             measure, callers = line.loads[load]
             try:
                 samples.setdefault(key, []).append(await measure(place, callers, seconds))
@@ -45,7 +45,7 @@ async def measure_all(place: Place, lines: Sequence[Contender], seconds: float, 
                 if line.kind != PEER:
                     raise
                 problems[key] = f"{type(failed).__name__}: {failed}"  # a peer's failure is a finding, not ours to raise
-    _say("")
+    _print_progress("")
     return [
         row_of(line, load, samples[line.work, line.name, load], problems.get((line.work, line.name, load), ""))
         for line, load in cells
@@ -82,10 +82,10 @@ def _is_wanted(line: Contender, options: argparse.Namespace) -> bool:
     return is_named and line.work in options.work.upper()
 
 
-def _say(words: str) -> None:
-    """Where it is, for who watches: a run takes long."""
+def _print_progress(message: str) -> None:
+    """Print the progress on a terminal, because a run takes long."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
 
 
 def _read_options() -> argparse.Namespace:

@@ -13,10 +13,10 @@ async def noop(_: Context) -> dict[str, bool]:
     return {"ok": True}
 
 
-asking = Heliograph("bench-asking")
+calling = Heliograph("bench-asking")
 
 
-@asking.agent(activate_on=["workflow:start"])
+@calling.agent(activate_on=["workflow:start"])
 async def asker(ctx: Context) -> object:
     """Suspend until the call is reported, without a process, task or connection."""
     return await ctx.call("outside", {"question": 1}, timeout=600.0, needs_token=False)

@@ -21,16 +21,16 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-bench"
 PATIENCE_SECONDS = 300.0
 _LINE_BYTES_MAX = 2**26
-_TOLD_LINES = 6
+_ERROR_LINES = 6
 
 
 def are_installed() -> bool:
-    """tools/bootstrap.py writes the stamp last."""
+    """Return whether the peers are installed: tools/bootstrap.py writes the stamp last."""
     return (VENV / "heliograph.stamp").exists()
 
 
 def read_versions() -> dict[str, str]:
-    """Each peer's package and version; nothing when they are not installed."""
+    """Return each peer's package and version, or nothing if they are not installed."""
     if not are_installed():
         return {}
     command = [str(VENV / "bin" / "python"), "-m", "bench.peers", "versions"]
@@ -40,22 +40,22 @@ def read_versions() -> dict[str, str]:
 
 
 async def measure_peer(entry: Entry, work: str, place: Place, callers: int, seconds: float) -> Sample:
-    """Raises RuntimeError with the peer's own last words, TimeoutError after five minutes."""
+    """Measure one workload of a peer. Raises RuntimeError with the last lines of its stderr, TimeoutError after five minutes."""
     async with place.database(sql="") as url, asyncio.timeout(PATIENCE_SECONDS):
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+") as errors:
             process = await asyncio.create_subprocess_exec(
                 str(VENV / "bin" / "python"), "-m", "bench.peers", "measure", entry.key, work, str(callers), str(seconds),
-                cwd=ROOT, env={**os.environ, "BENCH_URL": url}, stdin=PIPE, stdout=PIPE, stderr=said,
+                cwd=ROOT, env={**os.environ, "BENCH_URL": url}, stdin=PIPE, stdout=PIPE, stderr=errors,
                 limit=_LINE_BYTES_MAX, start_new_session=True,
             )  # fmt: skip
             try:
-                await _answer(process, entry, said)
+                await _answer(process, entry, errors)
 
                 async def load() -> Done:
-                    return Done(**await _answer(process, entry, said, ask=True))
+                    return Done(**await _answer(process, entry, errors, continues=True))
 
                 sample = await place.measure(load)
-                await _say(process)
+                await _continue(process)
                 await process.wait()
                 return sample
             finally:
@@ -63,26 +63,26 @@ async def measure_peer(entry: Entry, work: str, place: Place, callers: int, seco
                 await process.wait()
 
 
-async def _answer(process: Process, entry: Entry, said: IO[str], *, ask: bool = False) -> dict[str, Any]:
+async def _answer(process: Process, entry: Entry, errors: IO[str], *, continues: bool = False) -> dict[str, Any]:
     assert process.stdout is not None
-    if ask:
-        await _say(process)
+    if continues:
+        await _continue(process)
     line = await process.stdout.readline()
     if not line:
-        said.seek(0)
-        words = " / ".join(said.read().splitlines()[-_TOLD_LINES:])
-        raise RuntimeError(f"{entry.title} ended with {await process.wait()}: {words}")
+        errors.seek(0)
+        last_lines = " / ".join(errors.read().splitlines()[-_ERROR_LINES:])
+        raise RuntimeError(f"{entry.title} ended with {await process.wait()}: {last_lines}")
     answer: dict[str, Any] = json.loads(line)
     return answer
 
 
-async def _say(process: Process) -> None:
+async def _continue(process: Process) -> None:
     assert process.stdin is not None
     process.stdin.write(b"go on\n")
     await process.stdin.drain()
 
 
 def _end(process: Process) -> None:
-    """The process and its worker, which is in its session, whatever is left of them."""
+    """Kill the process and its worker, which is in the same session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

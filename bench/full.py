@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncpg
 
-from bench.app import app, asking
+from bench.app import app, calling
 from bench.load import MANY, PATIENCE_SECONDS, SINGLE, warm_up
 from bench.place import Place, Sample
 from heliograph.config import Settings
@@ -44,7 +44,7 @@ class Runs:
 
     async def start_turn(self, lane: int) -> str:
         """Start a run whose one turn calls something outside and suspends. Answers the run's id."""
-        run_id, _ = await self._runtime.start(asking.workflow)
+        run_id, _ = await self._runtime.start(calling.workflow)
         return run_id
 
     async def report(self, lane: int, key: str) -> None:

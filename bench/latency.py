@@ -33,12 +33,12 @@ FOLLOWER_SECONDS = 30.0
 
 
 class Steady:
-    """Says one numbered piece after the other, and keeps when it did: the time by the place where the piece ends."""
+    """A model that emits numbered pieces and records the time of each by the offset of its end."""
 
     model = "steady"
 
     def __init__(self, pieces: int, between_seconds: float):
-        self.said: dict[int, float] = {}
+        self.emitted_at: dict[int, float] = {}
         self._pieces = pieces
         self._between_seconds = between_seconds
 
@@ -48,7 +48,7 @@ class Steady:
         for n in range(self._pieces):
             await asyncio.sleep(max(0.0, begun + n * self._between_seconds - time.monotonic()))
             text += f"{n} "
-            self.said[len(text)] = time.monotonic()
+            self.emitted_at[len(text)] = time.monotonic()
             yield TextDelta(f"{n} ")
         yield ModelReply(text)
 
@@ -102,8 +102,8 @@ async def measure(url: str, streams: int, pieces: int, between_seconds: float) -
             await follower.wait()
     before = dict.fromkeys(models, 0)
     for run_id, end, at in heard:
-        said = models[run_id].said
-        took += [at - said[place] for place in said if before[run_id] < place <= end]
+        emitted_at = models[run_id].emitted_at
+        took += [at - emitted_at[place] for place in emitted_at if before[run_id] < place <= end]
         before[run_id] = end
     assert len(took) == streams * pieces, "a piece has not come"
     return took, len(heard)

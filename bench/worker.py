@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from bench.app import app, asking
+from bench.app import app, calling
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.runtime import open_runtime
 
@@ -17,7 +17,7 @@ async def main() -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     async with open_runtime() as runtime:
-        worker = runtime.worker(app.workflow, asking.workflow, concurrency=CONCURRENCY)
+        worker = runtime.worker(app.workflow, calling.workflow, concurrency=CONCURRENCY)
         print("READY", flush=True)
         with tuned_garbage_collection():  # as in `helio worker`
             await runtime.serve(worker, stopping)

@@ -205,12 +205,12 @@ def read_version_last(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     yield d.commit(SYSTEM, f"w{i}: sweep reads the version {s.run.version}, after the state")
 
 
-def tell_by_worker(cfg: Config, s: State, i: int, w: Worker) -> Steps:
-    """K33 off: the worker tells the parent after its commit; it may crash before."""
+def report_by_worker(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """K33 off: the worker reports to the parent after its commit; it may crash before."""
     d = Draft(cfg, s)
     d.report(*cfg.parents[w.turn])
     d.workers[i] = NOBODY
-    yield d.commit(SYSTEM, f"w{i}: tells the parent of t{w.turn}")
+    yield d.commit(SYSTEM, f"w{i}: reports to the parent of t{w.turn}")
 
 
 PARTS: dict[str, Callable[[Config, State, int, Worker], Steps]] = {
@@ -219,5 +219,5 @@ PARTS: dict[str, Callable[[Config, State, int, Worker], Steps]] = {
     "event": finish_parts,
     "dispatch": finish_parts,
     "read version": read_version_last,
-    "tell parent": tell_by_worker,
+    "report to parent": report_by_worker,
 }

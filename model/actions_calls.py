@@ -8,7 +8,7 @@ from model.checker import SYSTEM
 from model.configs import Config
 from model.kernel import Draft
 from model.state import LIVE, MANY, NO_WAIT, OPEN, RESOLVED, SUSPENDED, Head, State, Steps, Worker, owns
-from model.worker_steps import leave, move, replies, settle
+from model.worker_steps import abandon, move, replies, settle
 
 
 def begin_call(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
@@ -21,7 +21,7 @@ def begin_call(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
     if not cfg.rules.intent_first:
         yield move(cfg, s, i, then, f"decides inline call k{k} of t{w.turn}, without intent")
     elif not owns(s, w):
-        yield leave(cfg, s, i, f"{what} -> stale")
+        yield abandon(cfg, s, i, f"{what} -> stale")
     elif s.calls[c].wait == NO_WAIT:
         for is_lost in replies(s):
             d = Draft(cfg, s)
@@ -34,7 +34,7 @@ def begin_call(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
     else:
         d = Draft(cfg, s)
         d.resolve_wait(w.turn, k)
-        d.workers[i] = w._replace(told=w.told | 1 << k)
+        d.workers[i] = w._replace(results_seen=w.results_seen | 1 << k)
         yield d.commit(SYSTEM, f"w{i}: {what} -> in doubt, resolved as unknown")
 
 
@@ -55,13 +55,13 @@ def effect(cfg: Config, s: State, i: int, w: Worker) -> Steps:
 def record_call(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     k = cfg.scripts[w.turn][w.step].calls[0]
     if not owns(s, w):
-        yield leave(cfg, s, i, f"record_call(t{w.turn}, k{k}) -> stale")
+        yield abandon(cfg, s, i, f"record_call(t{w.turn}, k{k}) -> stale")
         return
     is_there = s.calls[cfg.call(w.turn, k)].wait == RESOLVED
     for is_lost in replies(s):
         d = Draft(cfg, s)
         d.resolve_wait(w.turn, k)
-        then = w._replace(doing="drive", step=-1, told=w.told | 1 << k)
+        then = w._replace(doing="drive", step=-1, results_seen=w.results_seen | 1 << k)
         what = f"record_call(t{w.turn}, k{k})" + (" -> duplicate" if is_there else "")
         yield settle(d, i, then, is_lost=is_lost, what=what)
 
@@ -73,7 +73,7 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     calls = cfg.scripts[t][w.step].calls
     what = f"suspend(t{t}, epoch {w.epoch})"
     if not owns(s, w):
-        yield leave(cfg, s, i, f"{what} -> stale")
+        yield abandon(cfg, s, i, f"{what} -> stale")
         return
     if s.heads[w.agent].stop and rules.stop_holds:
         yield from end_stopping(cfg, s, i, w, what)
@@ -87,8 +87,8 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         opened = sum(d.open_wait(t, k, epoch) for k in calls)
         waited = d.waited(t)
         known = sum(1 << k for k in range(cfg.calls) if d.calls[cfg.call(t, k)].wait == RESOLVED)
-        is_news = cfg.is_streaming and known & ~w.told != 0
-        if (waited or not rules.suspend_rechecks) and not (is_news and rules.suspend_tells):
+        is_news = cfg.is_streaming and known & ~w.results_seen != 0
+        if (waited or not rules.suspend_rechecks) and not (is_news and rules.suspend_returns_results):
             d.heads[w.agent] = Head(SUSPENDED, t, w.epoch, waits=len(waited) if rules.suspend_recounts else opened)
             d.wait_for_humans(t)
             if not waited:
@@ -97,7 +97,7 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
                 d.broken.append("a turn sleeps on a result")
             then = Worker("claim", w.agent, -1, -1)
         else:
-            then = w._replace(doing="drive", step=-1, told=known)
+            then = w._replace(doing="drive", step=-1, results_seen=known)
         yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> {d.heads[w.agent].status}")
 
 

@@ -116,12 +116,12 @@ def stop(cfg: Config, s: State, t: int) -> Steps:
 def stop_gracefully(cfg: Config, s: State, t: int) -> Steps:
     d = Draft(cfg, s)
     d.spend(Fault.GRACEFUL)
-    what = ask_to_stop(d, t)
+    what = order_stop(d, t)
     yield d.commit(FAULT, f"client: stop(t{t}, gracefully) -> {what}")
 
 
-def ask_to_stop(d: Draft, t: int) -> str:
-    """K31: a running turn is asked, and its head remembers; any other has nothing in flight and ends at once."""
+def order_stop(d: Draft, t: int) -> str:
+    """K31: the head of a running turn stores the stop order; any other turn has nothing in flight and ends at once."""
     a = d.cfg.agents[t]
     if d.turns[t].status == DONE:
         return "already done"
@@ -129,12 +129,12 @@ def ask_to_stop(d: Draft, t: int) -> str:
         d.end_turn_by_kernel(t)
         return "canceled deliverable"
     d.heads[a] = d.heads[a]._replace(stop=True)
-    d.change_turn(t, is_asked=True)
-    return "its owner is asked"
+    d.change_turn(t, has_stop_order=True)
+    return "its owner has a stop order"
 
 
 def stop_run(cfg: Config, s: State) -> Steps:
-    """K35: nothing comes in any more; each open turn gets a stop row. A new version: reactions depend on the status."""
+    """K35: the run accepts no more turns; each open turn gets a stop row. The version rises: reactions depend on the status."""
     if s.run.status != LIVE or not s.faults[Fault.STOP_RUN]:
         return
     d = Draft(cfg, s)

@@ -6,7 +6,7 @@ sweep delivers. A second delivery has no effect, so the row may be marked late; 
 
 from __future__ import annotations
 
-from model.actions_client import ask_to_stop
+from model.actions_client import order_stop
 from model.checker import FAULT, WATCHDOG
 from model.configs import Config, Fault
 from model.kernel import Draft
@@ -16,13 +16,13 @@ from model.state import DONE, DUE, NO_ROW, OPEN, SENT, State, Steps
 def outbox(cfg: Config, s: State) -> Steps:
     for t, turn in enumerate(s.turns):
         if turn.report == DUE:
-            yield from tell_parent(cfg, s, t)
+            yield from report_to_parent(cfg, s, t)
         if turn.stop == DUE:
             yield from stop(cfg, s, t)
 
 
-def tell_parent(cfg: Config, s: State, t: int) -> Steps:
-    """K4: the parent's wait decides; a parent that is done, or waits no longer, only acknowledges."""
+def report_to_parent(cfg: Config, s: State, t: int) -> Steps:
+    """K4: the parent's wait decides; a parent that is done or no longer waits only acknowledges the report."""
     parent, k = cfg.parents[t]
     is_open = s.calls[cfg.call(parent, k)].wait == OPEN
     what = f"report row of t{t} -> t{parent}, k{k}" + ("" if is_open else ": nobody waits")
@@ -42,7 +42,7 @@ def stop(cfg: Config, s: State, t: int) -> Steps:
     d.change_turn(t, stop=NO_ROW)
     what = "already done"
     if cfg.is_stop_graceful:
-        what = ask_to_stop(d, t)
+        what = order_stop(d, t)
     elif s.turns[t].status != DONE:
         d.end_turn_by_kernel(t)
         what = "canceled deliverable"

@@ -103,7 +103,7 @@ def recover(cfg: Config, s: State, a: int, head: Head) -> Steps:
     kind, who = (FAULT, "owner ALIVE") if is_alive else (WATCHDOG, "owner dead")
     if turn.recoveries < cfg.recoveries_max:
         d.change_turn(t, recoveries=turn.recoveries + 1)
-        what = d.leave_running(t, is_rung=True)
+        what = d.redispatch(t, is_rung=True)
         yield d.commit(kind, f"watchdog: lease of t{t} is over ({who}) -> {what}")
     elif cfg.rules.atomic_finish:
         d.end_turn_by_kernel(t)

@@ -30,7 +30,7 @@ from model.state import (
     read_run,
     resolved,
 )
-from model.worker_steps import leave, move, replies, settle
+from model.worker_steps import abandon, move, replies, settle
 
 
 def workers(cfg: Config, s: State) -> Steps:
@@ -61,7 +61,7 @@ def claim(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """K6: dispatched -> running, epoch + 1. The answer carries the waits and the run as they are now."""
     head = s.heads[w.agent]
     if head.status != DISPATCHED:
-        yield leave(cfg, s, i, f"claim(a{w.agent}) -> nothing")
+        yield abandon(cfg, s, i, f"claim(a{w.agent}) -> nothing")
         return
     if s.turns[head.turn].is_poison:
         yield claim_raises(cfg, s, i, w)
@@ -88,7 +88,7 @@ def drive(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         yield from release(cfg, s, i, w)
     at = next_step(cfg, w)
     if is_owner and s.heads[w.agent].stop:
-        yield from hear_of_stop(cfg, s, i, w, at)
+        yield from learn_of_stop(cfg, s, i, w, at)
     if at < 0:
         yield from finish(cfg, s, i, w) if cfg.rules.atomic_finish else write_card_first(cfg, s, i, w)
         return
@@ -110,8 +110,8 @@ def take_step(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
         yield publish_first(cfg, s, i, w, at)
 
 
-def hear_of_stop(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
-    """K31: the owner learns of it (renew says so) and finishes at once; or it never looks, and only keeps its lease."""
+def learn_of_stop(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
+    """K31: the owner learns of the stop from renew and finishes at once; or it never looks and only renews its lease."""
     if at >= 0:
         yield from finish(cfg, s, i, w)
     if s.faults[Fault.HANG]:
@@ -122,18 +122,18 @@ def hear_of_stop(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
 
 
 def hang(cfg: Config, s: State, i: int, w: Worker) -> Steps:
-    """Nothing gets it out but the loss of its turn: renew answers `stale`."""
+    """A hung worker renews its lease until it loses its turn: renew answers `stale`."""
     if not owns(s, w):
-        yield leave(cfg, s, i, f"renew(t{w.turn}) -> stale")
+        yield abandon(cfg, s, i, f"renew(t{w.turn}) -> stale")
 
 
 def finish(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """K1, K24: deliverable, event, state, next turn, and the reaction of the run, or `conflict`, or `stale`.
 
-    The owner gate is asked first: a finish that is called again after a lost reply is `stale`, not a `conflict`.
+    The kernel checks the owner first: a finish that is called again after a lost reply is `stale`, not a `conflict`.
     """
     if not owns(s, w):
-        yield leave(cfg, s, i, f"finish(t{w.turn}, epoch {w.epoch}) -> stale")
+        yield abandon(cfg, s, i, f"finish(t{w.turn}, epoch {w.epoch}) -> stale")
         return
     if cfg.starts and cfg.rules.version_guard and w.seen[0] != s.run.version:
         then = w._replace(seen=read_run(s))
@@ -144,15 +144,15 @@ def finish(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         d.end_turn(w.turn)
         if cfg.starts:
             runs.react(d, w.seen, w.turn)
-        what = f"finish(t{w.turn}, epoch {w.epoch}){told(d)}"
+        what = f"finish(t{w.turn}, epoch {w.epoch}){run_label(d)}"
         then = Worker("claim", w.agent, -1, -1)
         if w.turn in cfg.parents and not cfg.rules.report_row:
-            then = w._replace(doing="tell parent")
+            then = w._replace(doing="report to parent")
         yield settle(d, i, then, is_lost=is_lost, what=what)
 
 
-def told(d: Draft) -> str:
-    """The run after a reaction, for the label."""
+def run_label(d: Draft) -> str:
+    """Return the run after a reaction, as a part of the label."""
     if not d.cfg.starts:
         return ""
     ended = ", THE RUN ENDS" if d.run.status == ENDED else ""
@@ -164,7 +164,7 @@ def release(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     for is_lost in replies(s):
         d = Draft(cfg, s)
         d.spend(Fault.RELEASE)
-        what = d.leave_running(w.turn, is_rung=True)
+        what = d.redispatch(w.turn, is_rung=True)
         yield settle(d, i, NOBODY, is_lost=is_lost, what=f"release(t{w.turn}) -> {what}")
 
 
@@ -180,19 +180,19 @@ def defer(cfg: Config, s: State, i: int, w: Worker) -> Steps:
             what = "exhausted: failed deliverable"
         else:
             d.change_turn(w.turn, defer_count=min(defers + 1, cfg.defers_max))
-            what = d.leave_running(w.turn, is_rung=False)
+            what = d.redispatch(w.turn, is_rung=False)
         yield settle(d, i, Worker("claim", w.agent, -1, -1), is_lost=is_lost, what=f"defer(t{w.turn}) -> {what}")
 
 
 def react(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """K25: commit the reaction to endings by the kernel, guarded as a finish is; there is no turn to own."""
     if cfg.rules.version_guard and w.seen[0] != s.run.version:
-        yield leave(cfg, s, i, "react -> conflict")  # the next sweep reads again
+        yield abandon(cfg, s, i, "react -> conflict")  # the next sweep reads again
     else:
         for is_lost in replies(s):
             d = Draft(cfg, s)
             runs.react(d, w.seen, -1)
-            yield settle(d, i, NOBODY, is_lost=is_lost, what=f"react{told(d)}")
+            yield settle(d, i, NOBODY, is_lost=is_lost, what=f"react{run_label(d)}")
 
 
 Place = Callable[[Config, State, int, Worker], Steps]

@@ -120,9 +120,9 @@ class Draft:
             pending = run.pending | 1 << t if rules.pending_reaction else run.pending
             self.run = run._replace(open=run.open - 1, pending=pending, version=run.version + rules.changes_bump)
 
-    def leave_running(self, t: int, *, is_rung: bool) -> str:
-        """The way of recovery, release and defer: dispatched under the next epoch (K7); but a stop that waits ends it
-        here (K31): no head that is not running has a stop to remember."""
+    def redispatch(self, t: int, *, is_rung: bool) -> str:
+        """Recovery, release and deferral: dispatch the turn under the next epoch (K7), or end it if a stop order waits
+        (K31), because only running heads have stop orders."""
         a = self.cfg.agents[t]
         if self.heads[a].stop and self.cfg.rules.stop_holds:
             self.end_turn_by_kernel(t)
@@ -136,13 +136,13 @@ class Draft:
     # -- the waits of one turn
 
     def waited(self, t: int) -> list[int]:
-        """The open calls that somebody else will answer: not the inline ones (K30b), those are their owner's."""
+        """The open calls that another party answers: not the inline ones (K30b), which belong to the owner."""
         cfg = self.cfg
         apart = cfg.inline[t] if cfg.rules.inline_apart else ()
         return [k for k in range(cfg.calls) if self.calls[cfg.call(t, k)].wait == OPEN and k not in apart]
 
     def open_wait(self, t: int, k: int, epoch: int) -> bool:
-        """A wait row, and its command or its child; an early report is applied at once (K28). False: it is there."""
+        """A wait row, and its command or its child; an early report is applied at once (K28). False: the row exists."""
         at = self.cfg.call(t, k)
         call = self.calls[at]
         if call.wait != NO_WAIT:

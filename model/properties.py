@@ -93,7 +93,7 @@ class KernelModel:
                 continue
             head = s.heads[self.cfg.agents[t]]
             is_stopping = head.turn == t and head.status == RUNNING and head.stop
-            if turn.is_asked and not is_stopping:
+            if turn.has_stop_order and not is_stopping:
                 yield "a stop asked for is lost"
             if t in self.cfg.parents and not is_stopping and turn.stop != DUE:
                 parent, k = self.cfg.parents[t]

@@ -106,9 +106,9 @@ class Rules:
     # K28b: an early report is kept under its token; it takes the place of no other, and the suspend compares.
     # Without: a forged report is applied, or makes the true one a duplicate.
     early_by_token: bool = True
-    # K29: with streaming join, suspend stays running when there is a result that its owner was not told.
+    # K29: with streaming join, suspend stays running while its owner has not seen a result.
     # Without: the turn sleeps on a result, for as long as the others take.
-    suspend_tells: bool = True
+    suspend_returns_results: bool = True
     # K30: suspend counts all waits of the turn that are open, anew. Without, with streaming join: counts those of its
     # own calls only, and wakes too early or never.
     suspend_recounts: bool = True

@@ -35,9 +35,9 @@ class Turn(NamedTuple):
     events: int = 0
     recoveries: int = 0
     defer_count: int = 0
-    report: int = NO_ROW  # the outbox row that tells its parent
+    report: int = NO_ROW  # the outbox row that reports to its parent
     stop: int = NO_ROW  # the outbox row that stops it
-    is_asked: bool = False  # somebody was told that it is stopping
+    has_stop_order: bool = False  # its owner receives the stop order
     waits_for_humans: bool = False  # human_wait_since is set: its time to live does not pass
     is_poison: bool = False  # its claim raises an error
 
@@ -54,14 +54,14 @@ class Call(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """What one worker believes. `told`: the calls whose result it has, a mask; `seen`: the run, see `read_run`."""
+    """What one worker believes. `results_seen`: a mask of the calls whose results it has; `seen`: the run, see `read_run`."""
 
     doing: str
     agent: int
     turn: int
     epoch: int
     step: int = -1
-    told: int = 0
+    results_seen: int = 0
     seen: tuple[int, ...] = ()
 
 
@@ -131,12 +131,12 @@ def key(cfg: Config, s: State) -> Hashable:
             (*call[:-1], call.epoch == heads[cfg.agents[at // cfg.calls]].epoch) for at, call in enumerate(s.calls)
         )
     workers = []
-    for doing, agent, turn, epoch, step, told, seen in s.workers:
+    for doing, agent, turn, epoch, step, results_seen, seen in s.workers:
         view: tuple[int, ...] = ()
         if seen:
             is_present = seen[0] == run.version
             view = (is_present, *seen[1:]) if is_present or not is_guarded else (False,)
-        workers.append((doing, agent, turn, epoch == heads[agent].epoch, step, told, view))
+        workers.append((doing, agent, turn, epoch == heads[agent].epoch, step, results_seen, view))
     return (
         tuple([(head.status, head.turn, head.stop, head.waits) for head in heads]),
         s.turns,
@@ -165,7 +165,7 @@ def next_step(cfg: Config, w: Worker) -> int:
     With `is_any` one result is enough for a step.
     """
     for at, step in enumerate(cfg.scripts[w.turn]):
-        known = [w.told >> k & 1 for k in step.calls]
+        known = [w.results_seen >> k & 1 for k in step.calls]
         if not (any(known) if cfg.is_any else all(known)):
             return at
     return -1

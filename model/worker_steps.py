@@ -8,13 +8,13 @@ from model.kernel import Draft
 from model.state import NOBODY, State, Step, Worker
 
 
-def leave(cfg: Config, s: State, i: int, what: str) -> Step:
-    """An answer that ends the drive, such as `stale`: nothing is written."""
+def abandon(cfg: Config, s: State, i: int, what: str) -> Step:
+    """An answer such as `stale` that ends the work of this worker on its turn; nothing is written."""
     return move(cfg, s, i, NOBODY, what)
 
 
 def move(cfg: Config, s: State, i: int, then: Worker, what: str) -> Step:
-    """A decision of the worker, or an answer that it goes on after: nothing is written."""
+    """A decision of the worker, or an answer after which it continues; nothing is written."""
     d = Draft(cfg, s)
     d.workers[i] = then
     return d.commit(SYSTEM, f"w{i}: {what}")
@@ -26,7 +26,7 @@ def replies(s: State) -> tuple[bool, ...]:
 
 
 def settle(d: Draft, i: int, then: Worker, *, is_lost: bool, what: str) -> Step:
-    """Commit; go on as `then` when the reply arrives, stay where we are when it is lost."""
+    """Commit; continue as `then` if the reply arrives, and repeat the call if it is lost."""
     if is_lost:
         d.spend(Fault.AMBIGUOUS)
         return d.commit(FAULT, f"w{i}: {what} (reply lost, will call again)")

@@ -73,7 +73,7 @@ class Command:
     """One `$ ` line with its continuations, and the lines of output shown below it."""
 
     text: str
-    shown: tuple[str, ...]
+    expected: tuple[str, ...]
 
 
 def commands(text: str) -> Iterator[Command]:
@@ -83,11 +83,11 @@ def commands(text: str) -> Iterator[Command]:
         yield Command("\n".join(lines[:length]), tuple(line for line in lines[length:] if line.strip()))
 
 
-def matches(shown: tuple[str, ...], output: str) -> bool:
+def matches(expected: tuple[str, ...], output: str) -> bool:
     """Whether the lines shown are the output: `...` is any text, alone on its line any lines; spaces count once."""
     pattern = "".join(
         r"(?:.*\n)*" if line.strip() == "..." else ".*".join(map(re.escape, squeeze(line).split("..."))) + r"\n"
-        for line in shown
+        for line in expected
     )
     lines = [squeeze(line) + "\n" for line in output.splitlines() if line.strip()]
     return re.fullmatch(pattern, "".join(lines)) is not None
@@ -112,8 +112,8 @@ def run_console(block: Block, page: Path) -> None:
         )
         where = f"{page.relative_to(ROOT)}:{block.line}: $ {command.text}"
         assert done.returncode == wanted, f"{where}\nended with {done.returncode}, not {wanted}:\n{done.stdout}"
-        if command.shown:
-            assert matches(command.shown, done.stdout), f"{where}\nprints something else:\n{done.stdout}"
+        if command.expected:
+            assert matches(command.expected, done.stdout), f"{where}\nprints something else:\n{done.stdout}"
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_page_is_parsed_as_it_is_rendered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "output", "same"),
+    ("expected", "output", "same"),
     [
         (("a  b",), "a b\n", True),
         (("a b",), "a c\n", False),
@@ -198,8 +198,8 @@ def test_page_is_parsed_as_it_is_rendered() -> None:
         (("a.c",), "abc\n", False),
     ],
 )
-def test_three_dots_match_anything(shown: tuple[str, ...], output: str, same: bool) -> None:
-    assert matches(shown, output) is same
+def test_three_dots_match_anything(expected: tuple[str, ...], output: str, same: bool) -> None:
+    assert matches(expected, output) is same
 
 
 @pytest.mark.parametrize("text", ["$ exit 3\n", "$ echo one\ntwo\n"])

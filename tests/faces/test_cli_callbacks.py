@@ -160,7 +160,7 @@ def test_turn_without_delegations_has_no_children(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "code", "says"),
+    ("arguments", "exit_code", "code", "message"),
     [
         (("turn", "children", "turn_nobody"), 3, "unknown_turn", "no turn turn_nobody in project default"),
         (("turn", "children"), 2, "usage", "required: TURN"),
@@ -172,10 +172,10 @@ def test_turn_without_delegations_has_no_children(shell: Shell) -> None:
     ],
 )  # fmt: skip
 def test_unknown_or_invalid_callback_is_reported_as_text_and_as_json(
-    shell: Shell, arguments: tuple[str, ...], exit_code: int, code: str, says: str
+    shell: Shell, arguments: tuple[str, ...], exit_code: int, code: str, message: str
 ) -> None:
     done = shell.helio(*arguments, "--json")
     error = json.loads(done.stdout)["error"]
     assert (done.returncode, error["code"]) == (exit_code, code)
-    assert says in error["message"]
+    assert message in error["message"]
     assert f"error: {error['message']}" in done.stderr

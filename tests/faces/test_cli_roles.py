@@ -63,7 +63,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (("grant", "nobody", "--role", "api"), 3, "there is no role nobody; create it first"),
         (("grant", "nobody"), 2, "nothing to grant"),
@@ -74,7 +74,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
     ids=["unknown role", "nothing", "unknown service", "no project", "revoke unknown"],
 )
 def test_impossible_grant_is_refused_with_a_message(
-    shell: Shell, arguments: tuple[str, ...], code: int, says: str
+    shell: Shell, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     done = shell.helio("db", *arguments)
-    assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr

@@ -28,7 +28,7 @@ from tests.journeys.awaits_app import make_app
 
 LEASE_SECONDS = 60.0  # whoever kills ends the lease
 # What a turn asks of the kernel. What is asked on a timer counts where it moved something.
-ASKED = ("append", "begin_call", "record_call", "suspend", "defer", "finish", "react", "mark_published")
+COUNTED_CALLS = ("append", "begin_call", "record_call", "suspend", "defer", "finish", "react", "mark_published")
 MOVED = ("recovered", "ended", "resolved", "resumed")
 
 
@@ -48,12 +48,12 @@ class Places:
 
     def __init__(self, job: Job):
         self._file = Path(job.places).open("ab", buffering=0)  # noqa: SIM115  it ends with the process
-        self._left = job.kill_at
+        self._remaining = job.kill_at
 
     async def failpoint(self, name: str) -> None:
         self._file.write(f"{name}\n".encode())
-        self._left -= 1
-        if self._left == 0:
+        self._remaining -= 1
+        if self._remaining == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -85,7 +85,7 @@ def watch(runtime: Runtime, places: Places) -> None:
     async def counted(function: str, *args: object) -> Any:
         answer = await call(function, *args)
         is_moved = function.startswith("sweep_") and isinstance(answer, dict) and any(map(answer.get, MOVED))
-        if function in ASKED or is_moved or (function == "claim" and answer):
+        if function in COUNTED_CALLS or is_moved or (function == "claim" and answer):
             await places.failpoint(f"{function}:done")
         return answer
 

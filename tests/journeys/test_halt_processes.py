@@ -45,7 +45,7 @@ async def test_halted_turn_of_a_frozen_or_dead_worker_ends_after_the_grace_witho
         first.signal(signal.SIGCONT)
         await asyncio.to_thread(first.read_until, "this worker")  # its turn was taken from it
     else:
-        await until(lambda: provider.given_up == 1)
+        await until(lambda: provider.disconnected == 1)
     async with Client(database_url) as client:
         assert [each async for each in client.follow("r")] == signals
         [turn] = await database.fetch("select agent_turn_id, outcome from heliograph.agent_turns")

@@ -57,7 +57,7 @@ async def kernel(connections: Connections) -> AsyncIterator[Kernel]:
     made = Kernel(await connections.take(), new_project())
     yield made
     found = [] if made.is_corrupted else await made.call("doctor", False)
-    await connections.give_back(made.connection)
+    await connections.release(made.connection)
     assert found == []
 
 
@@ -72,4 +72,4 @@ async def beside(connections: Connections, kernel: Kernel) -> AsyncIterator[Conn
 
     yield make
     for each in taken:
-        await connections.give_back(each.connection)
+        await connections.release(each.connection)

@@ -47,7 +47,7 @@ class Connections:
                 return connection
         return await connect(self._url)
 
-    async def give_back(self, connection: asyncpg.Connection) -> None:
+    async def release(self, connection: asyncpg.Connection) -> None:
         """Keep it for the next test, unless it is closed, broken, in a transaction or still busy."""
         try:
             if connection.is_closed() or connection.is_in_transaction():

@@ -361,8 +361,8 @@ async def test_card_overview_has_every_card_of_a_turn_with_a_replaced_output_box
         await write(kernel, claimed, f"after {n}")
     await kernel.finish(claimed, ends="success")
     rows = await kernel.rows("card_overview", "kind, content, position", "turn_id = 'turn_a'")
-    shown = [row["content"]["text"] for row in sorted(rows, key=lambda row: row["position"])]
-    assert shown == ["before", "after 0", "after 1", "done"]
+    ordered = [row["content"]["text"] for row in sorted(rows, key=lambda row: row["position"])]
+    assert ordered == ["before", "after 0", "after 1", "done"]
     assert await read(kernel, "out_1") == ["before", "after 1", "done"]
 
 

@@ -48,7 +48,7 @@ class Client:
     async def work(self) -> None:
         moves = [
             self.start, self.enqueue, self.enqueue, self.claim, self.claim, self.append, self.renew, self.finish, self.finish,
-            self.suspend, self.suspend, self.report, self.report, self.give_back, self.stop, self.sweep, self.sweep, self.pay,
+            self.suspend, self.suspend, self.report, self.report, self.release_turns, self.stop, self.sweep, self.sweep, self.pay,
             self.relay, self.prune,
         ]  # fmt: skip
         for _ in range(CALLS_EACH):
@@ -121,7 +121,7 @@ class Client:
         asked = [result(row["agent_turn_id"], row["tool_call_id"], token=TOKEN) for row in self.some(waits)]
         await self.call("report", [*asked, *asked[:1]])
 
-    async def give_back(self) -> None:
+    async def release_turns(self) -> None:
         items = [saying(each, delay_seconds=self.random.choice([0, 0.05])) for each in self.some(self.owned)]
         await self.call(self.random.choice(["release", "defer"]), items)
 

@@ -16,8 +16,8 @@ from tests.kernel.test_prune import DAY, ended, full_life, prune, row_counts
 async def test_prune_takes_a_limited_batch_and_returns_whether_more_remains(kernel: Kernel) -> None:
     for n in range(5):
         claimed = await kernel.running(f"run_{n}", f"turn_{n}")
-        for remaining in range(7):
-            await kernel.append(claimed, draft("note", claimed["activation_id"]), remaining=remaining)
+        for count in range(7):
+            await kernel.append(claimed, draft("note", claimed["activation_id"]), said=count)
         await kernel.finish(claimed, ends="success")
         kernel.wait(1)
     await kernel.publish()

@@ -192,20 +192,20 @@ async def test_suspension_counts_every_open_call_and_not_only_its_own(kernel: Ke
 
 
 @pytest.mark.proves("K15", "K16")
-@pytest.mark.parametrize("tells", [True, False], ids=["told by seen", "told by the inbox"])
+@pytest.mark.parametrize("by_seen", [True, False], ids=["told by seen", "told by the inbox"])
 async def test_streaming_join_never_suspends_on_a_result_that_its_owner_has_not_received(
-    kernel: Kernel, tells: bool
+    kernel: Kernel, by_seen: bool
 ) -> None:
     await suspended(kernel, tool("c1"), tool("c2"), tool("c3"), join="each")
     await report(kernel, "turn_a", "c1")
     resumed = await kernel.claim_one()
     await report(kernel, "turn_a", "c2")  # while the owner runs
-    seen = {"seen": 1} if tells else {}
+    seen = {"seen": 1} if by_seen else {}
     first = await suspend(kernel, resumed, join="each", **seen)
     assert (first["outcome"], answers(first)) == ("resolved", {"c1": "success", "c2": "success", "c3": None})
-    if tells:  # the reply was lost: the owner still knows of one
+    if by_seen:  # the reply was lost: the owner still knows of one
         assert (await suspend(kernel, resumed, join="each", seen=1))["outcome"] == "resolved"
-    assert (await suspend(kernel, resumed, join="each", **({"seen": 2} if tells else {})))["outcome"] == "suspended"
+    assert (await suspend(kernel, resumed, join="each", **({"seen": 2} if by_seen else {})))["outcome"] == "suspended"
     await report(kernel, "turn_a", "c3")
     assert answers(await kernel.claim_one()) == dict.fromkeys(["c1", "c2", "c3"], "success")
 

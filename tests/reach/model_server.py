@@ -59,7 +59,7 @@ class Provider:
 
     answers: list[Answer] = field(default_factory=lambda: [Answer(("hello ", "from ", "afar"))])
     requests: list[dict[str, Any]] = field(default_factory=list)
-    given_up: int = 0
+    disconnected: int = 0
     events: int = 0
     refused: list[str] = field(default_factory=list)
     url: str = ""
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             is_garbled = answer.garble_after is not None and n >= answer.garble_after and "{" in event
             if not self._send(event.replace("{", "{{", 1) if is_garbled else event):
                 with provider.lock:
-                    provider.given_up += 1
+                    provider.disconnected += 1
                 return
             with provider.lock:
                 provider.events += 1

@@ -60,11 +60,11 @@ class TestNatsDoorbell(DoorbellConformance):
         await eventually(lambda: self.local.is_up)
         receive: asyncio.Queue[str] = asyncio.Queue()
 
-        async def hear(message: Any) -> None:
+        async def on_message(message: Any) -> None:
             receive.put_nowait(message.subject)
 
         outsider = await ground.connect()
-        await outsider.subscribe("evt.>", cb=hear)
+        await outsider.subscribe("evt.>", cb=on_message)
         await flushed(outsider)
         self.local.publish_event("evt.agent.run_1/a.step", {"n": 1})
         assert await receive.get() == "evt.agent.run_1%2Fa.step"
@@ -79,14 +79,14 @@ class TestNatsDoorbell(DoorbellConformance):
 
         answer = client.rtt
 
-        async def break_and_ask(seconds: float) -> float:
+        async def break_and_measure(seconds: float) -> float:
             """The connection breaks while the answer is waited for, and there is all the time for the next one."""
             await ground.cut()
             await ground.restore()
             await eventually(lambda: local_bell._client is not client and local_bell.is_up)
             return float(await answer(seconds))
 
-        monkeypatch.setattr(client, "rtt", break_and_ask)
+        monkeypatch.setattr(client, "rtt", break_and_measure)
         with pytest.raises(OSError, match="did not confirm"):
             await self.local.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
 

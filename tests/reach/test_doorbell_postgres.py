@@ -45,11 +45,11 @@ class PostgresGround:
     async def listen(self) -> asyncio.Queue[OnWire]:
         events: asyncio.Queue[OnWire] = asyncio.Queue()
 
-        def heard(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        def receive(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
             event = json.loads(str(payload))
             events.put_nowait((event["subject"], event["key"], event["body"]))
 
-        await (await self._connect()).add_listener(EVENTS_CHANNEL, heard)
+        await (await self._connect()).add_listener(EVENTS_CHANNEL, receive)
         return events
 
     async def close(self) -> None:
@@ -73,14 +73,14 @@ class TestPostgresDoorbell(DoorbellConformance):
 
 
 async def test_more_keys_than_one_notify_takes_all_arrive(database_url: str) -> None:
-    heard = RecordedRings()
-    local, remote = PostgresDoorbell(database_url, RecordedRings()), PostgresDoorbell(database_url, heard)
+    rings = RecordedRings()
+    local, remote = PostgresDoorbell(database_url, RecordedRings()), PostgresDoorbell(database_url, rings)
     await local.open()
     await remote.open()
     keys = [f"log:run_{'x' * 80}_{n:04}" for n in range(500)]
     local.ring([*keys, "log:" + "too long for a notification " * 300])
-    await heard.wait_for(keys[-1])
-    assert heard.keys == keys
+    await rings.wait_for(keys[-1])
+    assert rings.keys == keys
     await local.close()
     await remote.close()
 

@@ -125,7 +125,7 @@ async def test_program_starts_no_process_and_cannot_escape_its_sandbox(attempt: 
 
 
 @pytest.mark.parametrize(
-    ("code", "limits", "says"),
+    ("code", "limits", "message"),
     [
         ("while True: pass", SandboxLimits(cpu_seconds=1), ""),
         ("x = 'x' * 10**9", SandboxLimits(memory_mib=200), "MemoryError"),
@@ -135,15 +135,15 @@ async def test_program_starts_no_process_and_cannot_escape_its_sandbox(attempt: 
     ],
     ids=["processor", "memory", "disk", "open files", "output"],
 )
-async def test_resources_of_the_program_are_limited(code: str, limits: SandboxLimits, says: str) -> None:
+async def test_resources_of_the_program_are_limited(code: str, limits: SandboxLimits, message: str) -> None:
     ran = await run(code, limits=limits)
     assert ran["exit_code"] != 0
-    assert says in ran["stderr"]
+    assert message in ran["stderr"]
     assert len(ran["stdout"]) <= 1024 * 1024
 
 
 @pytest.mark.parametrize(
-    ("code", "limits", "exit_code", "says"),
+    ("code", "limits", "exit_code", "message"),
     [
         ("while True: pass", SandboxLimits(cpu_seconds=1), -signal.SIGXCPU, ["1 s of processor time", "cpu_seconds="]),
         (
@@ -159,11 +159,11 @@ async def test_resources_of_the_program_are_limited(code: str, limits: SandboxLi
     ids=["processor", "processor, SIGXCPU ignored", "processor, in threads", "output"],
 )  # fmt: skip
 async def test_code_that_a_limit_ends_gets_an_error_that_names_the_limit(
-    code: str, limits: SandboxLimits, exit_code: int, says: list[str]
+    code: str, limits: SandboxLimits, exit_code: int, message: list[str]
 ) -> None:
     ran = await run(code, limits=limits)
     assert ran["exit_code"] == exit_code
-    assert [text for text in [*says, "Do less in one call"] if text not in ran["error"]] == []
+    assert [text for text in [*message, "Do less in one call"] if text not in ran["error"]] == []
 
 
 async def test_code_that_kills_itself_gets_no_error_of_a_limit() -> None:

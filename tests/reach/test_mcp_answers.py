@@ -90,7 +90,7 @@ async def listening(peer: Peer) -> AsyncIterator[tuple[str, EgressPolicy]]:
 
 
 @pytest.mark.parametrize(
-    ("head", "says"),
+    ("head", "message"),
     [
         (f"200 OK\r\n{JSON}", f"sent more than {RESPONSE_BYTES_MAX} bytes"),
         (f"200 OK\r\n{JSON}\r\ncontent-length: 1000000000", f"sent more than {RESPONSE_BYTES_MAX} bytes"),
@@ -100,11 +100,11 @@ async def listening(peer: Peer) -> AsyncIterator[tuple[str, EgressPolicy]]:
     ],
     ids=["json", "announced", "an error", "gzip", "events"],
 )
-async def test_endless_response_is_read_to_the_bound_and_fails_with_the_reason(head: str, says: str) -> None:
+async def test_endless_response_is_read_to_the_bound_and_fails_with_the_reason(head: str, message: str) -> None:
     peer = Peer(head, BOMB if "gzip" in head else MANY)
     async with listening(peer) as (url, egress), MCPServer(url=url).open_tools(egress) as tools:
         flood, echo = tools
-        with pytest.raises(Exception, match=says) as result:
+        with pytest.raises(Exception, match=message) as result:
             await flood()
         assert isinstance(result.value, StepInDoubt) == (
             "200 OK" in head

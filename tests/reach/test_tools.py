@@ -46,12 +46,12 @@ class Trip(BaseModel):
     days: int = 1
 
 
-class Stay(TypedDict):
+class Lodging(TypedDict):
     nights: int
 
 
-def stay(stay: Stay) -> str:
-    return str(stay)
+def lodging(lodging: Lodging) -> str:
+    return str(lodging)
 
 
 def travel(trip: Trip) -> str:
@@ -121,7 +121,7 @@ async def test_arguments_bound_by_a_partial_are_hidden_from_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"a": "x"}, "a: Input should be a valid integer"),
         ({}, "a: Field required"),
@@ -130,11 +130,11 @@ async def test_arguments_bound_by_a_partial_are_hidden_from_the_model() -> None:
         ("{not json", "JSON object"),
     ],
 )
-def test_invalid_arguments_are_reported_with_their_locations(arguments: Any, says: str) -> None:
+def test_invalid_arguments_are_reported_with_their_locations(arguments: Any, message: str) -> None:
     with pytest.raises(BadArguments) as refused:
         BoundTool(tool(plain)).checked(arguments)
     assert "plain" in refused.value.message
-    assert says in refused.value.message
+    assert message in refused.value.message
 
 
 def test_explicit_schema_validates_the_arguments() -> None:
@@ -166,7 +166,7 @@ def test_transactional_tool_is_async_and_takes_the_context(function: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"effect": "twice"}, "effect is one of"),
         ({"in_doubt": "hope"}, "in_doubt is one of tell, fail, ask"),
@@ -179,10 +179,10 @@ def test_transactional_tool_is_async_and_takes_the_context(function: Any) -> Non
         ({"name": "submit_result"}, "belongs to the runtime"),
     ],
 )
-def test_invalid_tool_is_refused_at_its_definition(options: dict[str, Any], says: str) -> None:
+def test_invalid_tool_is_refused_at_its_definition(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         tool(**options)(plain)
-    assert says in refused.value.message
+    assert message in refused.value.message
 
 
 # ── One form of the arguments, for the rule, the person, the record and the function ──
@@ -198,7 +198,7 @@ def test_invalid_tool_is_refused_at_its_definition(options: dict[str, Any], says
             {"env": "prod", "amount": 500.0, "path": "/etc/passwd"},
             "prod 500.0 /etc/passwd",
         ),
-        (stay, {"nights": "2"}, {"nights": 2}, "{'nights': 2}"),
+        (lodging, {"nights": "2"}, {"nights": 2}, "{'nights': 2}"),
         (travel, {"to": "Oslo"}, {"to": "Oslo", "days": 1}, "1 in Oslo"),
         (travel, {"trip": {"to": "Oslo", "days": "2"}}, {"to": "Oslo", "days": 2}, "2 in Oslo"),
     ],
@@ -241,7 +241,7 @@ def test_async_approval_rule_is_refused_at_its_definition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"s": "a\0b"}, "U+0000"),
         ({"s": "a\ud800b"}, "surrogate"),
@@ -250,13 +250,13 @@ def test_async_approval_rule_is_refused_at_its_definition() -> None:
         ({"s\0": 1}, "U+0000"),
     ],
 )
-def test_unstorable_arguments_are_reported_as_invalid(given: Any, says: str) -> None:
+def test_unstorable_arguments_are_reported_as_invalid(given: Any, message: str) -> None:
     def echo(s: Any = "") -> None: ...
 
     for bound in (BoundTool(Tool("echo", echo)), BoundTool(external_tool("echo", ""))):
         with pytest.raises(BadArguments) as refused:
             bound.checked(given)
-        assert says in refused.value.message
+        assert message in refused.value.message
         refused.value.message.encode()
 
 
@@ -273,13 +273,13 @@ def _one_more(value: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("validator", "says"), [(_nan, "nan is not a number"), (_raise, "KeyError"), (_one_more, "make them idempotent")]
+    ("validator", "message"), [(_nan, "nan is not a number"), (_raise, "KeyError"), (_one_more, "make them idempotent")]
 )
-def test_any_failure_of_a_validator_is_reported_as_invalid_arguments(validator: Any, says: str) -> None:
+def test_any_failure_of_a_validator_is_reported_as_invalid_arguments(validator: Any, message: str) -> None:
     def echo(n: Any) -> None: ...
 
     echo.__annotations__["n"] = Annotated[int, AfterValidator(validator)]
-    with pytest.raises(BadArguments, match=says):
+    with pytest.raises(BadArguments, match=message):
         BoundTool(Tool("echo", echo)).checked({"n": 1})
 
 
@@ -332,7 +332,7 @@ class Holds:
 
 def _in_a_list(ctx: list[ToolContext]) -> None: ...
 def _or_a_number(ctx: ToolContext | int) -> None: ...
-def _in_a_model(held: Holds) -> None: ...
+def _in_a_model(holder: Holds) -> None: ...
 def _twice(one: ToolContext, two: ToolContext) -> None: ...
 def _as_keywords(**ctx: ToolContext) -> None: ...
 def _by_place(a: int, /) -> None: ...
@@ -358,10 +358,10 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "says"), REFUSED)
-def test_uncallable_function_is_refused_at_the_definition_of_the_agent(made: Any, says: str) -> None:
+@pytest.mark.parametrize(("made", "message"), REFUSED)
+def test_uncallable_function_is_refused_at_the_definition_of_the_agent(made: Any, message: str) -> None:
     app = Heliograph("refuses")
-    with pytest.raises(InvalidInput, match=says):
+    with pytest.raises(InvalidInput, match=message):
         app.prompt_agent("a", "x", model=ScriptedModel([]), tools=[made], activate_on=["workflow:start"])
 
 

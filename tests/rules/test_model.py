@@ -59,7 +59,7 @@ ANSWERS = (
     *("-> fresh", "-> in doubt", "record_call(", "-> early", "-> duplicate", "timeout("),
     *("defer(t0) -> dispatched", "-> exhausted", "release(t0) -> dispatched", "release(t0) -> a stop waits"),
     *("-> busy", "ui_action(t1) -> dispatched", "-> refused, the run is over"),
-    *("-> its owner is asked", "the grace of", "-> a stop waits: canceled", "are used up", "-> already done"),
+    *("-> its owner has a stop order", "the grace of", "-> a stop waits: canceled", "are used up", "-> already done"),
     *("report row of t1 -> t0, k0", "nobody waits", "stop row of t1 -> canceled", "THE RUN ENDS"),
     *("person: answers", "a turn below it waits for people -> kept", "has expired", "no worker claimed t0 in time"),
     *(

@@ -26,7 +26,7 @@ class Rig:
     def __init__(self, runtime: Runtime, url: str):
         self.runtime = runtime
         self.url = url
-        self.is_left_open = False
+        self.ends_with_open_work = False
         self.client = Client.on(runtime)
 
     async def run(self, app: Heliograph, state: Any = None, **options: Any) -> RunResult:
@@ -119,7 +119,9 @@ class Rig:
         """What the doctor says, and the log of every run."""
         while True:
             try:
-                found = await self.runtime.world.call("doctor", self.runtime.settings.project, not self.is_left_open)
+                found = await self.runtime.world.call(
+                    "doctor", self.runtime.settings.project, not self.ends_with_open_work
+                )
                 runs = await self.runtime.reader.runs(1000)
                 return found, [await self.runtime.reader.all_signals(run.run_id) for run in runs]
             except StoreUnavailable:  # a test has cut the connections: each one in the pool says so once

@@ -54,7 +54,7 @@ async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(ri
 
 
 async def test_turn_is_deferred_when_a_provider_requests_a_delay_of_years(rig: Rig) -> None:
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     app = agent(Model(HarnessError("later", recoverable=True, retry_after_seconds=1e12)))
     await rig.start(app)
 

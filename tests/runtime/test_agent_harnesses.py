@@ -81,9 +81,9 @@ async def test_function_model_is_retried_after_a_lost_connection_and_not_after_a
     wrongs: list[tuple[Any, str]] = [(lambda _: 1 / 0, "broken: ZeroDivisionError: division by zero"),
                         (lambda _: 5, "broken returned 5; it must return a text or a ModelReply"),
                         (lambda _: next(iter(())), "broken: RuntimeError: the function raised StopIteration: ")]  # fmt: skip
-    for wrong, says in wrongs:
+    for wrong, message in wrongs:
         signals = await ended(rig, agent(FunctionHarness(wrong, model="broken")))
-        assert one(signals, "agent:failed")["error"]["message"] == says
+        assert one(signals, "agent:failed")["error"]["message"] == message
 
 
 async def test_blocking_function_model_delays_nothing_else_and_is_abandoned_at_its_timeout(rig: Rig) -> None:

@@ -100,8 +100,8 @@ async def test_tool_context_has_the_call_and_the_dependencies_of_the_application
 
 
 async def test_turn_at_its_last_step_ends_as_partial_with_the_text_of_the_model(rig: Rig) -> None:
-    says = ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))
-    result = await rig.run(agent(Model(says), [add], max_steps=3))
+    reply = ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))
+    result = await rig.run(agent(Model(reply), [add], max_steps=3))
     assert names(result.signals).count("harness:start") == 3
     terminated = one(result.signals, "terminated")
     assert (terminated["status"], terminated["limit"]["message"]) == (
@@ -144,8 +144,8 @@ class Total(BaseModel):
 async def test_turn_without_its_required_result_fails_and_its_text_does_not_enter_the_state(
     rig: Rig, options: Any, wanted: str, limit: Any
 ) -> None:
-    says = ModelReply("nearly there", tool_calls=(call("broken"),))
-    result = await rig.run(agent(Model(says), [add, broken], **options, **limit), {"out": "before"})
+    reply = ModelReply("nearly there", tool_calls=(call("broken"),))
+    result = await rig.run(agent(Model(reply), [add, broken], **options, **limit), {"out": "before"})
     assert (result.state, result.outcome) == ({"out": "before"}, "failed")
     error = one(result.signals, "agent:failed")["error"]
     assert error["code"] == "RESULT_MISSING"
@@ -157,9 +157,9 @@ async def test_turn_without_its_required_result_fails_and_its_text_does_not_ente
 
 async def test_output_of_the_last_step_is_delivered_even_if_it_does_not_match_the_state(rig: Rig) -> None:
     app = Heliograph("typed")
-    says = ModelReply("not yet", tool_calls=(call("add", {"a": 1, "b": 2}),))
+    reply = ModelReply("not yet", tool_calls=(call("add", {"a": 1, "b": 2}),))
     app.prompt_agent(
-        "worker", "Work.", model=Model(says), activate_on=START, tools=[add], max_steps=1, updates=["a", "b"]
+        "worker", "Work.", model=Model(reply), activate_on=START, tools=[add], max_steps=1, updates=["a", "b"]
     )
     result = await rig.run(app)
     assert result.state == {}
@@ -196,14 +196,14 @@ async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_out
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"must_end_with": "sub"}, "must_end_with names one of the agent's tools, submit_result, add, not sub"),
         ({"must_end_with": "add", "output": int}, "output and must_end_with exclude each other"),
     ],
 )
-def test_impossible_must_end_with_is_refused_at_the_definition(options: Any, says: str) -> None:
-    with pytest.raises(InvalidInput, match=says):
+def test_impossible_must_end_with_is_refused_at_the_definition(options: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         agent(Model("x"), [add], **options)
 
 
@@ -286,7 +286,7 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    ("chunks", "says"),
+    ("chunks", "message"),
     [
         (("text",), "the harness for odd yielded text, which is none of TextDelta, ThinkingDelta and ModelReply"),
         ((), "the harness for odd ended without a reply"),
@@ -294,11 +294,11 @@ class Odd:
     ],
 )
 async def test_harness_that_breaks_its_contract_fails_the_turn_with_the_reason(
-    rig: Rig, chunks: Any, says: str
+    rig: Rig, chunks: Any, message: str
 ) -> None:
     result = await rig.run(agent(Odd(*chunks), retries=0))
-    assert one(result.signals, "agent:failed")["error"]["message"] == says
-    assert one(result.signals, "harness:error")["message"] == says
+    assert one(result.signals, "agent:failed")["error"]["message"] == message
+    assert one(result.signals, "harness:error")["message"] == message
 
 
 async def test_unexpected_error_of_a_harness_ends_the_turn_with_its_text(rig: Rig) -> None:

@@ -184,7 +184,7 @@ async def test_delay_requested_by_a_provider_is_respected_without_occupying_a_wo
     provider.answers = [Answer(status=429, retry_after="3600")]
     app = agent("openai-chat:test")
     await rig.start(app)
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     query = """
         select extract(epoch from next_retry_at - clock_timestamp())::float8 as seconds from heliograph.agent_inbox
         where project_id = $1 and status = 'deferred'"""

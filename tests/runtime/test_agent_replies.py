@@ -17,7 +17,7 @@ BAD = "a\0b\ud800c"
 GOOD = "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
 
 
-class Says:
+class Replying:
     """A harness of somebody's own, that yields these."""
 
     model = "says"
@@ -40,7 +40,7 @@ def echo(s: Any = "") -> str:
 
 
 async def test_unstorable_text_is_stored_with_a_mark_in_its_place(rig: Rig) -> None:
-    speaking = Says(ThinkingDelta(BAD), TextDelta(BAD), TextDelta("\0"), ModelReply(BAD + "\0!", thinking=BAD))
+    speaking = Replying(ThinkingDelta(BAD), TextDelta(BAD), TextDelta("\0"), ModelReply(BAD + "\0!", thinking=BAD))
     result = await rig.run(agent(speaking))
     assert result.state == {"out": GOOD + "\N{REPLACEMENT CHARACTER}!"}
     deltas = payloads(result.signals, "text:delta")
@@ -89,7 +89,7 @@ async def test_calls_with_one_id_get_distinct_ids_and_each_is_answered(rig: Rig,
 
 
 @pytest.mark.parametrize(
-    ("reply", "says"),
+    ("reply", "message"),
     [
         (ModelReply("x", input_tokens=None), "input_tokens None; it must be a whole number"),  # type: ignore[arg-type]
         (ModelReply("x", output_tokens=-1), "output_tokens -1"),
@@ -99,10 +99,10 @@ async def test_calls_with_one_id_get_distinct_ids_and_each_is_answered(rig: Rig,
         (ModelReply("x", tool_calls=({"name": "echo"},)), "a tuple of ToolCall"),  # type: ignore[arg-type]
     ],
 )
-async def test_malformed_reply_is_refused_with_the_wrong_part(rig: Rig, reply: Any, says: str) -> None:
-    result = await rig.run(agent(Says(reply)))
+async def test_malformed_reply_is_refused_with_the_wrong_part(rig: Rig, reply: Any, message: str) -> None:
+    result = await rig.run(agent(Replying(reply)))
     assert result.outcome == "failed"
-    assert says in one(result.signals, "agent:failed")["error"]["message"]
+    assert message in one(result.signals, "agent:failed")["error"]["message"]
 
 
 # ── The next model is asked, whatever the reason ──
@@ -111,8 +111,8 @@ async def test_malformed_reply_is_refused_with_the_wrong_part(rig: Rig, reply: A
 @pytest.mark.parametrize(
     "first",
     [
-        "openai-chat:no-key", "nonsense:model", Says(ValueError("x")), Says(ConnectionError("x")), Says(AssertionError()),
-        Says(), Says("no chunk"), Says(ModelReply("x", input_tokens=None)), Says(ModelReply("x", output=float("nan"))),  # type: ignore[arg-type]
+        "openai-chat:no-key", "nonsense:model", Replying(ValueError("x")), Replying(ConnectionError("x")), Replying(AssertionError()),
+        Replying(), Replying("no chunk"), Replying(ModelReply("x", input_tokens=None)), Replying(ModelReply("x", output=float("nan"))),  # type: ignore[arg-type]
     ],
     ids=["no key", "no such model", "ValueError", "ConnectionError", "AssertionError", "nothing", "nonsense", "no reply", "no output"],
 )  # fmt: skip

@@ -349,7 +349,7 @@ async def test_worker_past_its_grace_waits_for_no_receiver(rig: Rig, monkeypatch
         came.set()
         return await asyncio.Event().wait()
 
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     monkeypatch.setattr(Messenger, "send", hangs_once)
     async with hooked() as hook:
         allow(rig, hook, secrets=())

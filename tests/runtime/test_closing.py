@@ -51,7 +51,7 @@ async def test_sweep_interrupted_by_the_close_of_its_worker_is_repeated(
         waits = "select query from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
         return any("sweep_reports" in row["query"] for row in await rig.fetch(waits))
 
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     async with rig.serving(app, sweep_seconds=3600.0) as worker:
         sweep = worker.projects[0].ledger.sweep
 
@@ -76,7 +76,7 @@ async def test_turns_claimed_during_a_release_are_released_too(rig: Rig, monkeyp
     async def hangs(_ctx: Context) -> None:
         await asyncio.Event().wait()
 
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600) as worker:
         ledger = worker.projects[0].ledger
         claim, release = ledger.claim, ledger.release
@@ -119,7 +119,7 @@ async def test_renewal_in_flight_does_not_extend_the_lease_of_an_abandoned_turn(
         finally:
             await is_over.wait()
 
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600) as worker:
         renew = worker.projects[0].ledger.renew
 
@@ -180,7 +180,7 @@ async def test_project_that_refuses_a_release_does_not_block_releases_of_others(
     async def refuse(_items: Any) -> Any:
         raise KernelRejected("this project is gone")
 
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     projects = [other, rig.runtime.settings.project]
     tasks = asyncio.all_tasks()
     async with (

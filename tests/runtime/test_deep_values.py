@@ -47,7 +47,7 @@ async def test_client_rejects_a_value_that_is_nested_too_deep(rig: Rig, name: st
         else:
             await ctx.approve("go on?", arguments={"a": 1}, may_edit=True, call_id="c1")
 
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     with pytest.raises(InvalidInput):
         await rig.start(app, {"a": DEEP})
     await rig.start(app)

@@ -120,7 +120,7 @@ async def test_halt_closes_the_connection_to_the_model_and_no_late_delta_arrives
     async with rig.serving(app, lease_seconds=3600):
         await rig.seen(run_id, "text:delta")
         signals = await halted(rig, run_id, (await rig.turn_of("worker")).turn_id, now=now)
-        await until(lambda: provider.given_up == 1)
+        await until(lambda: provider.disconnected == 1)
         sent = provider.events
         await nothing_more(rig, run_id, signals)
     assert len(provider.requests) == 1
@@ -330,7 +330,7 @@ async def test_halt_reaches_models_tools_and_outside_calls_of_all_descendants(
         await rig.turn_of("parent", "suspended")
         await rig.client.stop_turn((await rig.turn_of("parent")).turn_id, now=now)
         signals = await rig.ended(run_id)
-        await until(lambda: provider.given_up == 1)
+        await until(lambda: provider.disconnected == 1)
         await until(hung.over.is_set)
         assert await command.report(result="late") == "turn_done"
         await nothing_more(rig, run_id, signals)
@@ -349,7 +349,7 @@ async def test_run_is_halted_while_all_its_models_stream(rig: Rig, provider: Pro
         await until(lambda: _all_speak(rig, run_id, 5))
         await rig.client.stop_run(run_id, now=now, reason="resource_limit", actor="ada")
         signals = await rig.ended(run_id)
-        await until(lambda: provider.given_up == 5)
+        await until(lambda: provider.disconnected == 5)
         await nothing_more(rig, run_id, signals)
     assert one(signals, "workflow:terminating") == {"reason": "resource_limit", "actor": "ada"}
     assert [signal.payload["actor"] for signal in signals if signal.name == "halt"] == ["ada"] * 5  # type: ignore[index,call-overload]

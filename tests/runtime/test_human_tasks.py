@@ -125,7 +125,7 @@ async def test_wrong_ids_and_wrong_kinds_are_named_and_nothing_is_changed(rig: R
     weather = external_tool("weather", "The weather")
     till = Till(PAY, ToolCall("x2", "weather", {}), ToolCall("x3", "ask_human", {"question": "sure?"}), tools=(weather,),
                 asks_human=True)  # fmt: skip
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     await rig.start(till.app)
     async with rig.serving(till.app):
         tasks = await open_tasks(rig, 2)

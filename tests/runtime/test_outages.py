@@ -171,7 +171,7 @@ async def test_box_unreadable_for_a_moment_fails_no_turn(rig: Rig, monkeypatch: 
             raise StoreUnavailable("away")
         return await call(name, *args)
 
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     monkeypatch.setattr(rig.runtime.world, "call", away)
     box = await rig.client.boxes.put([{"kind": "note", "content": 1}])
     run_id = await rig.start(app)

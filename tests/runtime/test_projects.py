@@ -194,7 +194,7 @@ async def test_lock_in_one_project_does_not_cost_another_its_leases(rigs: list[R
         await may_end.wait()
         return ctx.attempt
 
-    locked.is_left_open = True
+    locked.ends_with_open_work = True
     options: dict[str, Any] = {
         "projects": [project(rig) for rig in (locked, free)],
         "lease_seconds": 2.0,

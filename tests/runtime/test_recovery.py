@@ -118,7 +118,7 @@ async def test_worker_stops_a_turn_whose_lease_it_lost(rig: Rig) -> None:
     gate = Gate()
     app = gated(gate)
     run_id = await rig.start(app)
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     async with rig.serving(app, lease_seconds=0.3, sweep_seconds=60, concurrency=1) as worker:  # with room for no other
         await until(lambda: gate.entered == [1])
 

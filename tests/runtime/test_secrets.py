@@ -289,9 +289,9 @@ def test_command_line_redacts_its_own_errors(
     except SetupError as error:
         code = report(error, as_json=True)
     assert code == 1
-    shown = capsys.readouterr()
-    assert [shown.out.count("***"), "SetupError: no login with ***" in shown.err] == [2, True]
-    assert "Tr0ub4dor" not in shown.out + shown.err
+    printed = capsys.readouterr()
+    assert [printed.out.count("***"), "SetupError: no login with ***" in printed.err] == [2, True]
+    assert "Tr0ub4dor" not in printed.out + printed.err
 
 
 def test_redacted_error_of_the_command_line_is_still_readable() -> None:

@@ -49,7 +49,7 @@ async def test_stop_by_an_api_login_takes_effect_in_workers(shared_url: str, *, 
 
 @pytest.mark.proves("L0-80")
 async def test_stop_with_a_lost_reply_reaches_the_children(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     app, database, lost = family(), rig.runtime.database, itertools.count()
     async with rig.serving(app):
         await rig.start(app)
@@ -69,7 +69,7 @@ async def test_stop_with_a_lost_reply_reaches_the_children(rig: Rig, monkeypatch
 
 
 async def test_outage_after_a_stop_does_not_change_its_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.is_left_open = True
+    rig.ends_with_open_work = True
     app, database = waiting("only"), rig.runtime.database
     async with rig.serving(app):
         run_id = await rig.start(app)

@@ -12,9 +12,9 @@ import pytest
 
 from heliograph import AgentFailed, Heliograph, ToolFailed, tool
 from heliograph.agent_loop import local_tools
-from heliograph.execution.ownership import TurnLost
 from heliograph.execution.step_recorder import StepRecorder
 from heliograph.turn.calls import CallRequest
+from heliograph.turn.interruptions import TurnLost
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call, results
 

@@ -26,10 +26,10 @@ def answer_of(backend: Backend, function: str, args: tuple[Any, ...], now: datet
         answer = backend.call(function, args, now)
     except KernelRejected as error:
         return "rejected", _blurred(error.message[-7:].strip("()"))
-    return "answered", _without_words(function, answer)
+    return "answered", _without_messages(function, answer)
 
 
-def _without_words(function: str, answer: Any) -> Any:
+def _without_messages(function: str, answer: Any) -> Any:
     """Without numbers of rows, and without what each kernel says of a constraint in its own words."""
     rows = answer.get("failed", []) if function.startswith("sweep_") and isinstance(answer, dict) else answer
     for row in rows if isinstance(rows, list) else ():

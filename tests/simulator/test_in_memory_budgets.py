@@ -44,14 +44,14 @@ class Walk:
     def subscribe(self, function: str, answer: Any) -> None:
         if function == "claim":
             ids = {row["turn_id"] for row in answer}
-            self.owned = [*(held for held in self.owned if held["turn_id"] not in ids), *answer]
+            self.owned = [*(turn for turn in self.owned if turn["turn_id"] not in ids), *answer]
         elif isinstance(answer, list):
             gone = {
                 row.get("turn_id")
                 for row in answer
                 if row["outcome"] in ("stale", "suspended", "stopped", "already_done")
             }
-            self.owned = [held for held in self.owned if held["turn_id"] not in gone]
+            self.owned = [turn for turn in self.owned if turn["turn_id"] not in gone]
 
     def _begin(self) -> tuple[str, tuple[Any, ...]]:
         return "begin_call", ([self._called() | {"tool": "x", "effect": self.dice.choice(["pure", "once"]),
