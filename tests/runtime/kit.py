@@ -21,7 +21,7 @@ SOON_SECONDS = 60.0
 
 
 class Rig:
-    """A runtime, and what a test does with it. `is_left_open`: the test ends with work undone, on purpose."""
+    """A runtime, and what a test does with it. `ends_with_open_work`: the test ends with work undone, on purpose."""
 
     def __init__(self, runtime: Runtime, url: str):
         self.runtime = runtime
