@@ -1,7 +1,8 @@
 """Names use the standard terms of the field: no name contains a word of the list below.
 
 The tests check modules, classes, functions, parameters and attributes of the product; its keys of JSON; functions,
-tables, columns, parameters and values in SQL; options of the command line; and names of tests.
+tables, columns, parameters and values in SQL; options of the command line; and modules, classes, functions, parameters
+and attributes of the tests, the model, the benchmark and the tools.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from heliograph.cli.commands import command_parser
 
@@ -25,6 +28,8 @@ BANNED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("due_again", "redelivery, defer_count", ()),
     ("park", "suspend", ()),
     ("asleep", "suspended", ()),
+    ("parked", "suspended", ()),
+    ("postponed", "deferred", ()),
     ("stay", "keep running", ()),
     ("let_go", "release, lose", ()),
     ("leave", "release, close, suspend; approval", ()),
@@ -35,10 +40,14 @@ BANNED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("let_pass", "propagate", ()),
     ("told", "message", ()),
     ("tell", "emit, log, publish", ()),
+    ("tells", "emits, reports", ()),
+    ("untold", "not reported", ()),
     ("said", "message, payload, signals_emitted", ()),
+    ("says", "message", ()),
     ("say", "emit, add", ("worker", "execution", "agent_loop", "turn", "reactive")),
     ("heard", "received, validated", ()),
     ("hear", "subscribe, validate", ()),
+    ("hears", "subscribes", ()),
     ("ear", "subscription", ()),
     ("voice", "signal buffer", ()),
     ("misfit", "mismatch, problem", ()),
@@ -49,6 +58,7 @@ BANNED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("carry", "execute", ()),
     ("errand", "delegation", ()),
     ("owed", "pending", ()),
+    ("owes", "has pending", ()),
     ("debt", "pending reaction", ()),
     ("debts", "pending reactions", ()),
     ("stranger", "untrusted", ()),
@@ -73,7 +83,10 @@ ALLOWED: dict[str, str] = {
     "asks_human": "an agent's option, named like the tool",
     "errand": "an application of the simulated workload, known by this name in kept seeds",
     "hear": "an agent of the simulated workload, known by this name in kept seeds",
+    "test_every_message_that_says_pip_install_names_an_extra_of_heliograph": "a message may say something",
 }
+# The code beside the product. Its test modules may end in `kit`: shared fixtures and helpers.
+BESIDE = ("tests", "model", "bench", "tools")
 
 
 def words_of(name: str) -> set[str]:
@@ -194,13 +207,23 @@ def test_names_on_the_command_line_have_no_banned_word() -> None:
     assert not found, "\n".join(sorted(found))
 
 
-def test_names_of_tests_have_no_banned_word() -> None:
+@pytest.mark.parametrize("folder", BESIDE)
+def test_names_beside_the_product_have_no_banned_word(folder: str) -> None:
     found = []
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+    for path in sorted((ROOT / folder).rglob("*.py")):
         place = path.relative_to(ROOT)
         found += [f"{place}: {problem}" for problem in banned_in(path.stem)]
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                found += [f"{place}:{node.lineno}: {problem}" for problem in banned_in(node.name)]
+        for line, name in names_in(ast.parse(path.read_text(encoding="utf-8"))):
+            found += [f"{place}:{line}: {problem}" for problem in banned_in(name)]
+    assert not found, "\n".join(found)
+
+
+def test_names_of_tests_begin_with_their_subject() -> None:
+    """No article and no relative pronoun comes first."""
+    first = re.compile(r"test_(a|an|the|what|who|whoever|whose|which|whether)_")
+    found = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for line, name in names_in(ast.parse(path.read_text(encoding="utf-8"))):
+            if first.match(name):
+                found.append(f"{path.relative_to(ROOT)}:{line}: {name}")
     assert not found, "\n".join(found)

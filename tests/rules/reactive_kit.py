@@ -76,12 +76,12 @@ class Run:
         return reaction if self.commit(reaction, closing=self.open[ending.turn_id]) else None
 
     def ending(
-        self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", code: str = "ACTION_FAILED", **said: Any
+        self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", code: str = "ACTION_FAILED", **fields: Any
     ) -> Ending:  # fmt: skip
         turn = self.turn_of(turn) if isinstance(turn, str) else turn
         is_good = outcome in ("success", "partial")
         error: Any = None if is_good else {"code": code, "message": "no", "recoverable": False}
-        return Ending(turn.agent, turn.turn_id, turn.activation, outcome, "card_a", output, error, **said)
+        return Ending(turn.agent, turn.turn_id, turn.activation, outcome, "card_a", output, error, **fields)
 
     def turn_of(self, name: str) -> Turn:
         (found,) = [turn for turn in self.open.values() if turn.agent == name]

@@ -61,10 +61,14 @@ async def _of_another_project(rig: Rig) -> Client:
 
 async def test_repeated_or_late_report_is_acknowledged_without_effect(rig: Rig) -> None:
     """Rows 80, 81, 82."""
-    app = calling_app(Call("a"), Call("b", timeout=0.05))
+    app = calling_app(Call("a"), Call("b", timeout=600))
     run_id = await rig.start(app)
     async with rig.serving(app):
         a, b = sorted(await rig.taken("a", "b", count=2), key=lambda command: command.tool)
+        overdue = (
+            "update heliograph.turn_waiting_tools set deadline = now() where agent_turn_id = $1 and tool_call_id = $2"
+        )
+        await rig.fetch(overdue, b.turn_id, b.call_id)  # after its command was taken: a resolved call has none
         await until(lambda: is_resolved(rig, b.turn_id, b.call_id))
         assert await b.report(result="late") == "late"
         assert await a.report(result=1) == "applied"

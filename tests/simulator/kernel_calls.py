@@ -136,7 +136,7 @@ class TurnCalls(Talk):
         return ([self.token() for _ in range(self.dice.choice([1, 1, 2]))],)
 
     def append(self) -> tuple[Any, ...]:
-        return ([{**self.token(), "phase": self.mostly(self.dice.choice(["act", "plan"]), "dance", 0.98), **self._said()}
+        return ([{**self.token(), "phase": self.mostly(self.dice.choice(["act", "plan"]), "dance", 0.98), **self._drafts_of_owner()}
                  for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
 
     def finish(self) -> tuple[Any, ...]:
@@ -192,7 +192,7 @@ class TurnCalls(Talk):
         lifted = dict.fromkeys(("queue_max", "running_max", "waits_max", "payload_bytes_max", "blob_bytes_max"))
         return (self.mostly({limit: value}, {}, 0.4) | self.mostly({}, lifted, 0.3),)
 
-    def _said(self) -> dict[str, Any]:
+    def _drafts_of_owner(self) -> dict[str, Any]:
         drafts = self._drafts(self.dice.randrange(3))
         for draft in drafts:
             draft["is_pending"] = self.dice.random() < 0.5

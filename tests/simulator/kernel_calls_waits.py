@@ -38,7 +38,7 @@ class WaitCalls(TurnCalls):
         for _ in range(self.dice.choice([1, 1, 2])):
             status = self.mostly("success", self.dice.choice(_STATUSES), 0.7)
             outcome = {"result": self._result()} if status == "success" else {"error": {"code": "E", "message": "no"}}
-            items.append({**self.token(), "call_id": self._call_id(), "status": status, **outcome, **self._said(),
+            items.append({**self.token(), "call_id": self._call_id(), "status": status, **outcome, **self._drafts_of_owner(),
                           "used": self._amounts()})  # fmt: skip
             if self.dice.random() < 0.3:
                 items[-1]["not_made"] = self.mostly(
@@ -49,7 +49,7 @@ class WaitCalls(TurnCalls):
     def suspend(self) -> tuple[Any, ...]:
         items = []
         for _ in range(self.dice.choice([1, 1, 1, 2])):
-            said = self._said()
+            said = self._drafts_of_owner()
             item = {**self.token(), "phase": self.dice.choice(["act", None]), **said,
                     "join": self.dice.choice(["all", "each", None]),
                     "calls": [self._call(len(said["signals"]), n) for n in range(self.dice.choice([0, 1, 1, 2, 3]))]}  # fmt: skip

@@ -88,13 +88,15 @@ async def test_first_worker_back_after_a_weekend_keeps_callbacks_for_workers_tha
     assert state(world.backend) == "dead"
 
 
-@pytest.mark.parametrize("is_asleep", [False, True], ids=["the database was away", "the machine was asleep"])
-async def test_watchdog_restarts_its_count_after_an_absence_of_all_workers(world: Clocked, is_asleep: bool) -> None:
+@pytest.mark.parametrize("host_was_suspended", [False, True], ids=["the database was away", "the machine was asleep"])
+async def test_watchdog_restarts_its_count_after_an_absence_of_all_workers(
+    world: Clocked, host_was_suspended: bool
+) -> None:
     watches = watchdog(world)
     await watches.sweep()
     await world.passes(watches, 2 * ONLOOKER_SECONDS)
     world.at += WEEKEND
-    if not is_asleep:
+    if not host_was_suspended:
         world.up += WEEKEND.total_seconds()
         world.is_away = True
         with pytest.raises(StoreUnavailable):
