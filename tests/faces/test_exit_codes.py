@@ -59,7 +59,7 @@ def other(shell: Shell) -> str:
 
 
 def test_page_help_and_table_list_the_same_codes(tmp_path: Path) -> None:
-    page = PAGE.read_text(encoding="utf-8").partition("## What a command ends with")[2].partition("\n## ")[0]
+    page = PAGE.read_text(encoding="utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| (\d+) \|", page, re.M)
     ending = Shell(tmp_path, None).helio("--help").stdout.partition("exit codes: ")[2]
     assert re.findall(r"\d+", ending) == listed

@@ -160,9 +160,9 @@ async def test_result_is_recorded_and_emitted_once(kernel: Kernel) -> None:
     before = await kernel.everything()
     assert (await record(kernel, claimed, "i1", "second", results))["outcome"] == "duplicate"  # a retry, or a mistake
     assert await kernel.everything() == before
-    await kernel.append(claimed, draft("note", claimed["activation_id"]), emitted=1)
+    await kernel.append(claimed, draft("note", claimed["activation_id"]), signals_emitted=1)
     await kernel.append(
-        claimed, draft("note", claimed["activation_id"]), emitted=1
+        claimed, draft("note", claimed["activation_id"]), signals_emitted=1
     )  # the kernel counts what record_call said
     assert (await kernel.names("run_a"))[2:] == ["tool:result", "note"]
 
@@ -185,8 +185,17 @@ async def test_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
     assert [each["outcome"] for each in await kernel.call("begin_call", begun)] == ["fresh", "stale", "fresh", "fresh"]
     recorded = [
         saying(claimed, draft("one", claimed["activation_id"]), call_id="i1", status="success", result=1),
-        saying(claimed, draft("again", claimed["activation_id"]), call_id="i1", status="success", result=1, emitted=1),
-        saying(claimed, draft("two", claimed["activation_id"]), call_id="i2", status="success", result=2, emitted=1),
+        saying(
+            claimed,
+            draft("again", claimed["activation_id"]),
+            call_id="i1",
+            status="success",
+            result=1,
+            signals_emitted=1,
+        ),
+        saying(
+            claimed, draft("two", claimed["activation_id"]), call_id="i2", status="success", result=2, signals_emitted=1
+        ),
         saying(claimed, call_id="i3", status="success", result=3),
     ]
     outcomes = [each["outcome"] for each in await kernel.call("record_call", recorded)]

@@ -17,7 +17,7 @@ async def test_prune_takes_a_limited_batch_and_returns_whether_more_remains(kern
     for n in range(5):
         claimed = await kernel.running(f"run_{n}", f"turn_{n}")
         for count in range(7):
-            await kernel.append(claimed, draft("note", claimed["activation_id"]), emitted=count)
+            await kernel.append(claimed, draft("note", claimed["activation_id"]), signals_emitted=count)
         await kernel.finish(claimed, ends="success")
         kernel.wait(1)
     await kernel.publish()
