@@ -134,7 +134,7 @@ def read(path: str) -> str:
         return ""
 
 
-@pytest.fixture(name="start", scope="module", params=["as we are", "nobody"])
+@pytest.fixture(name="start", scope="module", params=["as we are", pytest.param("nobody", marks=pytest.mark.more)])
 def start_fixture(request: pytest.FixtureRequest) -> Iterator[Callable[..., Worker]]:
     user = NOBODY if request.param == "nobody" else None
     if user is not None and os.geteuid() != 0:

@@ -74,6 +74,7 @@ def test_unknown_postgres_setting_is_reported_from_its_log(home: Path) -> None:
         open_embedded(home, settings={"wrok_mem": "7MB"})
 
 
+@pytest.mark.more
 def test_postgres_16_works_beside_18_from_the_same_wheel(home: Path) -> None:
     with open_embedded(home, version=16) as old, open_embedded(home) as new:
         assert str(query(old.url, "show server_version")).startswith("16.")
@@ -141,6 +142,7 @@ def test_server_environment_lacks_the_keys_of_the_process_that_started_it(
             assert b"PGPORT" not in environment
 
 
+@pytest.mark.more
 def test_no_permission_above_the_home_changes_and_no_user_is_made(tmp_path: Path) -> None:
     def permissions() -> list[tuple[int, int, int]]:
         return [(s.st_mode, s.st_uid, s.st_gid) for s in (folder.stat() for folder in private.parents)]
@@ -180,6 +182,7 @@ def only_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_identities_for_root", without_mapped)
 
 
+@pytest.mark.more
 @as_root
 def test_root_without_user_namespaces_uses_an_existing_account(
     open_to_all: Path, monkeypatch: pytest.MonkeyPatch
@@ -209,6 +212,7 @@ def test_root_without_user_namespaces_opens_no_folder_and_gets_the_next_step(
     assert not (empty / "pg18").exists()
 
 
+@pytest.mark.more
 @as_root
 def test_ordinary_user_needs_no_namespace_and_no_other_account(open_to_all: Path) -> None:
     open_to_all.mkdir()
@@ -288,6 +292,7 @@ def test_home_of_another_user_is_refused(tmp_path: Path) -> None:
 # ── Paths ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["x" * 200, "a, b", "Käfer & 'Söhne'"], ids=["long", "comma", "letters"])
 def test_path_too_long_for_a_socket_uses_a_short_link_that_is_removed_with_the_server(
     made_once: Path, tmp_path: Path, name: str
