@@ -13,6 +13,8 @@ from typing import Any
 
 import asyncpg
 
+from heliograph.requests import REQUESTS
+from heliograph.testing.kernel.keys import shape_of
 from tests.kernel.kit import TARGET, Item, Kernel, activation, draft
 
 FUNCTIONS = """
@@ -22,6 +24,9 @@ select p.proname as name, coalesce(p.proargnames, '{}')::text[] as arguments, p.
   from pg_proc p join pg_language l on l.oid = p.prolang
  where p.pronamespace = 'heliograph'::regnamespace and p.proname !~ '^_' order by p.proname
 """
+
+
+ITEMS = ("p_items", "p_messages", "p_runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,14 @@ class Function:
     def tries(self, project: str, known: Known) -> Iterator[tuple[Any, ...]]:
         """The arguments of each call: one for all items together, and one for each alone, since one may refuse all."""
         for known_part in (known, *(Known([item], known.keys, [box], known.at) for item, box in _pairs(known))):
-            yield tuple(PARAMETERS[name](project, known_part) for name, _ in self.parameters)
+            yield tuple(self.given(name, project, known_part) for name, _ in self.parameters)
+
+    def given(self, name: str, project: str, known: Known) -> Any:
+        """What is given for a parameter; of an item only the keys that this function knows."""
+        value = PARAMETERS[name](project, known)
+        if self.name not in REQUESTS or name not in ITEMS:
+            return value
+        return [{key: item[key] for key in item if key in shape_of(REQUESTS[self.name])} for item in value]
 
 
 def _pairs(known: Known) -> Iterator[tuple[Item, str]]:

@@ -116,9 +116,10 @@ def ending(
 
 
 def saying(claimed: Item, *signals: Item, signals_emitted: int = 0, **fields: Any) -> Item:
-    """What appends to a claimed turn."""
+    """An item of a claimed turn, with its signals if it has any."""
     names = {key: claimed[key] for key in ("agent_id", "turn_id", "epoch")}
-    return {**names, "signals_emitted": signals_emitted, "signals": list(signals), **fields}
+    appended = {"signals_emitted": signals_emitted, "signals": list(signals)} if signals else {}
+    return {**names, **appended, **fields}
 
 
 def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:

@@ -85,9 +85,10 @@ async def test_no_function_lets_a_worker_write_into_a_context_box(kernel: Kernel
     claimed = await kernel.claim_one()
     await write(kernel, claimed, "mine")
     assert (await replace(kernel, claimed, output_box_id="context_1"))["code"] == "box_not_writable"
-    (answer,) = await kernel.call("append", [saying(claimed, cards=[
-        {"card_id": "card_x", "kind": "note", "content": 1, "box_id": "context_1"}], box_id="context_1")])  # fmt: skip
-    assert answer["outcome"] == "ok"  # it goes where the turn's cards go, whatever the item says
+    card = {"card_id": "card_x", "kind": "note", "content": 1}
+    for item in ({"cards": [card | {"box_id": "context_1"}]}, {"cards": [card], "box_id": "context_1"}):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "box_id"'):
+            await kernel.call("append", [saying(claimed, **item)])
     assert await read(kernel, "context_1") == ["first"]
     assert {row["box_id"] for row in await kernel.rows("cards", "*", "agent_turn_id = 'turn_1'")} == {"box_turn_1"}
 
@@ -269,7 +270,7 @@ NONSENSE: list[tuple[str, Item, str]] = [
 async def test_malformed_box_is_refused(kernel: Kernel, function: str, item: Item, message: str) -> None:
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
-        await kernel.call(function, [{"box_id": "good", "cards": []}, item])
+        await kernel.call(function, [{"box_id": "good"}, item])
     assert await kernel.everything() == before
 
 

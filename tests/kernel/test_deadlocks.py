@@ -122,8 +122,9 @@ class Client:
         await self.call("report", [*asked, *asked[:1]])
 
     async def release_turns(self) -> None:
-        items = [saying(each, delay_seconds=self.random.choice([0, 0.05])) for each in self.some(self.owned)]
-        await self.call(self.random.choice(["release", "defer"]), items)
+        function = self.random.choice(["release", "defer"])
+        more: Item = {"delay_seconds": self.random.choice([0, 0.05])} if function == "defer" else {}
+        await self.call(function, [saying(each, **more) for each in self.some(self.owned)])
 
     async def stop(self) -> None:
         mode, grace = self.random.choice(["force", "graceful"]), self.random.choice([0, 0.5])

@@ -85,7 +85,7 @@ def holder(claimed: Item, **wrong: Any) -> Item:
 async def test_epoch_out_of_range_is_refused(kernel: Kernel, function: str, epoch: float) -> None:
     claimed = await kernel.running() | {"epoch": epoch}
     before = await kernel.everything()
-    item = ending(claimed) if function == "finish" else holder(claimed)
+    item = {"finish": ending, "append": holder, "renew": saying}[function](claimed)
     with pytest.raises(asyncpg.DataError):
         await kernel.call(function, [item], *([30.0] * (function == "renew")))
     assert await kernel.everything() == before
@@ -96,7 +96,7 @@ async def test_epoch_out_of_range_is_refused(kernel: Kernel, function: str, epoc
 async def test_item_without_an_owner_is_stale(kernel: Kernel, function: str, field: str) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
-    whole = ending(claimed) if function == "finish" else holder(claimed)
+    whole = ending(claimed) if function == "finish" else saying(claimed) if function == "renew" else holder(claimed)
     missing = {key: value for key, value in whole.items() if key != field}
     for item in (whole | {field: None}, missing):
         (answer,) = await kernel.call(function, [item], *([30.0] * (function == "renew")))

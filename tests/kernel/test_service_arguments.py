@@ -110,7 +110,7 @@ async def test_signal_that_readers_could_not_place_is_refused_by_every_function_
     kernel: Kernel, wrong: Item
 ) -> None:
     claimed = await kernel.running()
-    call = {**claimed, "call_id": "c0", "step_id": "s", "tool": "search", "effect": "pure", "timeout_seconds": None}
+    call = saying(claimed, call_id="c0", step_id="s", tool="search", effect="pure", timeout_seconds=None)
     assert (await kernel._one("begin_call", call))["outcome"] == "fresh"
     before = await kernel.everything()
     drafts = [draft("one", claimed["activation_id"]), draft("two", 0), wrong]

@@ -89,9 +89,9 @@ class Attacker:
         self.ids = ids
 
     def arguments(self, function: Function) -> list[Any]:
-        return [self._argument(name, kind) for name, kind in function.parameters]
+        return [self._argument(function, name, kind) for name, kind in function.parameters]
 
-    def _argument(self, name: str, kind: str) -> Any:
+    def _argument(self, function: Function, name: str, kind: str) -> Any:
         chance = self.random.random()
         if name == "p_project":
             return self.project if chance < 0.97 else self.random.choice([None, "", "another", "p" * 201])
@@ -111,7 +111,7 @@ class Attacker:
         assert kind == "jsonb", (name, kind)
         if chance < 0.1:
             return self.random.choice(HOSTILE)
-        given = PARAMETERS[name](self.project, Known(self._items(), self.ids.keys, self.ids.boxes, self.ids.at))
+        given = function.given(name, self.project, Known(self._items(), self.ids.keys, self.ids.boxes, self.ids.at))
         return self._bent(given) if chance < 0.9 else given
 
     def _items(self) -> list[Any]:

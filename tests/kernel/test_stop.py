@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import DELIVERABLE, TARGET, Connect, Item, Kernel, stopping
+from tests.kernel.kit import DELIVERABLE, TARGET, Connect, Item, Kernel, saying, stopping
 from tests.kernel.test_isolation import opened, when_blocked
 from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, report, reported, suspend, suspended
 
@@ -177,7 +177,7 @@ async def test_stopping_turn_that_its_owner_releases_is_ended(kernel: Kernel, gi
     claimed = await kernel.running()
     await kernel.stop("turn_a", "graceful")
     if gives_up == "release":
-        (answer,) = await kernel.call("release", [claimed])
+        (answer,) = await kernel.call("release", [saying(claimed)])
     else:
         answer = await (defer(kernel, claimed) if gives_up == "defer" else suspend(kernel, claimed, command("c1")))
     assert answer["outcome"] == "stopped"
@@ -303,7 +303,7 @@ async def test_malformed_stop_stops_nothing(kernel: Kernel, what: str, fields: I
     with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
         await kernel.call(function, [stopping(what), stopping(what) | fields])
     assert await kernel.everything() == before
-    for item in ({"mode": "force"}, {"mode": "force", "turn_id": 7, "run_id": ["x"]}):
+    for item in ({"mode": "force"}, {"mode": "force", "turn_id" if function == "stop" else "run_id": ["x"]}):
         (answer,) = await kernel.call(function, [item])
         assert answer["outcome"] in ("unknown_turn", "unknown_run")
 

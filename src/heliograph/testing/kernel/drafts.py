@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 from heliograph.ids import signal_id
+from heliograph.requests import SignalItem
 from heliograph.testing.kernel.jsonb import ABSENT, get
+from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row
 
@@ -25,6 +27,8 @@ def refuse_drafts(run: Row, drafts: Any) -> Row | None:
 def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
     if not isinstance(draft, dict):
         return "a signal is an object"
+    if wrong := wrong_keys(SignalItem, draft, "signals[]"):
+        return wrong
     name, agent, pending = (get(draft, key) for key in ("name", "agent", "is_pending"))
     if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
         return "a signal has a name of 1 to 200 bytes"

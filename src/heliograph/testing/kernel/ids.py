@@ -6,8 +6,10 @@ import re
 from typing import Any
 
 from heliograph.definitions.fields import FIELD_NAME_MAX, FIELDS_MAX, TYPES
+from heliograph.requests import CardItem
 from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.tables import PHASES
 
 _URL = re.compile(r"https?://[!-~]+")
@@ -27,6 +29,8 @@ def wrong_id(what: str, text: str | None) -> str | None:
 
 
 def wrong_card(card: Any) -> str | None:
+    if wrong := wrong_keys(CardItem, card, "cards[]"):
+        return wrong
     if wrong := wrong_id("a card id", get_text(card, "card_id")):
         return wrong
     if not is_short(get_text(card, "kind")):

@@ -36,6 +36,7 @@ from heliograph.testing.kernel import (
     unclaimed,
 )
 from heliograph.testing.kernel.jsonb import Refusal, check_json, decode, encode
+from heliograph.testing.kernel.keys import check_keys
 from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
@@ -73,6 +74,8 @@ class InMemoryKernel:
         tables = self._tables(values[0])
         tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters, str(values[0]))
         try:
+            if "jsonb" in definition.casts:
+                check_keys(function, values[definition.casts.index("jsonb")])
             # encoded and read again: nothing that the caller holds is shared with the tables
             return decode(encode(_FUNCTIONS[function](tx, *values[1:])))
         except Refusal as refusal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from heliograph.requests import React
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import (
@@ -13,6 +14,7 @@ from heliograph.testing.kernel.head import (
     run_of,
 )
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_signals, rejection
 from heliograph.testing.kernel.outbox import stop_open_turns
 from heliograph.testing.kernel.tables import Row, Transaction
@@ -84,7 +86,10 @@ def react(tx: Transaction, items: Any) -> list[Row]:
         run = tx.tables.runs.get(run_id)
         verdict, awake = {"outcome": "conflict"}, list[str]()
         version = j.get_whole(get(item, "reaction"), "version")
-        if run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
+        wrong = wrong_keys(React, item)
+        if wrong is not None:
+            verdict = rejection("22023", wrong)
+        elif run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
             woken = get(get(item, "reaction"), "activations")
             verdict = (
                 refuse_signals(get(item, "signals"), limited)
@@ -94,8 +99,8 @@ def react(tx: Transaction, items: Any) -> list[Row]:
             )
             if verdict["outcome"] == "ok":
                 verdict, awake = _pay(tx, run, item)
-            if verdict["outcome"] == "rejected":
-                tx.set(run, rejections=run["rejections"] + 1)
+        if verdict["outcome"] == "rejected" and run is not None:
+            tx.set(run, rejections=run["rejections"] + 1)
         answer.append({"run_id": run_id, **bells(tx, awake), **verdict})
     return answer
 

@@ -52,6 +52,8 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
     language sql stable as $$
     select case
         when jsonb_typeof(p_draft) <> 'object' then 'a signal is an object'
+        when p_draft - '{at,name,agent,parent,payload,trust,is_pending}'::text[] <> '{}'
+        then heliograph._wrong_keys('signals[]', p_draft, '{name,payload,agent,parent,at,trust,is_pending}')
         when not coalesce(jsonb_typeof(p_draft -> 'name') = 'string'
                           and octet_length(p_draft ->> 'name') between 1 and 200, false)
         then 'a signal has a name of 1 to 200 bytes'

@@ -25,7 +25,9 @@ $$;
 -- _wrong_card: null, or the problem of a card {card_id, kind, content} that a caller writes.
 create function heliograph._wrong_card(p_card jsonb) returns text
     language sql immutable as $$
-    select coalesce(heliograph._wrong_id('a card id', p_card ->> 'card_id'),
+    select coalesce(
+        heliograph._wrong_keys('cards[]', p_card, '{card_id,kind,content}'),
+        heliograph._wrong_id('a card id', p_card ->> 'card_id'),
         case when not coalesce(octet_length(p_card ->> 'kind') between 1 and 200, false)
             then 'the kind of a card has 1 to 200 bytes'
              when p_card -> 'content' is null then 'a card has content' end)

@@ -22,22 +22,9 @@ declare
     v_new integer[];
     v_woken text[] := '{}';
     v_answers jsonb := '[]';
-    v_wrong text;
 begin
     v_bytes := heliograph._check_json(p_runs);
-    v_wrong := (
-        select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
-               when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'
-               when octet_length(r ->> 'target') > 200 then 'target has at most 200 bytes'
-               when heliograph._wrong_url(r -> 'callback_url') is not null
-                   then heliograph._wrong_url(r -> 'callback_url')
-               when exists (select from jsonb_array_elements_text(r -> 'agents') a
-                             where not coalesce(octet_length(a) between 1 and 200 and strpos(a, '/') = 0, false))
-               then 'agents: a name has 1 to 200 bytes and no slash' end))
-          from jsonb_array_elements(p_runs) r);
-    if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
-    end if;
+    perform heliograph._check_runs(p_runs);
     for v_places in select places from heliograph._rounds(v_runs) loop
         with item as materialized (
             select n, p_runs -> (n - 1) as item, v_runs[n] as run_id from unnest(v_places) n
@@ -97,6 +84,30 @@ begin
                      from heliograph.runs r where r.project_id = p_project and r.run_id = a ->> 'run_id')) else '{}' end
                          order by (a ->> 'n')::integer)
           from jsonb_array_elements(v_answers) a), '[]');
+end $$;
+
+-- _check_runs: reject runs that cannot be written, and those with an unknown key.
+--   raises: 22023 naming the field
+create function heliograph._check_runs(p_runs jsonb) returns void
+    language plpgsql immutable as $$
+declare
+    v_wrong text;
+begin
+    perform heliograph._check_reactions('p_runs[]', p_runs,
+        '{run_id,target,request_hash,agents,wakes_on_results,callback_url,signals,reaction}');
+    v_wrong := (
+        select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
+               when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'
+               when octet_length(r ->> 'target') > 200 then 'target has at most 200 bytes'
+               when heliograph._wrong_url(r -> 'callback_url') is not null
+                   then heliograph._wrong_url(r -> 'callback_url')
+               when exists (select from jsonb_array_elements_text(r -> 'agents') a
+                             where not coalesce(octet_length(a) between 1 and 200 and strpos(a, '/') = 0, false))
+               then 'agents: a name has 1 to 200 bytes and no slash' end))
+          from jsonb_array_elements(p_runs) r);
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
 end $$;
 
 -- _log_and_activate: the log, the heads and the first turns of runs that were just begun. Returns the agents that it

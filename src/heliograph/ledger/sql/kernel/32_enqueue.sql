@@ -28,6 +28,9 @@ declare
     v_constraint text;
 begin
     perform heliograph._check_json(p_messages);
+    perform heliograph._check_keys('p_messages[]', p_messages,
+        '{run_id,agent,instance,turn_id,cause,priority,max_attempts,ttl_seconds,name,payload,'
+        'message_type,context_box_id,result_fields,parent_turn_id,actor,budget,callback_url}');
     perform heliograph._lock_heads(p_project, v_heads);
     perform heliograph._lock_runs(p_project, (select array_agg(m ->> 'run_id')
                                               from jsonb_array_elements(p_messages) m));

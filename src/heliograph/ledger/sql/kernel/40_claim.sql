@@ -21,6 +21,7 @@ declare
     v_answer jsonb;
 begin
     perform heliograph._check_json(p_targets);
+    perform heliograph._check_keys('p_targets[]', p_targets, '{target,agents,run_id}');
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(octet_length(p_worker) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'a worker has a name of 1 to 200 bytes';
@@ -183,6 +184,7 @@ declare
     v_answer jsonb;
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{agent_id,turn_id,epoch,phase}');
     perform heliograph._check_lease(p_lease_seconds);
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)) then

@@ -19,6 +19,8 @@ declare
     v_answer jsonb := '[]';
 begin
     v_bytes := heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items,
+        '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals}');
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',

@@ -26,6 +26,9 @@ declare
     v_answers jsonb := '[]';
 begin
     v_bytes := heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items,
+        '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,used,taint,'
+        'not_made}');
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
     end if;

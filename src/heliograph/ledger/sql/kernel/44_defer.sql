@@ -19,6 +19,8 @@ declare
     v_answer jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items,
+        '{agent_id,turn_id,epoch,reason,delay_seconds,defers_max,trust}');
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce((i ->> 'delay_seconds')::float8 between 0 and 31622400, false)) then
         raise exception using errcode = '22023', message = 'delay_seconds must be between 0 and 366 days';

@@ -5,7 +5,12 @@
 create function heliograph._check_calls(p_items jsonb) returns void
     language plpgsql immutable as $$
 declare
-    v_wrong text := (select min(heliograph._wrong_call(i)) from jsonb_array_elements(p_items) i);
+    v_wrong text := (
+        select min(coalesce(
+                   heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,call_id,step_id,tool,effect,'
+                                                          'timeout_seconds,taint,is_trusted,reserve}'),
+                   heliograph._wrong_call(i)))
+          from jsonb_array_elements(p_items) i);
 begin
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
@@ -32,6 +37,9 @@ declare
     v_wrong text := (
         select min(case when jsonb_typeof(i -> 'not_made') <> 'object'
                    then 'not_made is an object with the step_id and the tool of the call'
+                        when heliograph._wrong_keys('p_items[].not_made', i -> 'not_made',
+                                                    '{step_id,tool,taint}') is not null
+                        then heliograph._wrong_keys('p_items[].not_made', i -> 'not_made', '{step_id,tool,taint}')
                         else heliograph._wrong_call(jsonb_build_object('call_id', i -> 'call_id', 'tool',
                                                                        i #> '{not_made,tool}',
                                                                        'step_id', i #> '{not_made,step_id}')) end)
@@ -50,6 +58,8 @@ declare
     v_wrong text;
 begin
     select coalesce(
+        min(heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,join,'
+                                                   'seen,calls}')),
         min(case when not coalesce(i ->> 'join' in ('all', 'each'), true) then 'join is all or each'
                  when jsonb_array_length(i -> 'calls') > 1 and jsonb_array_length(i -> 'calls') >
                       (select count(distinct c ->> 'call_id') from jsonb_array_elements(i -> 'calls') c)
@@ -57,7 +67,7 @@ begin
                  when not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)
                  then 'phase is init, plan, act, reflect or terminate' end),
         min((select min(heliograph._wrong_card(c)) from jsonb_array_elements(i -> 'cards') c)),
-        min((select min(coalesce(heliograph._wrong_call(c), case
+        min((select min(coalesce(heliograph._wrong_wait(c), heliograph._wrong_call(c), case
                  when not coalesce(c ->> 'kind' in ('tool', 'child', 'timer', 'human'), false)
                  then 'the kind of a call is tool, child, timer or human'
                  when (c ->> 'kind' = 'child') <> (coalesce(jsonb_typeof(c -> 'child'), 'null') = 'object')
@@ -79,6 +89,19 @@ begin
         raise exception using errcode = '22023', message = v_wrong;
     end if;
 end $$;
+
+-- _wrong_wait: null, or which key of a call that a turn waits for, of its command or of its child is unknown.
+create function heliograph._wrong_wait(p_call jsonb) returns text
+    language sql immutable as $$
+    select coalesce(
+        heliograph._wrong_keys('p_items[].calls[]', p_call,
+                               '{call_id,step_id,tool,kind,effect,timeout_seconds,token,after_execution,may_override,'
+                               'fails_fast,taint,is_trusted,command,child}'),
+        heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command', '{subject,body}'),
+        heliograph._wrong_keys('p_items[].calls[].child', p_call -> 'child',
+                               '{agent,instance,turn_id,activation,cause,priority,max_attempts,ttl_seconds,'
+                               'context_box_id,result_fields,budget,callback_url}'))
+$$;
 
 -- _wrong_call: null, or the problem of a call.
 create function heliograph._wrong_call(p_call jsonb) returns text

@@ -29,6 +29,8 @@ declare
     v_answers jsonb := '[]';
 begin
     v_bytes := heliograph._check_json(p_items);
+    perform heliograph._check_reactions('p_items[]', p_items,
+        '{agent_id,turn_id,epoch,outcome,content,signals,reaction}');
     perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, v_runs);
     for v_places in select places from heliograph._rounds(v_runs) loop
@@ -159,6 +161,7 @@ declare
     v_answer jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{agent_id,turn_id,epoch,failure}');
     perform heliograph._check_failure(i -> 'failure') from jsonb_array_elements(p_items) i where i ? 'failure';
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
@@ -188,7 +191,10 @@ end $$;
 create function heliograph._check_failure(p_failure jsonb) returns void
     language plpgsql immutable as $$
 begin
-    if not coalesce(octet_length(p_failure ->> 'code') between 1 and 200
+    if heliograph._wrong_keys('p_items[].failure', p_failure, '{code,message}') is not null then
+        raise exception using errcode = '22023',
+        message = heliograph._wrong_keys('p_items[].failure', p_failure, '{code,message}');
+    elsif not coalesce(octet_length(p_failure ->> 'code') between 1 and 200
                     and octet_length(p_failure ->> 'message') between 1 and 4000, false) then
         raise exception using errcode = '22023',
             message = 'a failure has a code of 1 to 200 bytes, and a message of 1 to 4000';

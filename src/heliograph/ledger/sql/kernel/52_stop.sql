@@ -21,6 +21,7 @@ declare
     v_answer jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{turn_id,mode,grace_seconds,reason,actor}');
     perform heliograph._check_stop(i) from jsonb_array_elements(p_items) i;
     perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
@@ -46,6 +47,7 @@ declare
     v_answer jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{run_id,mode,grace_seconds,reason,actor}');
     perform heliograph._check_stop(i) from jsonb_array_elements(p_items) i;
     perform heliograph._lock_runs(p_project, array(select i ->> 'run_id' from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop

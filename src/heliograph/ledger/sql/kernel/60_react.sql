@@ -15,6 +15,7 @@ declare
     v_item jsonb;
     v_woken text[];
     v_verdict jsonb;
+    v_wrong text;
     v_answer jsonb := '[]';
 begin
     v_bytes := heliograph._check_json(p_items);
@@ -23,7 +24,12 @@ begin
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_woken := '{}';
         v_verdict := '{"outcome": "conflict"}';
-        if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
+        v_wrong := coalesce(heliograph._wrong_reaction('p_items[]', v_item, '{run_id,signals,reaction}'), (
+            select min(heliograph._wrong_activation('p_items[]', a))
+              from jsonb_array_elements(v_item #> '{reaction,activations}') a));
+        if v_wrong is not null then
+            v_verdict := heliograph._rejection('22023', v_wrong);
+        elsif (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
            = (v_item #>> '{reaction,version}')::bigint then
             v_verdict := coalesce(case when heliograph._exceeds(v_item, v_bytes, v_limits.payload_bytes_max)
                                        then heliograph._refuse_signals(v_item -> 'signals', v_limits) end,

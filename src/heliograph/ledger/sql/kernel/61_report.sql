@@ -27,6 +27,7 @@ declare
     v_others boolean;
 begin
     v_bytes := heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{turn_id,call_id,token,status,result,error,actor}');
     perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     with judged as materialized (
         select i.item, i.n, v.verdict, v.verdict ->> 'outcome' as outcome,

@@ -15,6 +15,7 @@ declare
     v_answer jsonb;
 begin
     perform heliograph._check_json(p_tools);
+    perform heliograph._check_strings('p_tools[]', p_tools);
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     elsif not coalesce(p_visible_seconds between 0 and 86400, false) then

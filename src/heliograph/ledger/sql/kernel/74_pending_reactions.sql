@@ -14,6 +14,7 @@ declare
     v_project constant text := heliograph._enter(p_project);
 begin
     perform heliograph._check_json(p_targets);
+    perform heliograph._check_strings('p_targets[]', p_targets);
     perform heliograph._check_sweep(p_limit);
     return heliograph._runs_with_pending(p_project, p_targets, p_limit, 134217728);
 end $$;

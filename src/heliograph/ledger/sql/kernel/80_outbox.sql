@@ -50,6 +50,7 @@ declare
     v_marked integer;
 begin
     perform heliograph._check_json(p_keys);
+    perform heliograph._check_strings('p_keys[]', p_keys);
     with unmarked as (
         select key from heliograph.outbox
          where project_id = p_project and heliograph._is_unpublished(published_at)

@@ -90,6 +90,7 @@ declare
     v_answers jsonb;
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{callback_id,attempt,state,error,again_seconds}');
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'state' in ('delivered', 'failed'), false)
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
@@ -170,6 +171,7 @@ declare
     v_found constant text[] := heliograph._lock_callbacks(p_project, v_keys);
 begin
     perform heliograph._check_json(p_keys);
+    perform heliograph._check_strings('p_keys[]', p_keys);
     update heliograph.callbacks c set state = 'due', attempts = 0, due_at = p_now, last_error = null, finished_at = null
      where c.project_id = p_project and c.callback_id = any (v_found);
     return coalesce((

@@ -19,6 +19,7 @@ declare
     v_answers jsonb := '{}';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{box_id,cards}');
     perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
     perform heliograph._check_box_card(c) from jsonb_array_elements(p_items) i, jsonb_array_elements(i -> 'cards') c;
     for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n)
@@ -46,6 +47,7 @@ declare
     v_answers jsonb := '{}';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{box_id,base_box_id,writer_turn_id}');
     perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
     for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n)
         order by i.item ->> 'box_id', i.n loop
@@ -74,6 +76,7 @@ declare
     v_answer jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{agent_id,turn_id,epoch,context_box_id,output_box_id}');
     perform heliograph._lock_heads(p_project, array(
         select distinct i ->> 'agent_id' from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
@@ -196,7 +199,10 @@ end $$;
 create function heliograph._check_box_card(p_card jsonb) returns void
     language plpgsql immutable as $$
 begin
-    if p_card ->> 'card_id' is not null and heliograph._wrong_id('a card id', p_card ->> 'card_id') is not null then
+    if heliograph._wrong_keys('p_items[].cards[]', p_card, '{card_id,kind,content}') is not null then
+        raise exception using errcode = '22023',
+        message = heliograph._wrong_keys('p_items[].cards[]', p_card, '{card_id,kind,content}');
+    elsif p_card ->> 'card_id' is not null and heliograph._wrong_id('a card id', p_card ->> 'card_id') is not null then
         raise exception using errcode = '22023', message = heliograph._wrong_id('a card id', p_card ->> 'card_id');
     elsif coalesce(p_card ->> 'kind', 'task.deliverable') = 'task.deliverable'
         or octet_length(p_card ->> 'kind') > 200 then

@@ -20,6 +20,7 @@ declare
     v_answers jsonb := '{}';
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{memory_id,agent,text,metadata,trust,ttl_seconds}');
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
@@ -164,6 +165,7 @@ declare
          order by m.memory_id for update);
 begin
     perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, '{memory_id}');
     delete from heliograph.memories where project_id = p_project and memory_id = any (v_found);
     return (select coalesce(jsonb_agg(jsonb_build_object('memory_id', i.item -> 'memory_id', 'outcome',
                        case when i.item ->> 'memory_id' = any (v_found) then 'forgotten' else 'unknown' end)

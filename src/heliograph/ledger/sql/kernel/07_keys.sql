@@ -1,0 +1,85 @@
+-- Keys of requests. A key that a function does not know is a misspelt one, or one of another version: without it the
+-- function would do something else than its caller means. So every public function rejects it before it locks or writes
+-- anything (decision 0035). Payloads, states, memories, arguments, results and metadata are free.
+
+-- _unknown_key: the message about the first of these unknown keys, cut, and quoted as JSON.
+create function heliograph._unknown_key(p_path text, p_unknown jsonb, p_keys text[]) returns text
+    language sql immutable as $$
+    select p_path || ' has the unknown key ' || to_jsonb(left(min(k collate "C"), 60))::text || '; its keys are '
+           || array_to_string(p_keys, ', ')
+      from jsonb_object_keys(p_unknown) k
+$$;
+
+-- _wrong_keys: null, or which key of an object its reader does not know. p_path names the object in the call. What is
+--   no object is left to the checks of values. Inlined: on each item of a batch.
+create function heliograph._wrong_keys(p_path text, p_object jsonb, p_keys text[]) returns text
+    language sql immutable as $$
+    select case when jsonb_typeof(p_object) = 'object' and p_object - p_keys <> '{}'
+                then heliograph._unknown_key(p_path, p_object - p_keys, p_keys) end
+$$;
+
+-- _check_keys: reject a list in which an object has a key that is not one of p_keys.
+--   raises: 22023 naming the object, the key and the keys that it may have
+create function heliograph._check_keys(p_path text, p_objects jsonb, p_keys text[]) returns void
+    language plpgsql immutable as $$
+begin
+    if jsonb_typeof(p_objects) = 'array' then
+        for n in 0 .. jsonb_array_length(p_objects) - 1 loop
+            if heliograph._wrong_keys(p_path, p_objects -> n, p_keys) is not null then
+                raise exception using errcode = '22023',
+                message = heliograph._wrong_keys(p_path, p_objects -> n, p_keys);
+            end if;
+        end loop;
+    end if;
+end $$;
+
+-- _check_strings: reject a list in which an object stands for a string.
+--   raises: 22023
+create function heliograph._check_strings(p_path text, p_list jsonb) returns void
+    language plpgsql immutable as $$
+begin
+    if jsonb_path_exists(p_list, '$[*] ? (@.type() == "object")') then
+        raise exception using errcode = '22023', message = p_path || ' is a string, not an object';
+    end if;
+end $$;
+
+-- _wrong_activation: null, or which key of a reaction's activation is unknown. Those of the kernel itself have more.
+create function heliograph._wrong_activation(p_path text, p_activation jsonb) returns text
+    language sql immutable as $$
+    select heliograph._wrong_keys(p_path || '.reaction.activations[]', p_activation,
+                                  '{agent,instance,turn_id,cause,activation,priority,max_attempts,ttl_seconds,'
+                                  'context_box_id,result_fields,message_type,actor,budget,callback_url}')
+$$;
+
+-- _wrong_reaction: null, or which key of an item, or of its reaction {version, activations, state, memory, status,
+--   outcome, stops, keeps_taint}, is unknown. Its activations are not looked at.
+create function heliograph._wrong_reaction(p_path text, p_item jsonb, p_keys text[]) returns text
+    language sql immutable as $$
+    select coalesce(
+        heliograph._wrong_keys(p_path, p_item, p_keys),
+        heliograph._wrong_keys(p_path || '.reaction', p_item -> 'reaction',
+                               '{version,activations,state,memory,status,outcome,stops,keeps_taint}'),
+        heliograph._wrong_keys(p_path || '.reaction.stops', p_item #> '{reaction,stops}', '{turns,reason}'))
+$$;
+
+-- _check_reactions: reject items with an unknown key in the item, in its reaction or in the activations of this.
+--   p_keys: those of an item.
+--   raises: 22023 naming the object, the key and the keys that it may have
+create function heliograph._check_reactions(p_path text, p_items jsonb, p_keys text[]) returns void
+    language plpgsql immutable as $$
+declare
+    v_item jsonb;
+    v_wrong text;
+begin
+    for n in 0 .. coalesce(jsonb_array_length(p_items), 0) - 1 loop
+        v_item := p_items -> n;
+        v_wrong := heliograph._wrong_reaction(p_path, v_item, p_keys);
+        for m in 0 .. coalesce(jsonb_array_length(v_item #> '{reaction,activations}'), 0) - 1 loop
+            v_wrong := coalesce(v_wrong, heliograph._wrong_activation(
+                p_path, v_item #> '{reaction,activations}' -> m));
+        end loop;
+        if v_wrong is not null then
+            raise exception using errcode = '22023', message = v_wrong;
+        end if;
+    end loop;
+end $$;

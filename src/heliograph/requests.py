@@ -1,0 +1,313 @@
+"""The requests of the kernel's functions: which keys an item has, and which of these it may leave out.
+
+The kernel rejects an item with any other key (decision 0035). `REQUESTS` names the item of each function; a test compares
+its keys with those that the SQL function accepts and with those that its header documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+from heliograph.types import Json, JsonObject
+
+
+class Owner(TypedDict):
+    """The turn that a worker owns, and the epoch in which it does."""
+
+    agent_id: str
+    turn_id: str
+    epoch: int
+
+
+class SignalItem(TypedDict):
+    """A draft of a signal."""
+
+    name: str
+    payload: NotRequired[Json]
+    agent: NotRequired[str | None]
+    parent: NotRequired[str | int | None]
+    at: NotRequired[str | None]
+    trust: NotRequired[str]
+    is_pending: NotRequired[bool]
+
+
+class CardItem(TypedDict):
+    """A card. put_boxes gives an id to one without."""
+
+    card_id: NotRequired[str]
+    kind: str
+    content: Json
+
+
+class ActivationItem(TypedDict):
+    """A turn that a reaction activates. cause, activation: indexes of its signals; or cause is {"seq": n}."""
+
+    agent: str
+    instance: NotRequired[str | None]
+    turn_id: str
+    cause: int | Mapping[str, int]
+    activation: int
+    priority: NotRequired[int]
+    max_attempts: int
+    ttl_seconds: float
+    context_box_id: NotRequired[str | None]
+    result_fields: NotRequired[Sequence[JsonObject] | None]
+    message_type: NotRequired[str]
+    actor: NotRequired[str | None]
+    budget: NotRequired[Mapping[str, int] | None]
+    callback_url: NotRequired[str | None]
+
+
+class StopsItem(TypedDict):
+    """The turns that a reaction stops: all, or human_waits."""
+
+    turns: str
+    reason: str
+
+
+class ReactionItem(TypedDict):
+    """What a reaction changes in its run; state, memory, status, outcome and stops only where they change."""
+
+    version: int
+    activations: list[ActivationItem]
+    state: NotRequired[Json]
+    memory: NotRequired[JsonObject]
+    status: NotRequired[str]
+    outcome: NotRequired[str]
+    stops: NotRequired[StopsItem]
+    keeps_taint: NotRequired[bool]
+
+
+class StartRun(TypedDict):
+    run_id: str
+    target: str
+    request_hash: str
+    agents: list[str]
+    wakes_on_results: NotRequired[bool]
+    callback_url: NotRequired[str | None]
+    signals: list[SignalItem]
+    reaction: ReactionItem
+
+
+class Message(TypedDict):
+    run_id: str
+    agent: str
+    instance: NotRequired[str | None]
+    turn_id: str
+    cause: NotRequired[str | None]
+    priority: NotRequired[int]
+    max_attempts: int
+    ttl_seconds: float
+    name: str
+    payload: NotRequired[Json]
+    message_type: NotRequired[str]
+    context_box_id: NotRequired[str | None]
+    result_fields: NotRequired[Sequence[JsonObject] | None]
+    parent_turn_id: NotRequired[str | None]
+    actor: NotRequired[str | None]
+    budget: NotRequired[Mapping[str, int] | None]
+    callback_url: NotRequired[str | None]
+
+
+class ClaimTarget(TypedDict):
+    target: str
+    agents: NotRequired[list[str]]
+    run_id: NotRequired[str | None]
+
+
+class Renewal(Owner):
+    phase: NotRequired[str | None]
+
+
+class Failure(TypedDict):
+    code: str
+    message: str
+
+
+class Release(Owner):
+    failure: NotRequired[Failure]
+
+
+class Append(Owner):
+    phase: NotRequired[str | None]
+    signals_emitted: NotRequired[int]
+    cards: NotRequired[list[CardItem]]
+    signals: NotRequired[list[SignalItem]]
+
+
+class BeginCall(Owner):
+    call_id: str
+    step_id: NotRequired[str]
+    tool: str
+    effect: NotRequired[str]
+    timeout_seconds: NotRequired[float | None]
+    taint: NotRequired[list[str] | None]
+    is_trusted: NotRequired[bool]
+    reserve: NotRequired[Mapping[str, int] | None]
+
+
+class NotMade(TypedDict):
+    """A call that is recorded without having been begun."""
+
+    step_id: str
+    tool: str
+    taint: NotRequired[list[str] | None]
+
+
+class RecordCall(Owner):
+    call_id: str
+    status: str
+    result: NotRequired[Json]
+    error: NotRequired[JsonObject | None]
+    signals: NotRequired[list[SignalItem]]
+    signals_emitted: NotRequired[int]
+    used: NotRequired[Mapping[str, int] | None]
+    taint: NotRequired[list[str] | None]
+    not_made: NotRequired[NotMade | None]
+
+
+class Command(TypedDict):
+    """What is sent to the tool of a call."""
+
+    subject: NotRequired[str | None]
+    body: NotRequired[JsonObject | None]
+
+
+class ChildItem(TypedDict):
+    """The turn that a call of kind child delegates. cause, activation: indexes of signals."""
+
+    agent: str
+    instance: NotRequired[str | None]
+    turn_id: str
+    activation: NotRequired[int]
+    cause: NotRequired[int | Mapping[str, int]]
+    priority: NotRequired[int]
+    max_attempts: int
+    ttl_seconds: float
+    context_box_id: NotRequired[str | None]
+    result_fields: NotRequired[Sequence[JsonObject] | None]
+    budget: NotRequired[Mapping[str, int] | None]
+    callback_url: NotRequired[str | None]
+
+
+class CallItem(TypedDict):
+    """A call that a suspended turn waits for."""
+
+    call_id: str
+    step_id: NotRequired[str]
+    tool: str
+    kind: str
+    effect: NotRequired[str]
+    timeout_seconds: NotRequired[float | None]
+    token: NotRequired[str | None]
+    after_execution: NotRequired[str]
+    may_override: NotRequired[bool]
+    fails_fast: NotRequired[bool]
+    taint: NotRequired[list[str] | None]
+    is_trusted: NotRequired[bool]
+    command: NotRequired[Command | None]
+    child: NotRequired[ChildItem | None]
+
+
+class Suspension(Owner):
+    phase: NotRequired[str | None]
+    signals_emitted: NotRequired[int]
+    cards: NotRequired[list[CardItem]]
+    signals: NotRequired[list[SignalItem]]
+    join: NotRequired[str]
+    seen: NotRequired[int]
+    calls: NotRequired[list[CallItem]]
+
+
+class Deferral(Owner):
+    reason: NotRequired[str]
+    delay_seconds: float
+    defers_max: NotRequired[int | None]
+    trust: NotRequired[str]
+
+
+class Finish(Owner):
+    outcome: str
+    content: Json
+    signals: list[SignalItem]
+    reaction: ReactionItem
+
+
+class Stop(TypedDict):
+    turn_id: str
+    mode: str
+    grace_seconds: NotRequired[float | None]
+    reason: NotRequired[str | None]
+    actor: NotRequired[str | None]
+
+
+class StopRun(TypedDict):
+    run_id: str
+    mode: str
+    grace_seconds: NotRequired[float | None]
+    reason: NotRequired[str | None]
+    actor: NotRequired[str | None]
+
+
+class React(TypedDict):
+    run_id: str
+    signals: list[SignalItem]
+    reaction: ReactionItem
+
+
+class Report(TypedDict):
+    turn_id: str
+    call_id: str
+    token: NotRequired[str | None]
+    status: str
+    result: NotRequired[Json]
+    error: NotRequired[JsonObject | None]
+    actor: NotRequired[str | None]
+
+
+class CallbackAttempt(TypedDict):
+    callback_id: str
+    attempt: int
+    state: str
+    error: NotRequired[str]
+    again_seconds: NotRequired[float | None]
+
+
+class PutBox(TypedDict):
+    box_id: str
+    cards: NotRequired[list[CardItem]]
+
+
+class ForkBox(TypedDict):
+    box_id: str
+    base_box_id: str
+    writer_turn_id: NotRequired[str | None]
+
+
+class ReplaceBoxes(Owner):
+    context_box_id: NotRequired[str | None]
+    output_box_id: NotRequired[str | None]
+
+
+class Memory(TypedDict):
+    memory_id: str
+    agent: NotRequired[str | None]
+    text: str
+    metadata: NotRequired[JsonObject | None]
+    trust: NotRequired[str | None]
+    ttl_seconds: NotRequired[float | None]
+
+
+class ForgottenMemory(TypedDict):
+    memory_id: str
+
+
+# The item of each function that takes a list of objects.
+REQUESTS: Mapping[str, Any] = {
+    "start_runs": StartRun, "enqueue": Message, "claim": ClaimTarget, "fail_unclaimable": ClaimTarget, "renew": Renewal,
+    "release": Release, "append": Append, "begin_call": BeginCall, "record_call": RecordCall, "suspend": Suspension,
+    "defer": Deferral, "finish": Finish, "stop": Stop, "stop_runs": StopRun, "react": React, "report": Report,
+    "record_callbacks": CallbackAttempt, "put_boxes": PutBox, "fork_boxes": ForkBox, "replace_boxes": ReplaceBoxes,
+    "remember": Memory, "forget": ForgottenMemory,
+}  # fmt: skip

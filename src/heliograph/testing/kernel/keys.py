@@ -1,0 +1,60 @@
+"""The functions of 07_keys.sql for the in-memory kernel; the keys are those of `heliograph.requests`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from heliograph.requests import REQUESTS, CardItem, SignalItem
+from heliograph.testing.kernel.jsonb import Refusal
+
+STRINGS = ("take_commands", "mark_published", "redeliver_callbacks", "sweep_pending_reactions")
+# Checked where they are judged: a draft of an item that is stale is not, nor are its cards.
+_JUDGED_LATER: tuple[object, ...] = (SignalItem, CardItem)
+
+
+def check_keys(function: str, request: Any) -> None:
+    """Reject a request in which an object has an unknown key. Raises 22023."""
+    if function in STRINGS:
+        if isinstance(request, list) and any(isinstance(item, dict) for item in request):
+            raise Refusal("22023", f"{function}: an object stands for a string")
+        return
+    if function not in REQUESTS or function == "react" or not isinstance(request, list):
+        return
+    for item in request:
+        if (wrong := wrong_keys(REQUESTS[function], item)) is not None:
+            raise Refusal("22023", wrong)
+
+
+def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
+    """None, or which key of an object, or of an object inside it, is unknown."""
+    if not isinstance(value, dict):
+        return None
+    known = shape_of(kind)
+    for key in sorted(value):
+        if key not in known:
+            return f"{path} has the unknown key {key[:60]!r}; its keys are {', '.join(known)}"
+    for key, inner in known.items():
+        if inner is None or inner in _JUDGED_LATER:
+            continue
+        below = value.get(key)
+        for each in below if isinstance(below, list) else [below]:
+            if (wrong := wrong_keys(inner, each, f"{path}.{key}")) is not None:
+                return wrong
+    return None
+
+
+@cache
+def shape_of(kind: Any) -> Mapping[str, Any]:
+    """The keys of a request, each with the kind of the objects below it; None for free or plain values."""
+    return {key: _object_in(hint) for key, hint in get_type_hints(kind).items()}
+
+
+def _object_in(hint: Any) -> Any:
+    if is_typeddict(hint):
+        return hint
+    if get_origin(hint) in (list, Union, UnionType):
+        return next((found for found in map(_object_in, get_args(hint)) if found is not None), None)
+    return None

@@ -1,0 +1,283 @@
+"""No misspelt key goes unnoticed: every function rejects an object with a key that it does not know, and says which.
+
+The functions come from the catalog, so one that takes JSON and has no request here fails the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from heliograph.errors import KernelRejected
+from heliograph.ledger.kernel import KERNEL
+from heliograph.requests import REQUESTS, ActivationItem, CardItem, ReactionItem, SignalItem, StopsItem
+from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
+from heliograph.testing.kernel.keys import STRINGS, shape_of
+from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, message, run_item, saying, stopping
+from tests.kernel.waits import child, command
+from tests.logins import connected, login
+
+MORE: dict[str, list[Any]] = {
+    "claim": ["worker", 1, 30.0],
+    "renew": [30.0],
+    "take_commands": [1, 1.0],
+    "sweep_pending_reactions": [1],
+}
+FREE = {"set_limits", "report_result"}  # limits have their own list of names; a result is free
+CARD = {"card_id": "card_1", "kind": "note", "content": {}}
+# The SQLSTATE of a rejected call, or the code of a rejected item.
+CODES = {"22023", "invalid_signal"}
+
+
+def requests(claimed: Item) -> dict[str, Item]:
+    """A request of each function, with every object that it may contain."""
+    call: Item = {"step_id": "s", "tool": "t", "effect": "once"}
+    end = ending(claimed, wakes={"turn_x": "critic"}, stops={"turns": "all", "reason": "enough"})
+    started = run_item("run_n", ["writer"], {"turn_n": "writer"})
+    started["reaction"]["stops"] = {"turns": "all", "reason": "enough"}
+    return {
+        "start_runs": started,
+        "enqueue": message("run_a", "critic", "turn_m"),
+        "claim": {"target": TARGET},
+        "fail_unclaimable": {"target": TARGET},
+        "renew": saying(claimed),
+        "release": saying(claimed, failure={"code": "C", "message": "m"}),
+        "append": saying(claimed, draft("note", claimed["activation_id"]), cards=[CARD]),
+        "begin_call": saying(claimed, call_id="c1", **call),
+        "record_call": saying(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
+                              not_made={"step_id": "s", "tool": "t"}),
+        "suspend": saying(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
+            command("c3") | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0)]),
+        "defer": saying(claimed, reason="later", delay_seconds=1.0),
+        "finish": end,
+        "stop": stopping("turn_a"),
+        "stop_runs": stopping("run_a"),
+        "react": {"run_id": "run_a", "signals": end["signals"], "reaction": end["reaction"]},
+        "report": {"turn_id": "turn_a", "call_id": "c9", "status": "success", "result": 1},
+        "record_callbacks": {"callback_id": "callback_1", "attempt": 1, "state": "delivered"},
+        "put_boxes": {"box_id": "b", "cards": [CARD]},
+        "fork_boxes": {"box_id": "b", "base_box_id": "box_turn_a"},
+        "replace_boxes": saying(claimed, context_box_id=None),
+        "remember": {"memory_id": "m", "text": "t"},
+        "forget": {"memory_id": "m"},
+    }  # fmt: skip
+
+
+def objects(kind: Any, value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every object of declared keys in a request: where it is, and its declaration."""
+    yield path, kind
+    for key, inner in shape_of(kind).items():
+        below = value.get(key)
+        if inner is None or below is None:
+            continue
+        places = range(len(below)) if isinstance(below, list) else [None]
+        for n in places:
+            at = (*path, key) if n is None else (*path, key, n)
+            yield from objects(inner, below if n is None else below[n], at)
+
+
+def with_key(item: Item, path: tuple[str | int, ...], key: str) -> Item:
+    changed = deepcopy(item)
+    place: Any = changed
+    for step in path:
+        place = place[step]
+    place[key] = 1
+    return changed
+
+
+async def rejection(kernel: Kernel, function: str, item: Any) -> tuple[str, str]:
+    """The code and the message of a rejected call, or of a rejected item."""
+    try:
+        [answer] = await kernel.call(function, [item], *MORE.get(function, []))
+    except asyncpg.PostgresError as error:
+        return str(error.sqlstate), str(error)
+    return answer.get("code", answer["outcome"]), answer.get("message", "")
+
+
+async def taking_json(kernel: Kernel) -> set[str]:
+    rows = await kernel.connection.fetch(
+        "select proname from pg_proc where pronamespace = 'heliograph'::regnamespace and proname !~ '^_'"
+        " and 'jsonb'::regtype = any (proargtypes)"
+    )
+    return {row["proname"] for row in rows}
+
+
+async def test_every_function_that_takes_json_declares_its_request(kernel: Kernel) -> None:
+    assert await taking_json(kernel) == REQUESTS.keys() | set(STRINGS) | FREE
+    assert requests(await kernel.running()).keys() == REQUESTS.keys()
+
+
+@pytest.mark.parametrize("function", REQUESTS)
+async def test_unknown_key_of_any_object_is_rejected_by_name_and_nothing_is_written(
+    kernel: Kernel, function: str
+) -> None:
+    claimed = await kernel.running()
+    item, before = requests(claimed)[function], await kernel.everything()
+    found = list(objects(REQUESTS[function], item))
+    for path, kind in found:
+        code, text = await rejection(kernel, function, with_key(item, path, "naem"))
+        assert code in CODES, (function, path, code, text)
+        assert 'unknown key "naem"; its keys are ' in text
+        assert set(text.partition("its keys are ")[2].split(", ")) == shape_of(kind).keys(), (function, path)
+        assert re.search(rf"(^|\.|p_\w+){re.escape(_place(path))} has", text), text
+    after = await kernel.everything()
+    for run in (*before["runs"], *after["runs"]):
+        run["rejections"] = 0  # react counts them
+    assert after == before
+
+
+def _place(path: tuple[str | int, ...]) -> str:
+    """The end of the path in the message: its last name, `[]` for a list."""
+    names = [step for step in path if isinstance(step, str)]
+    return (names[-1] if names else "") + ("[]" if not path or isinstance(path[-1], int) else "")
+
+
+@pytest.mark.parametrize("function", sorted(REQUESTS.keys() - POSTGRES_ONLY))
+async def test_in_memory_kernel_rejects_the_same_keys(kernel: Kernel, function: str) -> None:
+    """Drafts and cards of a turn that it does not have are not looked at, as in SQL."""
+    item = requests(await kernel.running())[function]
+    for path, kind in objects(REQUESTS[function], item):
+        if kind in (SignalItem, CardItem) and function not in ("start_runs", "suspend", "put_boxes"):
+            continue
+        if kind is SignalItem and function == "suspend":
+            continue
+        given = ("p", [with_key(item, path, "naem")], *MORE.get(function, []))
+        try:
+            [answer] = InMemoryKernel().call(function, given, START)
+        except KernelRejected as error:
+            answer = {"message": error.message}
+        assert "unknown key 'naem'" in answer.get("message", ""), (function, path)
+
+
+@pytest.mark.parametrize("function", STRINGS)
+async def test_object_in_a_list_of_strings_is_rejected(kernel: Kernel, function: str) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="is a string, not an object"):
+        await kernel.call(function, [{"target": TARGET}], *MORE.get(function, []))
+    if function not in POSTGRES_ONLY:
+        with pytest.raises(KernelRejected, match="22023"):
+            InMemoryKernel().call(function, ("p", [{"target": TARGET}], *MORE.get(function, [])), START)
+
+
+HOSTILE = [
+    "__proto__",
+    "",
+    " phase",
+    "Phase",
+    "phase\n\t\"'$1%s",
+    "k" * 100_000,
+    "ключ\u202e\U0001f600",
+    "$.a",
+    "{phase}",
+]
+
+
+@pytest.mark.parametrize("key", HOSTILE, ids=lambda key: ascii(key)[:20])
+async def test_message_about_a_hostile_key_is_short_and_quotes_it(kernel: Kernel, key: str) -> None:
+    claimed = await kernel.running()
+    with pytest.raises(asyncpg.InvalidParameterValueError) as rejected:
+        await kernel.call("renew", [saying(claimed), saying(claimed) | {key: 1}], 30.0)
+    text = str(rejected.value)
+    assert text == (
+        f"p_items[] has the unknown key {json.dumps(key[:60], ensure_ascii=False)}; its keys are agent_id, turn_id, epoch, phase"
+    )
+
+
+async def test_thousands_of_unknown_keys_are_one_message(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    item = saying(claimed) | {f"key_{n:05}": {"agent_id": n} for n in range(10_000)}
+    with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "key_00000"; its keys'):
+        await kernel.call("renew", [item], 30.0)
+
+
+async def test_free_values_may_have_any_keys(kernel: Kernel) -> None:
+    claimed, free = await kernel.running(), {"naem": {"__proto__": [{"x": 1}]}}
+    note = draft("note", claimed["activation_id"], payload=free)
+    card = CARD | {"content": free}
+    assert (await kernel.append(claimed, note, cards=[card]))["outcome"] == "ok"
+    await kernel.call("remember", [{"memory_id": "m", "text": "t", "metadata": free}])
+    assert (await kernel.finish(claimed, ends="success", state=free, memory=free))["outcome"] == "ok"
+
+
+async def test_service_login_gets_the_same_rejection(kernel: Kernel, shared_url: str) -> None:
+    statement = KERNEL["report"].statement()
+    async with login(shared_url, kernel.project, services=("api",)) as url, connected(url) as service:
+        with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "staus"; its keys are turn_id'):
+            await service.fetchval(statement, kernel.project, [{"turn_id": "t", "staus": "failed"}])
+
+
+# ── The keys that headers document ──
+
+
+def headers() -> dict[str, str]:
+    """The comment above each public function, as one line."""
+    found = {}
+    for path in sorted(files("heliograph.ledger").joinpath("sql/kernel").iterdir(), key=lambda f: f.name):
+        text = path.read_text("utf-8")
+        for match in re.finditer(r"((?:^--.*\n)+)create function heliograph\.([a-z]\w*)\(", text, re.MULTILINE):
+            found[match[2]] = " ".join(line.lstrip("-").strip() for line in match[1].splitlines())
+    return found
+
+
+def documented(text: str) -> dict[str, Any]:
+    """`{a, b: [c], d: {e, f}}` as {name: keys below, or None}."""
+    tokens = re.findall(r"\w+|[{}\[\],:]", text)
+
+    def value() -> Any:
+        token = tokens.pop(0)
+        if token == "[":
+            inner = value()
+            assert tokens.pop(0) == "]"
+            return inner
+        if token != "{":
+            return None
+        keys: dict[str, Any] = {}
+        while tokens[0] != "}":
+            name = tokens.pop(0)
+            keys[name] = None
+            if tokens[0] == ":":
+                tokens.pop(0)
+                keys[name] = value()
+            if tokens[0] == ",":
+                tokens.pop(0)
+        tokens.pop(0)
+        return keys
+
+    return dict(value())
+
+
+def declared(kind: Any) -> dict[str, Any]:
+    """The keys of a declaration, as `documented` reads them. What several functions share is explained in one place."""
+    shared = (SignalItem, ReactionItem, ActivationItem, StopsItem)
+    return {key: None if inner is None or inner in shared else declared(inner) for key, inner in shape_of(kind).items()}
+
+
+@pytest.mark.parametrize("function", REQUESTS)
+def test_header_documents_precisely_the_keys_of_a_request(function: str) -> None:
+    header = headers()[function]
+    if function == "fail_unclaimable":
+        assert "claim" in header.partition("p_targets: ")[2]
+        return
+    match = re.search(r"p_(?:items|runs|messages|targets): (?:\[\w+\], or )?\[?(\{.*)", header)
+    assert match, header
+    found, expected = documented(match[1]), declared(REQUESTS[function])
+    assert found.keys() == expected.keys()
+    for key, inner in expected.items():
+        if inner is not None and found[key] is not None:
+            assert found[key] == inner, key
+
+
+def test_reference_lists_the_keys_of_shared_objects() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/requests.md").read_text(encoding="utf-8")
+    shared = {"draft: a signal": SignalItem, "card": CardItem, "reaction": ReactionItem, "activation": ActivationItem,
+              "stops": StopsItem}  # fmt: skip
+    for name, kind in shared.items():
+        [row] = re.findall(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)
+        assert set(re.findall(r"`(\w+)`", row)) == shape_of(kind).keys(), name
