@@ -18,7 +18,8 @@ from typing import Any
 from examples.newsroom.blocks import Block, BlockKind, blocks
 from examples.newsroom.inline import Image, Inline, Link, fold_label, read_inline
 from examples.newsroom.prose import count_words, sentences
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 
 BYTES_MAX = 2_000_000
 MOSTLY = 0.7

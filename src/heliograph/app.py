@@ -13,7 +13,8 @@ from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.tool import Tool
-from heliograph.errors import InvalidInput, NotFound, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
@@ -50,7 +51,7 @@ class Heliograph:
         memory: Memory | None = None, secrets: Resolver | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
-            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {safe_repr(repr_of(name))}",
+            raise InvalidInput(f"an application's name must be 1 to 63 of a-z, 0-9, '_' and '-', not {safe_repr(repr_of(name))}",
                                code="invalid_identifier", path="/name")  # fmt: skip
         reducers = {} if reducers is None else reducers
         check_rules(reducers, end_when, max_activations)
@@ -100,7 +101,7 @@ class Heliograph:
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:
-            raise InvalidInput(f"agent takes its arguments by name, not {_safe_repr(misplaced[0])}; write "
+            raise InvalidInput(f"the arguments of agent must be passed by name, not {_safe_repr(misplaced[0])}; write "
                                "@app.agent(activate_on=[...])", code="wrong_type", path="/agents")  # fmt: skip
 
         def register(function: F) -> F:
@@ -127,7 +128,7 @@ class Heliograph:
     def add(self, spec: AgentSpec) -> AgentSpec:
         """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`, `wrong_type`, `invalid_schema`)."""
         if not isinstance(spec, AgentSpec):
-            raise InvalidInput(f"add takes what define_agent returns, not {safe_repr(repr_of(spec))}", code="wrong_type",
+            raise InvalidInput(f"the argument of add must be the result of define_agent, not {safe_repr(repr_of(spec))}", code="wrong_type",
                                path="/agents")  # fmt: skip
         if spec.name in self._agents:
             raise InvalidInput(f"application {self.name} has two agents named {spec.name}; rename one", code="duplicate_agent",
@@ -214,7 +215,7 @@ class Heliograph:
 def _name_of(function: Any) -> str:
     """Return the name of a function. Raises InvalidInput (`required_field`) for a lambda or an object, which have none."""
     if not callable(function):
-        raise InvalidInput(f"an agent is a function of the context, not {safe_repr(repr_of(function))}", code="wrong_type",
+        raise InvalidInput(f"an agent must be a function of the context, not {safe_repr(repr_of(function))}", code="wrong_type",
                            path="/agents")  # fmt: skip
     name = getattr(function, "__name__", "<lambda>")
     if name == "<lambda>":

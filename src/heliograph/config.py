@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 
 POSTGRES_VERSIONS = (18, 16)
 
@@ -51,7 +52,9 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
     version = get("POSTGRES_VERSION") or "18"
     if version not in {str(v) for v in POSTGRES_VERSIONS}:
-        raise InvalidInput(f"HELIOGRAPH_POSTGRES_VERSION is 18 or 16, not {safe_repr(version)}", code="out_of_range")
+        raise InvalidInput(
+            f"HELIOGRAPH_POSTGRES_VERSION must be 18 or 16, not {safe_repr(version)}", code="out_of_range"
+        )
     url = get("DATABASE_URL")
     if url is not None and not url.startswith(("postgresql://", "postgres://")):
         raise InvalidInput("HELIOGRAPH_DATABASE_URL must begin with postgresql://, as in postgresql://user@host/database",
@@ -71,6 +74,6 @@ def _read_age(text: str | None) -> float | None:
     if text is None:
         return None
     if not (seconds := read_span(text)) or seconds > PRUNE_SECONDS_MAX:
-        raise InvalidInput(f"HELIOGRAPH_PRUNE_AFTER is an age such as 30d, 12h or 90m, not {safe_repr(text)}",
+        raise InvalidInput(f"HELIOGRAPH_PRUNE_AFTER must be an age such as 30d, 12h or 90m, not {safe_repr(text)}",
                            code="out_of_range")  # fmt: skip
     return seconds

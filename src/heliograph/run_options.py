@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.policy.egress import parse
 
 _RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -25,16 +26,16 @@ def check_callback(url: str) -> str:
 def check_service(concurrency: int, lease_seconds: float) -> None:
     """Check the options of a worker. Raises InvalidInput (`wrong_type`, `out_of_range`)."""
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
-        raise InvalidInput(f"concurrency is a whole number, not {safe_repr(repr_of(concurrency))}", code="wrong_type",
+        raise InvalidInput(f"concurrency must be a whole number, not {safe_repr(repr_of(concurrency))}", code="wrong_type",
                            path="/concurrency")  # fmt: skip
     if not 1 <= concurrency <= _CONCURRENCY_MAX:
-        raise InvalidInput(f"concurrency is from 1 to {_CONCURRENCY_MAX} turns at a time, not {concurrency}",
+        raise InvalidInput(f"concurrency must be from 1 to {_CONCURRENCY_MAX} turns at a time, not {concurrency}",
                            code="out_of_range", path="/concurrency")  # fmt: skip
     if isinstance(lease_seconds, bool) or not isinstance(lease_seconds, int | float):
-        raise InvalidInput(f"lease_seconds is a number, not {safe_repr(repr_of(lease_seconds))}", code="wrong_type",
+        raise InvalidInput(f"lease_seconds must be a number, not {safe_repr(repr_of(lease_seconds))}", code="wrong_type",
                            path="/lease_seconds")  # fmt: skip
     if not _LEASE_SECONDS_MIN <= lease_seconds <= _LEASE_SECONDS_MAX:  # false for NaN, too
-        raise InvalidInput(f"lease_seconds is from {_LEASE_SECONDS_MIN} to {_LEASE_SECONDS_MAX}, not {lease_seconds}",
+        raise InvalidInput(f"lease_seconds must be from {_LEASE_SECONDS_MIN} to {_LEASE_SECONDS_MAX}, not {lease_seconds}",
                            code="out_of_range", path="/lease_seconds")  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def check_run_id(run_id: str) -> str:
         or len(run_id) > _RUN_ID_MAX
         or not _RUN_ID_CHARACTERS.issuperset(run_id)
     ):
-        raise InvalidInput(f"a run id is 1 to {_RUN_ID_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(run_id)}",
+        raise InvalidInput(f"a run id must be 1 to {_RUN_ID_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(run_id)}",
                            code="invalid_id", path="/run_id")  # fmt: skip
     return run_id
 

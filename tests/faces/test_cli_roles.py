@@ -67,7 +67,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
     [
         (("grant", "nobody", "--role", "api"), 3, "there is no role nobody; create it first"),
         (("grant", "nobody"), 2, "nothing to grant"),
-        (("grant", "nobody", "--role", "king"), 2, "--role is one of worker, api, reader, not 'king'"),
+        (("grant", "nobody", "--role", "king"), 2, "--role must be one of worker, api, reader, not 'king'"),
         (("grant", "nobody", "--role", "api", "--project", "a b"), 2, "--project takes ASCII letters"),
         (("revoke", "nobody"), 3, "there is no role nobody"),
     ],

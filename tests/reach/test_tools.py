@@ -168,8 +168,8 @@ def test_transactional_tool_is_async_and_takes_the_context(function: Any) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"effect": "twice"}, "effect is one of"),
-        ({"in_doubt": "hope"}, "in_doubt is one of tell, fail, ask"),
+        ({"effect": "twice"}, "effect must be one of"),
+        ({"in_doubt": "hope"}, "in_doubt must be one of tell, fail, ask"),
         ({"timeout_seconds": 0}, "timeout_seconds"),
         ({"retries": 1}, "cannot have retries"),
         ({"retries": 1, "effect": "transactional"}, "cannot have retries"),
@@ -236,7 +236,7 @@ async def _async_rule(arguments: Any) -> bool:
 
 
 def test_async_approval_rule_is_refused_at_its_definition() -> None:
-    with pytest.raises(InvalidInput, match="approval is a plain function"):
+    with pytest.raises(InvalidInput, match="approval must be a plain function"):
         tool(approval=_async_rule)(plain)  # type: ignore[arg-type]
 
 

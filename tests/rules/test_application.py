@@ -93,12 +93,12 @@ def by_name(_context: Any, *, depth: int) -> None: ...
 
 @each_case([
     Case(lambda: app().agent(nothing), "wrong_type", "/agents", "not nothing; write @app.agent(activate_on=[...])"),
-    Case(lambda: app().agent("a"), "wrong_type", "/agents", "takes its arguments by name, not 'a'"),
+    Case(lambda: app().agent("a"), "wrong_type", "/agents", "arguments of agent must be passed by name, not 'a'"),
     Case(running(Instance()), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
     Case(running(partial(two, 1)), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
     Case(running(lambda _context: 1), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
-    Case(running(5), "wrong_type", "/agents", "an agent is a function of the context, not 5"),
-    Case(running(5, name="a"), "wrong_type", "/agents/a/run", "agent a is a function of the context, not 5"),
+    Case(running(5), "wrong_type", "/agents", "an agent must be a function of the context, not 5"),
+    Case(running(5, name="a"), "wrong_type", "/agents/a/run", "agent a must be a function of the context, not 5"),
     Case(running(OneArgument), "wrong_type", "/agents/OneArgument/run", "the class OneArgument; give a function"),
     Case(running(lambda: 1, name="a"), "wrong_type", "/agents/a/run", "takes only 0; add the missing parameters"),
     Case(running(two), "wrong_type", "/agents/two/run", "needs 2 arguments; fill in the rest with defaults"),
@@ -107,13 +107,13 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(running(yields_later), "wrong_type", "/agents/yields_later/run", "is a generator: return the value"),
     Case(given(name=0), "invalid_identifier", "/agents", "not 0"),
     Case(given(name=""), "invalid_identifier", "/agents", "not ''"),
-    Case(given(activate_on=5), "wrong_type", "/agents/a/activate_on", "takes a list of strings, not 5"),
+    Case(given(activate_on=5), "wrong_type", "/agents/a/activate_on", "must be a list of strings, not 5"),
     Case(given(activate_on=[5]), "wrong_type", "/agents/a/activate_on", "agent a: activate_on: a pattern is a string"),
-    Case(given(activate_on={"x"}), "wrong_type", "/agents/a/activate_on", "takes a list of strings, not {'x'}"),
+    Case(given(activate_on={"x"}), "wrong_type", "/agents/a/activate_on", "must be a list of strings, not {'x'}"),
     Case(given(activate_on=["a b"]), "invalid_character", "/agents/a/activate_on", "U+0020 at position 1"),
-    Case(given(emits=None), "wrong_type", "/agents/a/emits", "takes a list of strings, not None"),
+    Case(given(emits=None), "wrong_type", "/agents/a/emits", "must be a list of strings, not None"),
     Case(given(emits=["x", "x"]), "duplicate_entry", "/agents/a/emits", "has 'x' twice; remove one of them"),
-    Case(given(updates=5), "wrong_type", "/agents/a/updates", "takes a list of strings, not 5"),
+    Case(given(updates=5), "wrong_type", "/agents/a/updates", "must be a list of strings, not 5"),
     Case(given(updates=["x", "x"]), "duplicate_entry", "/agents/a/updates", "has 'x' twice"),
     Case(given(updates=[5]), "invalid_state_key", "/agents/a/updates", "agent a: updates: a key of the state must be"),
     Case(given(updates=""), "invalid_state_key", "/agents/a/updates", "not ''"),
@@ -127,7 +127,7 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(given(when=by_name), "wrong_type", "/agents/a/when", "takes depth by name only"),
     Case(given(max_attempts=2.7), "wrong_type", "/agents/a/max_attempts", "a whole number, not 2.7"),
     Case(given(max_attempts="5"), "out_of_range", "/agents/a/max_attempts", "from 1 to 1000, not 5"),
-    Case(lambda: app().add("a"), "wrong_type", "/agents", "add takes what define_agent returns, not 'a'"),  # type: ignore[arg-type]
+    Case(lambda: app().add("a"), "wrong_type", "/agents", "the argument of add must be the result of define_agent, not 'a'"),  # type: ignore[arg-type]
 ])  # fmt: skip
 def test_impossible_agent_is_refused_with_a_correction(case: Case) -> None:
     refused(case)
@@ -152,7 +152,7 @@ def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
 @each_case([
     Case(prompting("x", foo=1), "unknown_field", "/agents/a/foo", "agent a has no option foo; there are run, prompt"),
     Case(prompting("x", emit=[]), "unknown_field", "/agents/a/emit", "did you mean emits?"),
-    Case(prompting(5), "wrong_type", "/agents/a/prompt", "prompt is text or a function of the context, not 5"),
+    Case(prompting(5), "wrong_type", "/agents/a/prompt", "prompt must be text or a function of the context, not 5"),
     Case(prompting(""), "required_field", "/agents/a/prompt", "prompt is empty"),
     Case(prompting(" \n"), "required_field", "/agents/a/prompt", "prompt is empty"),
     Case(prompting(waits), "wrong_type", "/agents/a/prompt", "returns without waiting"),
@@ -162,7 +162,7 @@ def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
     Case(prompting("x", model=5), "wrong_type", "/agents/a/model", "a name such as 'openai-chat:gpt-5'"),
     Case(prompting("x", model=""), "required_field", "/agents/a/model", "model is empty"),
     Case(prompting("x", model=ScriptedModel), "wrong_type", "/agents/a/model", "a pydantic-ai model, a Harness"),
-    Case(prompting("x", system=5), "wrong_type", "/agents/a/system", "system is a string, not 5"),
+    Case(prompting("x", system=5), "wrong_type", "/agents/a/system", "system must be a string, not 5"),
     Case(prompting("x", name=5), "invalid_identifier", "/agents", "not 5"),
 ])  # fmt: skip
 def test_impossible_prompt_agent_is_refused_with_a_correction(case: Case) -> None:
@@ -185,13 +185,13 @@ def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
     Case(lambda: app(max_activations=math.inf), "wrong_type", "/max_activations", "a whole number, not inf"),
     Case(lambda: app(max_activations=0), "out_of_range", "/max_activations", "between 1 and 1000000, not 0"),
     Case(lambda: app(reducers=[1]), "wrong_type", "/reducers", "a mapping of state keys to functions (old, new)"),
-    Case(lambda: app(reducers={"k": 5}), "wrong_type", "/reducers/k", "the reducer for k is a function of the old"),
+    Case(lambda: app(reducers={"k": 5}), "wrong_type", "/reducers/k", "the reducer for k must be a function of the old"),
     Case(lambda: app(reducers={"k": waits}), "wrong_type", "/reducers/k", "returns without waiting"),
     Case(lambda: app(reducers={"k": nothing}), "wrong_type", "/reducers/k", "takes only 1; add the missing parameters"),
     Case(lambda: app(reducers={"a b": max}), "invalid_state_key", "/reducers", "reducers: a key of the state must be"),
-    Case(lambda: app(end_when=5), "wrong_type", "/end_when", "end_when is a function of the state, not 5"),
-    Case(lambda: app(end_when=waits), "wrong_type", "/end_when", "end_when is a plain function"),
-    Case(lambda: app(end_when=Waits()), "wrong_type", "/end_when", "end_when is a plain function"),
+    Case(lambda: app(end_when=5), "wrong_type", "/end_when", "end_when must be a function of the state, not 5"),
+    Case(lambda: app(end_when=waits), "wrong_type", "/end_when", "end_when must be a plain function"),
+    Case(lambda: app(end_when=Waits()), "wrong_type", "/end_when", "end_when must be a plain function"),
     Case(lambda: app(end_when=two), "wrong_type", "/end_when", "needs 2 arguments"),
 ])  # fmt: skip
 def test_impossible_application_is_refused_at_its_definition(case: Case) -> None:

@@ -41,14 +41,14 @@ def test_every_variable_reaches_its_setting() -> None:
 
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "1 d", "1w", "ever", "9" * 9 + "d", "9" * 10 + "s"])
 def test_invalid_age_is_refused_before_any_pruning(age: str) -> None:
-    with pytest.raises(InvalidInput, match="HELIOGRAPH_PRUNE_AFTER is an age such as 30d") as caught:
+    with pytest.raises(InvalidInput, match="HELIOGRAPH_PRUNE_AFTER must be an age such as 30d") as caught:
         read_settings({"HELIOGRAPH_PRUNE_AFTER": age})
     assert caught.value.code == "out_of_range"
 
 
 @pytest.mark.parametrize("version", ["17", "018", " 18", "eighteen", "18.4"])
 def test_another_version_of_postgresql_is_refused_by_name(version: str) -> None:
-    with pytest.raises(InvalidInput, match="HELIOGRAPH_POSTGRES_VERSION is 18 or 16") as caught:
+    with pytest.raises(InvalidInput, match="HELIOGRAPH_POSTGRES_VERSION must be 18 or 16") as caught:
         read_settings({"HELIOGRAPH_POSTGRES_VERSION": version})
     assert caught.value.code == "out_of_range"
 

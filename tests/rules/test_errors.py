@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph import errors
-from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, StoreUnavailable, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, StoreUnavailable
 
 CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
 

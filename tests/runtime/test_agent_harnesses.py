@@ -101,9 +101,9 @@ async def test_blocking_function_model_delays_nothing_else_and_is_abandoned_at_i
 
 @pytest.mark.parametrize("given", ["text", None, ScriptedModel])
 def test_invalid_function_or_agent_is_refused(given: Any) -> None:
-    with pytest.raises(InvalidInput, match="FunctionHarness takes a function"):
+    with pytest.raises(InvalidInput, match="FunctionHarness must be a function"):
         FunctionHarness(given)
-    with pytest.raises(InvalidInput, match=r"AgentHarness takes a pydantic_ai\.Agent"):
+    with pytest.raises(InvalidInput, match=r"AgentHarness must be a pydantic_ai\.Agent"):
         AgentHarness(given)
 
 

@@ -198,7 +198,7 @@ async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_out
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"must_end_with": "sub"}, "must_end_with names one of the agent's tools, submit_result, add, not sub"),
+        ({"must_end_with": "sub"}, "must_end_with must name one of the agent's tools, submit_result, add, not sub"),
         ({"must_end_with": "add", "output": int}, "output and must_end_with exclude each other"),
     ],
 )

@@ -102,7 +102,7 @@ async def test_report_that_breaks_the_declared_schema_is_a_failure_for_the_agent
     assert sorted(map(tuple, both)) == [("failed", "result_schema"), ("success", None)]
     assert code == "result_schema"
     assert "price: " in message
-    assert "does not fit" in message
+    assert "does not match its schema" in message
 
 
 @pytest.mark.proves("S9")
@@ -123,9 +123,9 @@ async def test_tool_result_that_breaks_its_schema_returns_an_error_to_the_model(
         await rig.ended(run_id)
     near_result, far_result = results(model.last)
     assert near_result[0] == "error"
-    assert near_result[1].startswith("result_schema: the result of near does not fit: price: ")
+    assert near_result[1].startswith("result_schema: the result of near does not match its schema: price: ")
     assert far_result[0] == "error"
-    assert far_result[1].startswith("result_schema: the result of far does not fit: ")
+    assert far_result[1].startswith("result_schema: the result of far does not match its schema: ")
 
 
 def test_invalid_schema_is_refused_at_the_first_use_of_its_tool() -> None:

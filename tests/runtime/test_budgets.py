@@ -222,7 +222,7 @@ async def test_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
         assert (await rig.turn_of("child", "done")).outcome == "partial"
         limits = {b.kind: b.amount_max for b in await rig.client.budgets(turn_id)}
         assert limits == {"model_calls": 0, "tool_calls": 7}
-        with pytest.raises(InvalidInput, match="usd is a number from 0"):
+        with pytest.raises(InvalidInput, match="usd must be a number from 0"):
             await rig.client.enqueue(run_id, "child", budget={"usd": -1})
         [command] = await rig.taken("wait")
         await command.report(result=1)

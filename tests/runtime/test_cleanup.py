@@ -210,4 +210,4 @@ async def test_cleanup_that_is_no_function_is_refused(rig: Rig) -> None:
         ctx.on_cleanup("close")  # type: ignore[arg-type]
 
     result = await rig.run(working(work))
-    assert "on_cleanup takes a function and its arguments, not close" in str(one(result.signals, "agent:failed"))
+    assert "the first argument of on_cleanup must be a function, not close" in str(one(result.signals, "agent:failed"))

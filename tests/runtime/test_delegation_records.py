@@ -58,8 +58,8 @@ async def test_delegation_by_name_goes_to_an_instance_of_its_own(rig: Rig) -> No
         ("run_other/clerk", "agent run_other/clerk belongs to another run; this is run run_mine"),
         ("run_mine/clark", "application delegating has no agent clark; did you mean clerk?"),
         ("run_mine/clerk/a/b", "an instance is 1 to 64 ASCII letters"),
-        (None, "the agent of a delegation is a name or an id, not None"),
-        (7, "the agent of a delegation is a name or an id, not 7"),
+        (None, "the agent of a delegation must be a name or an id, not None"),
+        (7, "the agent of a delegation must be a name or an id, not 7"),
     ],
 )
 async def test_delegation_to_no_agent_fails_the_turn_and_is_not_logged(rig: Rig, target: Any, message: str) -> None:
@@ -88,7 +88,7 @@ async def test_delegation_without_a_context_has_an_empty_one(rig: Rig) -> None:
 @pytest.mark.proves("CTL-22")
 @pytest.mark.parametrize(
     ("context", "message"),
-    [(["no", "object"], "the context of a delegation is an object, not ['no', 'object']"),
+    [(["no", "object"], "the context of a delegation must be an object, not ['no', 'object']"),
      ({"text": "x" * 40_000}, "the limit is 65536")],
 )  # fmt: skip
 async def test_context_that_is_no_object_or_too_large_is_refused(rig: Rig, context: Any, message: str) -> None:

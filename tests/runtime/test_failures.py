@@ -273,5 +273,5 @@ async def test_state_unreadable_by_a_new_version_of_the_application_fails_the_tu
     run_id = await rig.start(old)
     async with rig.serving(new):
         signals = await rig.ended(run_id)
-    assert "does not fit Renamed" in one(signals, "agent:failed")["error"]["message"]
+    assert "is not a valid Renamed" in one(signals, "agent:failed")["error"]["message"]
     assert "agent:activated" in names(signals)

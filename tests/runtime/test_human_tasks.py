@@ -99,7 +99,7 @@ async def test_allowed_edits_apply_and_invalid_edits_are_refused(rig: Rig) -> No
             with pytest.raises(InvalidInput) as error:
                 await rig.client.grant(task.turn_id, task.call_id, arguments=wrong)
             assert error.value.code == "invalid_arguments"
-        with pytest.raises(InvalidInput, match="arguments is an object"):
+        with pytest.raises(InvalidInput, match="arguments must be an object"):
             await rig.client.grant(task.turn_id, task.call_id, arguments=[1])  # type: ignore[arg-type]
         assert await open_tasks(rig) == [task]  # nothing has changed
         await rig.client.grant(task.turn_id, task.call_id, arguments={"amount": 4, "to": "bob"})

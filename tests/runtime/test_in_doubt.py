@@ -99,7 +99,7 @@ async def test_result_of_a_call_in_doubt_must_match_the_declared_schema(rig: Rig
         assert error.value.code == "invalid_answer"
         await rig.client.report(task.turn_id, task.call_id, result={"answer": 5})
         await rig.ended(run_id)
-    assert bank.last_result[1].startswith("result_schema: the result of pay does not fit")
+    assert bank.last_result[1].startswith("result_schema: the result of pay does not match its schema")
 
 
 @pytest.mark.parametrize("body", ["grant", {"decision": "grant", "arguments": {"amount": 500}}, None], ids=str)

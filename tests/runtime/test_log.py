@@ -118,5 +118,5 @@ async def test_follower_that_returns_after_the_end_gets_no_signal(rig: Rig) -> N
     async with asyncio.timeout(SOON_SECONDS):
         for after in (result.signals[-1].seq, result.signals[-1].seq + 7):
             assert [signal async for signal in rig.client.follow(result.run_id, after)] == []
-    with pytest.raises(InvalidInput, match="after is the seq of a signal"):
+    with pytest.raises(InvalidInput, match="after must be the seq of a signal"):
         await anext(rig.client.follow(result.run_id, 2**63))

@@ -60,13 +60,13 @@ async def test_permitted_delegation_options_are_in_the_schema_of_the_tool(rig: R
 @pytest.mark.parametrize(
     ("arguments", "error_text"),
     [
-        ({"priority": "critical"}, f"the priority of {TOOL} is one of low, normal, not critical"),
-        ({"priority": ["low"]}, f"the priority of {TOOL} is one of low, normal, not ['low']"),
-        ({"deadline": 0}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not 0"),
-        ({"deadline": 61}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not 61"),
-        ({"deadline": "soon"}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not soon"),
-        ({"deadline": True}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not True"),
-        ({"context": "handbook-3"}, f"the context of {TOOL} is one of handbook, not handbook-3"),
+        ({"priority": "critical"}, f"the priority of {TOOL} must be one of low, normal, not critical"),
+        ({"priority": ["low"]}, f"the priority of {TOOL} must be one of low, normal, not ['low']"),
+        ({"deadline": 0}, f"the deadline of {TOOL} must be a number of seconds from 1 to 60, not 0"),
+        ({"deadline": 61}, f"the deadline of {TOOL} must be a number of seconds from 1 to 60, not 61"),
+        ({"deadline": "soon"}, f"the deadline of {TOOL} must be a number of seconds from 1 to 60, not soon"),
+        ({"deadline": True}, f"the deadline of {TOOL} must be a number of seconds from 1 to 60, not True"),
+        ({"context": "handbook-3"}, f"the context of {TOOL} must be one of handbook, not handbook-3"),
         ({"timeout": 5, "instance": "x"}, f"{TOOL} takes task, priority, deadline, context; not timeout, instance"),
     ],
 )

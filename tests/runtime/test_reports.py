@@ -123,7 +123,7 @@ async def test_unstorable_result_is_refused_with_the_next_step(rig: Rig) -> None
             with pytest.raises(InvalidInput) as refused:
                 await command.report(result=result)
             assert refused.value.code == code
-        with pytest.raises(InvalidInput, match="an error is a text, or an object with a message"):
+        with pytest.raises(InvalidInput, match="an error must be a text, or an object with a message"):
             await command.report(error={"code": "X"})
         with pytest.raises(InvalidInput, match="a result or an error, not both"):
             await command.report(result=1, error="no")

@@ -207,8 +207,8 @@ async def test_text_of_humans_and_of_the_runtime_is_not_framed(rig: Rig, provide
 
 
 def test_unknown_policy_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="after_untrusted is one of confirm, allow"):
+    with pytest.raises(InvalidInput, match="after_untrusted must be one of confirm, allow"):
         agent("openai-chat:any", after_untrusted="never")
-    with pytest.raises(InvalidInput, match="trusted is True or False"):
+    with pytest.raises(InvalidInput, match="trusted must be True or False"):
         tool(trusted="no", name="x")(lambda: None)  # type: ignore[call-overload]
     assert external_tool("far", "Far.").trusted is False

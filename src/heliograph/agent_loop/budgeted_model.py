@@ -16,7 +16,8 @@ from typing import Any
 from heliograph.agent_loop.model_call import Models
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.definitions.budgets import MICROS_PER_USD
-from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest

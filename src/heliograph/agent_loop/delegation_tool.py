@@ -8,7 +8,7 @@ from typing import Any
 
 from heliograph.definitions.agent import PRIORITIES, AgentSpec
 from heliograph.definitions.tool import DELEGATE
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ToolCall, ToolSpec
 from heliograph.tools.bound_tool import BadArguments
@@ -71,7 +71,7 @@ class DelegationTools:
             return f"{tool} takes {', '.join(known)}; not {safe_repr(', '.join(unknown))}"
         for key, among in (("priority", self._priorities(agent)), ("context", tuple(self._contexts))):
             if key in arguments and arguments[key] not in among:
-                return f"the {key} of {tool} is one of {', '.join(among)}, not {safe_repr(arguments[key])}"
+                return f"the {key} of {tool} must be one of {', '.join(among)}, not {safe_repr(arguments[key])}"
         seconds = arguments.get("deadline", _SECONDS_LEAST)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not (is_number and _SECONDS_LEAST <= seconds <= agent.ttl_seconds):  # type: ignore[operator]

@@ -10,7 +10,8 @@ from typing import Any
 
 from heliograph.agent_loop.concurrency import Slot, slot_of
 from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resolve_doubt
-from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut, is_recoverable
+from heliograph.error_text import is_recoverable
+from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_recorder import StepNotStarted

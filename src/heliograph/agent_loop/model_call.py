@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from heliograph.agent_loop.reply_validation import validate_reply
 from heliograph.codes import MODEL_TIMEOUT
-from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, format_exception, safe_repr, with_hint
+from heliograph.error_text import format_exception, safe_repr, with_hint
+from heliograph.errors import HarnessError, HeliographError, TurnTimedOut
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec

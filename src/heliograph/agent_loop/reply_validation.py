@@ -7,7 +7,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from heliograph.errors import HarnessError, InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import HarnessError, InvalidInput
 from heliograph.ports import ModelReply, ToolCall
 from heliograph.signals.payload import check_json, cleaned
 from heliograph.types import Json

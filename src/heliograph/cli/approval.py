@@ -15,7 +15,8 @@ from heliograph.cli.arguments import login_name
 from heliograph.cli.files import read_value
 from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 
 if TYPE_CHECKING:
     from heliograph.client.client import Client
@@ -45,7 +46,7 @@ def grant(options: Namespace) -> int:
         arguments = read_value("--arguments", options.arguments)
         if not isinstance(arguments, dict):
             raise InvalidInput(
-                f"--arguments: an object, not {safe_repr(arguments)}", code="wrong_type", path="--arguments"
+                f"--arguments must be a JSON object, not {safe_repr(arguments)}", code="wrong_type", path="--arguments"
             )
 
     def decision(client: Client) -> Awaitable[str]:

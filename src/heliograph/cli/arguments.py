@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from heliograph.config import PRUNE_SECONDS_MAX, read_span
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 
 ID_LENGTH_MAX = 200
 
@@ -20,7 +21,7 @@ def integer(option: str, low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         is_number = re.fullmatch(r"[+-]?[0-9]{1,18}", text) is not None
         if not is_number or not low <= int(text) <= high:
-            raise InvalidInput(f"{option} is a whole number from {low} to {high}, not {safe_repr(text)}",
+            raise InvalidInput(f"{option} must be a whole number from {low} to {high}, not {safe_repr(text)}",
                                code="out_of_range", path=option)  # fmt: skip
         return int(text)
 
@@ -36,7 +37,7 @@ def seconds(option: str, low: float, high: float) -> Callable[[str], float]:
         except ValueError:
             value = float("nan")
         if not low <= value <= high:
-            raise InvalidInput(f"{option} is a number of seconds from {low:g} to {high:g}, not {safe_repr(text)}",
+            raise InvalidInput(f"{option} must be a number of seconds from {low:g} to {high:g}, not {safe_repr(text)}",
                                code="out_of_range", path=option)  # fmt: skip
         return value
 
@@ -48,7 +49,7 @@ def identifier(option: str) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if len(text) > ID_LENGTH_MAX:
-            raise InvalidInput(f"{option} has at most {ID_LENGTH_MAX} characters, not {len(text)}: {safe_repr(text, 40)}",
+            raise InvalidInput(f"{option} must have at most {ID_LENGTH_MAX} characters, not {len(text)}: {safe_repr(text, 40)}",
                                code="too_long", path=option)  # fmt: skip
         if not _IDENTIFIER.fullmatch(text):
             raise InvalidInput(f"{option} takes ASCII letters, digits, '_' and '-', not '{safe_repr(text)}'",
@@ -81,7 +82,7 @@ def age(option: str) -> Callable[[str], float]:
     def read(text: str) -> float:
         seconds = read_span(text)
         if not seconds or seconds > PRUNE_SECONDS_MAX:
-            raise InvalidInput(f"{option} is an age like 30d, 12h or 90m, not {safe_repr(text)}", code="out_of_range",
+            raise InvalidInput(f"{option} must be an age like 30d, 12h or 90m, not {safe_repr(text)}", code="out_of_range",
                                path=option)  # fmt: skip
         return seconds
 

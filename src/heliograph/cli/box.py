@@ -10,7 +10,7 @@ import msgspec
 from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import fields, json_line, line, moment
 from heliograph.cli.turn import print_content
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import BoxRow
 from heliograph.records import Card
 

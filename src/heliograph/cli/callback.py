@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import json_line, line, moment, note, table
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import CallbackRow
 
 _LIMIT_MAX = 1000

@@ -14,7 +14,8 @@ import msgspec
 from heliograph.cli.files import read_result
 from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note, table
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.ledger.rows import WaitRow
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, rais
 from heliograph.cli.errors import NothingYet, report
 from heliograph.cli.interrupts import exit_on_sigterm, exit_past_agents
 from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, speak_utf8
-from heliograph.errors import HeliographError, InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError, InvalidInput
 from heliograph.redaction import keep_keys_out
 
 _URL_VARIABLE = "HELIOGRAPH_DATABASE_URL"

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from heliograph.cli.output import OutputClosed, OutputFailed, line, note
-from heliograph.errors import HeliographError, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError
 from heliograph.redaction import redacted, redacted_text
 
 

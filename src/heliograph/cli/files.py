@@ -5,7 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from heliograph.errors import InvalidInput, NotFound, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.signals.json_parser import parse_json
 from heliograph.types import Json, JsonObject
 
@@ -53,7 +54,7 @@ def read_state(argument: str) -> JsonObject:
     value = _parse(text, source, argument)
     if not isinstance(value, dict):
         raise InvalidInput(
-            f"{source}: the state is a JSON object, not {safe_repr(value)}", code="invalid_state", path="/state"
+            f"{source}: the state must be a JSON object, not {safe_repr(value)}", code="invalid_state", path="/state"
         )
     return value
 

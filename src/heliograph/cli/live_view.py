@@ -19,7 +19,7 @@ from rich.text import Text
 
 from heliograph.cli.output import clock, duration, note
 from heliograph.cli.signal_text import short_payload, text_of
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal
 

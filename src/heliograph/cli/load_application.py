@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from heliograph.cli.errors import place_of
 from heliograph.cli.files import read_file
-from heliograph.errors import HeliographError, InvalidInput, NotFound, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from heliograph.app import Heliograph

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from heliograph.cli.errors import place_of
 from heliograph.cli.output import abandon
-from heliograph.errors import exception_text
+from heliograph.error_text import exception_text
 
 
 class _Lines(logging.Formatter):

@@ -13,7 +13,8 @@ import msgspec
 
 from heliograph.cli.open_database import open_connection
 from heliograph.cli.output import json_line, line, moment, note, table
-from heliograph.errors import InvalidInput, NotFound, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.ledger.kernel import KERNEL
 
 T = TypeVar("T")
@@ -124,11 +125,13 @@ def _change(text: str) -> tuple[str, int | None]:
     """Parse `NAME=NUMBER` or `NAME=default`. Raises InvalidInput."""
     name, has_value, value = text.partition("=")
     if not has_value or not name:
-        raise InvalidInput(f"a change is NAME=NUMBER or NAME=default, not {safe_repr(text)}", code="usage", path=text)
+        raise InvalidInput(
+            f"a change must be NAME=NUMBER or NAME=default, not {safe_repr(text)}", code="usage", path=text
+        )
     if value == "default":
         return name, None
     least = 0 if name in _MAY_BE_ZERO else 1
     if not (value.isascii() and value.isdecimal()) or len(value) > 10 or not least <= int(value) <= NUMBER_MAX:
-        raise InvalidInput(f"{safe_repr(name)} is a whole number from {least} to {NUMBER_MAX}, or default, not {safe_repr(value)}",
+        raise InvalidInput(f"{safe_repr(name)} must be a whole number from {least} to {NUMBER_MAX}, or default, not {safe_repr(value)}",
                            code="out_of_range", path=name)  # fmt: skip
     return name, int(value)

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from heliograph.cli.output import line
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +28,7 @@ class Parser(argparse.ArgumentParser):
             raise InvalidInput(f"{self.prog} has no command '{safe_repr(value)}'{meant}", code="unknown_command",
                                hint=f"its commands: {', '.join(choices)}")  # fmt: skip
         option = "/".join(action.option_strings) or str(action.metavar)
-        raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{safe_repr(value)}'{meant}",
+        raise InvalidInput(f"{option} must be one of {', '.join(choices)}, not '{safe_repr(value)}'{meant}",
                            code="invalid_enum", path=option)  # fmt: skip
 
     def _print_message(self, message: str, _file: Any = None) -> None:

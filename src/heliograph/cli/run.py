@@ -24,7 +24,8 @@ from heliograph.cli.output import duration, json_line, line, reserved_stdout
 from heliograph.cli.run_views import JsonView, LineView, View
 from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import worker_command
-from heliograph.errors import Conflict, NotFound, StoreUnavailable, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import Conflict, NotFound, StoreUnavailable
 from heliograph.ledger.rows import RunRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime

@@ -8,7 +8,7 @@ from typing import Protocol, TextIO
 
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.cli.signal_text import line_payload, text_of
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal, to_wire
 from heliograph.signals.trace import DELTA_NAMES

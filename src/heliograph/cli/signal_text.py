@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.signals.catalog import CATALOG
 from heliograph.signals.model import Signal
 from heliograph.signals.pattern_table import PatternTable

@@ -13,7 +13,7 @@ from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.waits import child_lines
 from heliograph.client.budgets import Budget, budget_of
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow
 from heliograph.signals.model import Signal
 

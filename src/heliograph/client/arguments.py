@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.codes import TOOL_ERROR
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.signals.payload import check_json, check_payload
 from heliograph.signals.values import to_json
 from heliograph.turn.interruptions import check_seconds
@@ -21,11 +22,11 @@ _REASON_MAX = 250  # characters of at most four bytes
 def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | None) -> dict[str, Any]:
     """Return a stop as the kernel takes it: {mode, grace_seconds, reason, actor}. Raises InvalidInput."""
     if not isinstance(reason, str) or not reason.strip() or len(reason) > _REASON_MAX:
-        raise InvalidInput(f"the reason of a stop is a text of at most {_REASON_MAX} characters, not {safe_repr(reason)}",
+        raise InvalidInput(f"the reason of a stop must be a text of at most {_REASON_MAX} characters, not {safe_repr(reason)}",
                            code="invalid_reason", path="/reason")  # fmt: skip
     check_json(reason, "/reason")
-    if not 0 <= check_seconds("the grace is", grace_seconds, least=0.0) <= 86_400:
-        raise InvalidInput(f"the grace is a number of seconds from 0 to 86400, not {grace_seconds:g}", code="out_of_range",
+    if not 0 <= check_seconds("the grace", grace_seconds, least=0.0) <= 86_400:
+        raise InvalidInput(f"the grace must be a number of seconds from 0 to 86400, not {grace_seconds:g}", code="out_of_range",
                            path="/grace_seconds")  # fmt: skip
     return {"mode": "force" if now else "graceful", "grace_seconds": grace_seconds, "reason": reason,
             "actor": check_text(actor, "an actor", "/actor")}  # fmt: skip
@@ -35,16 +36,16 @@ def check_limit(limit: int) -> None:
     """Check the number of rows that a caller asks for. Raises InvalidInput (`out_of_range`)."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(
-            f"limit is from 1 to {LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
+            f"limit must be from 1 to {LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
         )
 
 
 def check_text(value: str | None, what: str, path: str) -> str | None:
     """Return a short text unchanged. Raises InvalidInput (`too_long`, `wrong_type`, or a code of `check_json`)."""
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"{what} is a text, not {safe_repr(value)}", code="wrong_type", path=path)
+        raise InvalidInput(f"{what} must be a text, not {safe_repr(value)}", code="wrong_type", path=path)
     if value is not None and len(value.encode("utf-8", "surrogatepass")) > ID_LENGTH_MAX:
-        raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} bytes", code="too_long", path=path)
+        raise InvalidInput(f"{what} must have at most {ID_LENGTH_MAX} bytes", code="too_long", path=path)
     check_json(value, path)
     return value
 
@@ -53,16 +54,16 @@ def check_error(error: str | Mapping[str, Any]) -> Json:
     """Return an error as an object with at least a message. Raises InvalidInput."""
     shaped = {"code": TOOL_ERROR, "message": error} if isinstance(error, str) else dict(error)
     if not isinstance(shaped.get("message"), str) or not shaped["message"]:
-        raise InvalidInput("an error is a text, or an object with a message", code="invalid_result", path="/error")
+        raise InvalidInput("an error must be a text, or an object with a message", code="invalid_result", path="/error")
     return check_payload(to_json(shaped, "/error"), "/error")
 
 
 def check_id(value: Any, what: str, path: str) -> str:
     """Return an id unchanged. what: its name for the message. Raises InvalidInput (`too_long`, `invalid_id`)."""
     if isinstance(value, str) and len(value) > ID_LENGTH_MAX:
-        raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} characters, not {len(value)}: {safe_repr(value, 40)}",
+        raise InvalidInput(f"{what} must have at most {ID_LENGTH_MAX} characters, not {len(value)}: {safe_repr(value, 40)}",
                            code="too_long", path=path)  # fmt: skip
     if not isinstance(value, str) or not value or not _ID_CHARACTERS.issuperset(value):
-        raise InvalidInput(f"{what} is made of ASCII letters, digits, '_' and '-', not {safe_repr(repr_of(value))}",
+        raise InvalidInput(f"{what} must consist of ASCII letters, digits, '_' and '-', not {safe_repr(repr_of(value))}",
                            code="invalid_id", path=path)  # fmt: skip
     return value

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heliograph.client.arguments import check_id, check_text
-from heliograph.errors import Conflict, HeliographError, InvalidInput, NotFound, Rejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import Conflict, HeliographError, InvalidInput, NotFound, Rejected
 from heliograph.ledger.reader import OWN_BOX
 from heliograph.records import Card
 from heliograph.signals.payload import check_json
@@ -107,13 +108,13 @@ class Boxes:
 def _cards(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Convert cards for the kernel. Raises InvalidInput."""
     if isinstance(cards, str | Mapping) or not isinstance(cards, Sequence):
-        raise InvalidInput(f"cards is a list of objects, not {safe_repr(cards)}", code="wrong_type", path="/cards")
+        raise InvalidInput(f"cards must be a list of objects, not {safe_repr(cards)}", code="wrong_type", path="/cards")
     return [_card(card, f"/cards/{n}") for n, card in enumerate(cards)]
 
 
 def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
     if not isinstance(card, Mapping) or not {"kind", "content"} <= set(card) <= {"id", "kind", "content"}:
-        raise InvalidInput(f"a card has kind and content, and may have an id, not {safe_repr(card)}", code="invalid_card",
+        raise InvalidInput(f"a card must have kind and content, and may have an id, not {safe_repr(card)}", code="invalid_card",
                            path=path)  # fmt: skip
     kind = check_text(card["kind"], "the kind of a card", f"{path}/kind")
     if not kind or kind == DELIVERABLE:

@@ -20,7 +20,8 @@ from heliograph.config import read_settings
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
-from heliograph.errors import InvalidInput, NotFound, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow
 from heliograph.run_options import check_callback
 from heliograph.runtime import Runtime, open_runtime
@@ -92,9 +93,11 @@ class Client:
         A call without a result after that time can be taken again. Raises InvalidInput (`out_of_range`, `wrong_type`).
         """
         if isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
-            raise InvalidInput(f"tools is a list of names, not {safe_repr(tools)}", code="wrong_type", path="/tools")
+            raise InvalidInput(
+                f"tools must be a list of names, not {safe_repr(tools)}", code="wrong_type", path="/tools"
+            )
         check_limit(limit)
-        seconds = check_seconds("a command is hidden for", visible_seconds)
+        seconds = check_seconds("visible_seconds", visible_seconds)
         rows = await self._open.ledger.take_commands(tools, limit, seconds)
         return [command_of(row, self) for row in rows]
 
@@ -125,7 +128,7 @@ class Client:
         check_id(run_id, "a run id", "/run_id")
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _SEQ_MAX:
             raise InvalidInput(
-                f"after is the seq of a signal, not {safe_repr(after)}", code="out_of_range", path="/after"
+                f"after must be the seq of a signal, not {safe_repr(after)}", code="out_of_range", path="/after"
             )
         await self._open.reader.run(run_id)
         async for signal in self._open.follow(run_id, after):
@@ -209,10 +212,10 @@ class Client:
         check_id(run_id, "a run id", "/run_id")
         check_id(agent, "the name of an agent", "/agent")
         if priority not in PRIORITIES:
-            raise InvalidInput(f"priority is one of {', '.join(PRIORITIES)}, not {safe_repr(priority)}", code="invalid_enum",
+            raise InvalidInput(f"priority must be one of {', '.join(PRIORITIES)}, not {safe_repr(priority)}", code="invalid_enum",
                                path="/priority")  # fmt: skip
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts <= 1000:
-            raise InvalidInput(f"max_attempts is from 1 to 1000, not {safe_repr(max_attempts)}", code="out_of_range",
+            raise InvalidInput(f"max_attempts must be from 1 to 1000, not {safe_repr(max_attempts)}", code="out_of_range",
                                path="/max_attempts")  # fmt: skip
         allowed = check_budget(budget)
         chosen = self._open.world.new_id("turn") if turn_id is None else check_id(turn_id, "a turn id", "/turn_id")
@@ -220,7 +223,7 @@ class Client:
             "run_id": run_id, "agent": agent, "turn_id": chosen, "name": check_emit_name(name),
             "payload": check_payload(to_json({} if payload is None else payload, "/payload"), "/payload"),
             "priority": PRIORITIES.index(priority), "max_attempts": max_attempts,
-            "ttl_seconds": check_seconds("ttl_seconds is", ttl_seconds),
+            "ttl_seconds": check_seconds("ttl_seconds", ttl_seconds),
             "result_fields": check_fields(result_fields) or None,
             "context_box_id": None if context_box_id is None else check_id(context_box_id, "a box id", "/context_box_id"),
             "message_type": "ui_action" if ui_action else "turn", "actor": check_text(actor, "an actor", "/actor"),
@@ -245,7 +248,7 @@ class Client:
         Raises InvalidInput (`invalid_enum`, `out_of_range`).
         """
         if state is not None and state not in CALLBACK_STATES:
-            raise InvalidInput(f"the state of a callback is one of {', '.join(CALLBACK_STATES)}, not {safe_repr(state)}",
+            raise InvalidInput(f"the state of a callback must be one of {', '.join(CALLBACK_STATES)}, not {safe_repr(state)}",
                                code="invalid_enum", path="/state")  # fmt: skip
         check_limit(limit)
         return await self._open.reader.callbacks(state, limit)

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from heliograph.client.arguments import ID_LENGTH_MAX, check_limit
 from heliograph.client.reports import report_result
-from heliograph.errors import InvalidInput, Rejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, Rejected
 from heliograph.ledger.reader import Reader
 from heliograph.ledger.rows import WaitRow
 from heliograph.runtime import Runtime
@@ -117,7 +118,7 @@ class Approvals:
     async def _report(self, wait: WaitRow, decision: JsonObject, by: str | None) -> str:
         if by is not None and (not isinstance(by, str) or not 0 < len(by.encode("utf-8", "replace")) <= NAME_MAX):
             raise InvalidInput(
-                f"by is a name of at most {NAME_MAX} bytes, not {safe_repr(by)}", code="too_long", path="/by"
+                f"by must be a name of at most {NAME_MAX} bytes, not {safe_repr(by)}", code="too_long", path="/by"
             )
         check_json(by, "/by")
         result: JsonObject = decision if by is None else {**decision, "by": by}
@@ -165,7 +166,9 @@ def _task(wait: WaitRow, card: Mapping[str, Any] | None) -> HumanTask:
 
 def _object(arguments: Any) -> Json:
     if not isinstance(arguments, Mapping):
-        raise InvalidInput(f"arguments is an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments")
+        raise InvalidInput(
+            f"arguments must be an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments"
+        )
     return to_json(dict(arguments), "/arguments")
 
 

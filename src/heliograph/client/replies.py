@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected
 from heliograph.records import Reported
 
 

@@ -6,7 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from heliograph.client.replies import StopResult, unknown_turn
-from heliograph.errors import NotFound, SetupError, StoreUnavailable, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import NotFound, SetupError, StoreUnavailable
 from heliograph.runtime import Runtime
 from heliograph.world.seam import bell_keys
 

@@ -29,7 +29,8 @@ from heliograph.definitions.budgets import amounts_of, check_budget, check_price
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.functions import naming
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.signals.names import check_emit_name, check_key
 from heliograph.signals.pattern import Pattern, check_agent_pattern
 from heliograph.types import JsonObject
@@ -172,7 +173,7 @@ def define_agent(
     check_one_of(name, "effect", effect, EFFECTS)
     check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
     if not isinstance(trusted, bool):
-        raise InvalidInput(f"agent {name}: trusted is True or False, not {safe_repr(trusted)}", code="wrong_type",
+        raise InvalidInput(f"agent {name}: trusted must be True or False, not {safe_repr(trusted)}", code="wrong_type",
                            path=f"/agents/{name}/trusted")  # fmt: skip
     check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)

@@ -9,7 +9,8 @@ from typing import Any, NoReturn, TypeVar
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT, Tool
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 
 SECONDS_MAX = 31_622_400
 OUTPUT_TOKENS_MAX = 10_000_000
@@ -25,7 +26,7 @@ T = TypeVar("T")
 def check_name(name: str) -> None:
     if not isinstance(name, str) or not name or len(name) > _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
         raise InvalidInput(
-            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
+            f"an agent's name must be 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
             code="invalid_identifier", path="/agents",
         )  # fmt: skip
 
@@ -44,7 +45,7 @@ def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[st
     if isinstance(values, str):
         refuse(name, argument, f"takes a list, not one string; write [{safe_repr(repr_of(values))}]", "wrong_type")
     if not isinstance(values, list | tuple):  # the order of a set differs between processes
-        refuse(name, argument, f"takes a list of strings, not {safe_repr(values)}", "wrong_type")
+        refuse(name, argument, f"must be a list of strings, not {safe_repr(values)}", "wrong_type")
     with naming(f"agent {name}: {argument}", f"/agents/{name}/{argument}"):
         return tuple(check(value) for value in values)
 
@@ -129,7 +130,7 @@ def check_shared_contexts(name: str, contexts: object, agents: Sequence[str]) ->
 def check_contexts(name: str, contexts: object) -> dict[str, str]:
     """Check a mapping from names to box ids, and return it without the names that have no box."""
     if not isinstance(contexts, Mapping):
-        refuse(name, "contexts", f"is an object of names and box ids, not {safe_repr(contexts)}", "wrong_type")
+        refuse(name, "contexts", f"must be an object of names and box ids, not {safe_repr(contexts)}", "wrong_type")
     boxes = {key: box for key, box in contexts.items() if box is not None}
     for key, box in boxes.items():
         for what, value, most in (("a name", key, _NAME_MAX), ("a box id", box, _BOX_ID_MAX)):
@@ -162,7 +163,7 @@ def _check_prompt(name: str, prompt: object) -> None:
     elif callable(prompt):
         check_function(prompt, f"agent {name}: prompt", f"/agents/{name}/prompt", "the context")
     else:
-        refuse(name, "prompt", f"is text or a function of the context, not {safe_repr(prompt)}", "wrong_type")
+        refuse(name, "prompt", f"must be text or a function of the context, not {safe_repr(prompt)}", "wrong_type")
 
 
 def _check_model(name: str, model: object, system: object) -> None:
@@ -170,7 +171,7 @@ def _check_model(name: str, model: object, system: object) -> None:
         check_text(name, "system", system)
     if isinstance(model, list | tuple):
         if not model:
-            refuse(name, "model", "is an empty list; name at least one", "required_field")
+            refuse(name, "model", "is an empty list; name at least one model", "required_field")
         for each in model:
             _check_model(name, each, None)
         return
@@ -178,7 +179,7 @@ def _check_model(name: str, model: object, system: object) -> None:
     if isinstance(model, str):
         check_text(name, "model", model)
     elif model is not None and not is_model:
-        refuse(name, "model", "is a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
+        refuse(name, "model", "must be a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
                 f"HELIOGRAPH_MODEL, not {safe_repr(model)}", "wrong_type")  # fmt: skip
 
 
@@ -198,27 +199,27 @@ def check_must(
         known = [SUBMIT_RESULT, *(each.name for each in tools), *(f"{DELEGATE}{agent}" for agent in agents)]
         known += [ASK_HUMAN] if asks_human else []
         if must not in known:
-            refuse(name, "must_end_with", f"names one of the agent's tools, {', '.join(known)}, not {safe_repr(must)}",
+            refuse(name, "must_end_with", f"must name one of the agent's tools, {', '.join(known)}, not {safe_repr(must)}",
                     "invalid_enum")  # fmt: skip
 
 
 def check_text(name: str, argument: str, value: object) -> None:
     if not isinstance(value, str):
-        refuse(name, argument, f"is a string, not {safe_repr(value)}", "wrong_type")
+        refuse(name, argument, f"must be a string, not {safe_repr(value)}", "wrong_type")
     if not value.strip():
         refuse(name, argument, "is empty; give it some text", "required_field")
 
 
 def check_one_of(name: str, argument: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
-        refuse(name, argument, f"is one of {', '.join(known)}, not {safe_repr(value)}", "invalid_enum")
+        refuse(name, argument, f"must be one of {', '.join(known)}, not {safe_repr(value)}", "invalid_enum")
 
 
 def check_number(name: str, argument: str, value: float, low: float, high: float, *, whole: bool = False) -> None:
     if whole and isinstance(value, float):
-        refuse(name, argument, f"is a whole number, not {value}", "wrong_type")
+        refuse(name, argument, f"must be a whole number, not {value}", "wrong_type")
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        refuse(name, argument, f"is a number from {low} to {high}, not {safe_repr(value)}", "out_of_range")
+        refuse(name, argument, f"must be a number from {low} to {high}, not {safe_repr(value)}", "out_of_range")
 
 
 def refuse(name: str, argument: str, problem: str, code: str) -> NoReturn:

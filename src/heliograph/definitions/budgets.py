@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 
 MICROS_PER_USD = 1_000_000
 _MOST = 10**15  # the largest amount that the kernel counts
@@ -21,7 +22,7 @@ def check_budget(budget: Any, what: str = "a budget", path: str = "/budget") -> 
     if budget is None:
         return None
     if not isinstance(budget, Mapping):
-        raise InvalidInput(f"{what} is an object such as {{'tokens': 50_000, 'usd': 2.5}}, not {safe_repr(repr_of(budget))}",
+        raise InvalidInput(f"{what} must be an object such as {{'tokens': 50_000, 'usd': 2.5}}, not {safe_repr(repr_of(budget))}",
                            code="wrong_type", path=path)  # fmt: skip
     known = ", ".join(_KERNEL_NAMES)
     if not budget:
@@ -58,11 +59,11 @@ def check_price(price: Any, what: str, path: str) -> tuple[float, float] | None:
     if price is None:
         return None
     if not isinstance(price, Mapping) or set(price) != {"input", "output"}:
-        raise InvalidInput(f"{what} is in dollars per million tokens, such as {{'input': 3.0, 'output': 15.0}}, not "
+        raise InvalidInput(f"{what} must be in dollars per million tokens, such as {{'input': 3.0, 'output': 15.0}}, not "
                            f"{safe_repr(repr_of(price))}", code="wrong_type", path=path)  # fmt: skip
     for part, usd in price.items():
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd <= MICROS_PER_USD:
-            raise InvalidInput(f"{what}: {part} is a number of dollars from 0 to {MICROS_PER_USD}, not {safe_repr(repr_of(usd))}",
+            raise InvalidInput(f"{what}: {part} must be a number of dollars from 0 to {MICROS_PER_USD}, not {safe_repr(repr_of(usd))}",
                                code="out_of_range", path=f"{path}/{part}")  # fmt: skip
     return float(price["input"]), float(price["output"])
 
@@ -70,7 +71,7 @@ def check_price(price: Any, what: str, path: str) -> tuple[float, float] | None:
 def _check_most(what: str, kind: str, most: Any, path: str) -> None:
     is_number = isinstance(most, int | float) and not isinstance(most, bool)
     if is_number and kind in _WHOLE and isinstance(most, float):
-        raise InvalidInput(f"{what} is a whole number, not {most}", code="wrong_type", path=path)
+        raise InvalidInput(f"{what} must be a whole number, not {most}", code="wrong_type", path=path)
     if not is_number or not 0 <= most * (MICROS_PER_USD if kind == "usd" else 1) <= _MOST:  # False for NaN, too
-        raise InvalidInput(f"{what} is a number from 0 to {_MOST // (MICROS_PER_USD if kind == 'usd' else 1)}, not "
+        raise InvalidInput(f"{what} must be a number from 0 to {_MOST // (MICROS_PER_USD if kind == 'usd' else 1)}, not "
                            f"{safe_repr(repr_of(most))}", code="out_of_range", path=path)  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.types import Json, JsonObject
 
 FIELDS_MAX = 100
@@ -22,7 +23,7 @@ def check_fields(fields: Any, path: str = "/result_fields") -> list[JsonObject]:
     Raises InvalidInput: `wrong_type`, `required_field`, `unknown_field`, `invalid_enum`, `too_long`, `duplicate_entry`.
     """
     if not isinstance(fields, list | tuple):
-        raise InvalidInput(f"result_fields is a list of fields such as {{'name': 'summary'}}, not {safe_repr(fields)}",
+        raise InvalidInput(f"result_fields must be a list of fields such as {{'name': 'summary'}}, not {safe_repr(fields)}",
                            code="wrong_type", path=path)  # fmt: skip
     if len(fields) > FIELDS_MAX:
         raise InvalidInput(
@@ -53,7 +54,7 @@ def problems_of(fields: Sequence[Mapping[str, Any]], output: Json) -> list[str]:
 
 def _check_field(field: Any, path: str) -> JsonObject:
     if not isinstance(field, Mapping):
-        raise InvalidInput(f"a field is an object such as {{'name': 'summary'}}, not {safe_repr(field)}", code="wrong_type",
+        raise InvalidInput(f"a field must be an object such as {{'name': 'summary'}}, not {safe_repr(field)}", code="wrong_type",
                            path=path)  # fmt: skip
     for key in field:
         if key not in _KEYS:
@@ -62,13 +63,13 @@ def _check_field(field: Any, path: str) -> JsonObject:
             )
     name, kind, required = field.get("name"), field.get("type"), field.get("required", True)
     if not isinstance(name, str) or not 0 < len(name) <= FIELD_NAME_MAX:
-        raise InvalidInput(f"a field needs a name of 1 to {FIELD_NAME_MAX} characters, not {safe_repr(name)}",
+        raise InvalidInput(f"the name of a field must have 1 to {FIELD_NAME_MAX} characters, not {safe_repr(name)}",
                            code="required_field", path=f"{path}/name")  # fmt: skip
     if kind is not None and (not isinstance(kind, str) or kind not in TYPES):
-        raise InvalidInput(f"the type of field {safe_repr(name)} is one of {', '.join(TYPES)}, not {safe_repr(kind)}",
+        raise InvalidInput(f"the type of field {safe_repr(name)} must be one of {', '.join(TYPES)}, not {safe_repr(kind)}",
                            code="invalid_enum", path=f"{path}/type")  # fmt: skip
     if not isinstance(required, bool):
-        raise InvalidInput(f"whether field {safe_repr(name)} is required is true or false, not {safe_repr(required)}",
+        raise InvalidInput(f"'required' of field {safe_repr(name)} must be true or false, not {safe_repr(required)}",
                            code="wrong_type", path=f"{path}/required")  # fmt: skip
     return {**field, "required": required}
 

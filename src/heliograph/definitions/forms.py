@@ -8,7 +8,8 @@ from typing import Any
 import jsonschema_rs
 import pydantic
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.signals.values import to_json
 from heliograph.types import Json, JsonObject
 
@@ -29,7 +30,7 @@ def schema_of(what: str, form: Any, path: str) -> JsonObject:
         try:
             schema = pydantic.TypeAdapter(form).json_schema()
         except (pydantic.errors.PydanticUserError, NameError) as error:
-            raise InvalidInput(f"{what} is a JSON Schema, a pydantic model or another type, not {safe_repr(form)}: "
+            raise InvalidInput(f"{what} must be a JSON Schema, a pydantic model or another type, not {safe_repr(form)}: "
                                f"{safe_repr(str(error))}", code="wrong_type", path=path) from None  # fmt: skip
     assert isinstance(schema, dict)
     return schema

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from heliograph.errors import InvalidInput, Rejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, Rejected
 
 
 def check_function(function: Any, what: str, path: str, *given: str, least: int = 0, waits: bool = False) -> int:
@@ -19,9 +20,11 @@ def check_function(function: Any, what: str, path: str, *given: str, least: int 
     """
     wanted = " or ".join(" and ".join(given[:n]) for n in range(least or len(given), len(given) + 1))
     if not callable(function):
-        raise InvalidInput(f"{what} is a function of {wanted}, not {safe_repr(function)}", code="wrong_type", path=path)
+        raise InvalidInput(
+            f"{what} must be a function of {wanted}, not {safe_repr(function)}", code="wrong_type", path=path
+        )
     if not waits and _is(inspect.iscoroutinefunction, function):
-        raise InvalidInput(f"{what} is a plain function that returns without waiting; write def, not async def, and put "
+        raise InvalidInput(f"{what} must be a plain function that returns without waiting; write def, not async def, and put "
                            "slow work into an agent", code="wrong_type", path=path)  # fmt: skip
     if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
         raise InvalidInput(f"{what} is a generator: return the value, or a list of the values, instead of yielding",

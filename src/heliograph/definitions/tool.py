@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
-from heliograph.errors import InvalidInput, format_exception, repr_of, safe_repr
+from heliograph.error_text import format_exception, repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.types import JsonObject
 
 log = logging.getLogger("heliograph.tools")
@@ -132,7 +133,7 @@ def external_tool(name: str, description: str, parameters: Mapping[str, Any] | N
 def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
     """Return the tools of an agent: functions are converted to tools, toolsets are kept. Raises InvalidInput."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-        raise InvalidInput(f"agent {agent}: tools takes a list, not {safe_repr(tools)}", code="wrong_type",
+        raise InvalidInput(f"agent {agent}: tools must be a list, not {safe_repr(tools)}", code="wrong_type",
                            path=f"/agents/{agent}/tools")  # fmt: skip
     converted: list[Any] = []
     for given in tools:
@@ -141,7 +142,7 @@ def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
         elif callable(given) and not isinstance(given, type):
             converted.append(_of_function(given, {}))
         else:
-            raise InvalidInput(f"agent {agent}: a tool is a function, a result of @tool or external_tool, or an MCP server, "
+            raise InvalidInput(f"agent {agent}: a tool must be a function, a result of @tool or external_tool, or an MCP server, "
                                f"not {safe_repr(given)}", code="wrong_type", path=f"/agents/{agent}/tools")  # fmt: skip
     names = [each.name for each in converted if isinstance(each, Tool)]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -152,7 +153,7 @@ def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
 
 def _of_function(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     if not callable(function):
-        raise InvalidInput(f"a tool is a function, not {safe_repr(function)}", code="wrong_type", path="/tools")
+        raise InvalidInput(f"a tool must be a function, not {safe_repr(function)}", code="wrong_type", path="/tools")
     name = options.get("name") or _name_of(function)
     description = options.get("description") or _description_of(function)
     others = {key: value for key, value in options.items() if key not in ("name", "description")}
@@ -178,31 +179,35 @@ def check_tool(made: Tool) -> Tool:
     """Return the tool unchanged if its options are valid. Raises InvalidInput with the tool, the option and the rule."""
     name = made.name
     if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
-        raise InvalidInput(f"a tool's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
+        raise InvalidInput(f"a tool's name must be 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
                            code="invalid_identifier", path="/tools")  # fmt: skip
     if name in RESERVED:
         raise InvalidInput(f"the name {name} belongs to the runtime; give the tool another name", code="reserved_name",
                            path=f"/tools/{name}")  # fmt: skip
-    _check(name, "effect", made.effect in TOOL_EFFECTS, f"is one of {', '.join(TOOL_EFFECTS)}", made.effect)
-    _check(name, "in_doubt", made.in_doubt in IN_DOUBT, f"is one of {', '.join(IN_DOUBT)}", made.in_doubt)
+    _check(name, "effect", made.effect in TOOL_EFFECTS, f"must be one of {', '.join(TOOL_EFFECTS)}", made.effect)
+    _check(name, "in_doubt", made.in_doubt in IN_DOUBT, f"must be one of {', '.join(IN_DOUBT)}", made.in_doubt)
     for option in ("timeout_seconds", "approval_seconds"):
         value = getattr(made, option)
         _check(name, option, value is None or _is_number(value, 0.001, _SECONDS_MAX),
-               f"is None or a number of seconds from 0.001 to {_SECONDS_MAX}", value)  # fmt: skip
+               f"must be None or a number of seconds from 0.001 to {_SECONDS_MAX}", value)  # fmt: skip
     _check(
-        name, "retries", _is_number(made.retries, 0, 100, whole=True), "is a whole number from 0 to 100", made.retries
+        name,
+        "retries",
+        _is_number(made.retries, 0, 100, whole=True),
+        "must be a whole number from 0 to 100",
+        made.retries,
     )
     _check(name, "concurrency", made.concurrency is None or _is_number(made.concurrency, 1, 10_000, whole=True),
-           "is None or a whole number from 1 to 10000", made.concurrency)  # fmt: skip
+           "must be None or a whole number from 1 to 10000", made.concurrency)  # fmt: skip
     _check(name, "approval", isinstance(made.approval, bool) or callable(made.approval),
-           "is True, False or a function of the arguments", made.approval)  # fmt: skip
+           "must be True, False or a function of the arguments", made.approval)  # fmt: skip
     _check(name, "secrets", not isinstance(made.secrets, str) and all(isinstance(each, str) for each in made.secrets),
-           "is a list of names", made.secrets)  # fmt: skip
-    _check(name, "trusted", isinstance(made.trusted, bool), "is True or False", made.trusted)
+           "must be a list of names", made.secrets)  # fmt: skip
+    _check(name, "trusted", isinstance(made.trusted, bool), "must be True or False", made.trusted)
     is_waiting = inspect.iscoroutinefunction(made.approval) or inspect.iscoroutinefunction(
         getattr(made.approval, "__call__", None)  # noqa: B004  the method itself is inspected
     )
-    _check(name, "approval", not is_waiting, "is a plain function that returns without waiting", made.approval)
+    _check(name, "approval", not is_waiting, "must be a plain function that returns without waiting", made.approval)
     if made.retries and made.effect not in ("pure", "idempotent"):
         raise InvalidInput(f"tool {name}: a tool with effect='{made.effect}' cannot have retries; set effect='idempotent' "
                            "if a call may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip

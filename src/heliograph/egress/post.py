@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from heliograph.errors import HeliographError, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError
 from heliograph.policy.egress import EgressPolicy, Target
 
 SECONDS_MAX = 15.0  # from the name lookup to the response

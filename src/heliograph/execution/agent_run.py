@@ -9,14 +9,8 @@ from typing import Any
 
 from heliograph.codes import ACTION_FAILED, TIMEOUT
 from heliograph.definitions.agent import AgentSpec
-from heliograph.errors import (
-    HeliographError,
-    InvalidInput,
-    TurnTimedOut,
-    format_exception,
-    safe_repr,
-    with_hint,
-)
+from heliograph.error_text import format_exception, safe_repr, with_hint
+from heliograph.errors import HeliographError, InvalidInput, TurnTimedOut
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentLoop

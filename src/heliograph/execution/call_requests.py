@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
-from heliograph.errors import AgentFailed, InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.delegation_targets import Target, target_of
 from heliograph.execution.step_outcome import is_inside_step
 from heliograph.policy.egress import parse
@@ -62,7 +63,7 @@ class CallRequests:
 
     def pause(self, seconds: float) -> CallRequest:
         """Raises InvalidInput (`out_of_range`)."""
-        check_seconds("a pause is", seconds)
+        check_seconds("the length of a pause", seconds)
         return CallRequest(self._journal.new_call(), self._journal.new_step(), "timer", "timer", {"seconds": float(seconds)},
                      float(seconds), "pure")  # fmt: skip
 
@@ -87,13 +88,15 @@ class CallRequests:
 
     def _call(self, call: Call, step_id: str) -> CallRequest:
         if not isinstance(call, Call):
-            raise InvalidInput(f"calls takes a list of Call and Delegation, not {safe_repr(call)}", code="wrong_type")
+            raise InvalidInput(
+                f"the argument of calls must be a list of Call and Delegation, not {safe_repr(call)}", code="wrong_type"
+            )
         tool = check_name(call.tool, "the name of a tool")
         check_one_of(call.after, "after", AFTERS)
         check_one_of(call.effect, "the effect of a call", CALL_EFFECTS)
         arguments = {} if call.arguments is None else call.arguments
         if not isinstance(arguments, Mapping):
-            raise InvalidInput(f"the arguments of tool {tool} are an object, not {safe_repr(arguments)}", code="wrong_type",
+            raise InvalidInput(f"the arguments of tool {tool} must be an object, not {safe_repr(arguments)}", code="wrong_type",
                                path="/arguments")  # fmt: skip
         return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(arguments), "/arguments"),
                      check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
@@ -127,7 +130,7 @@ def _context_of(child: Delegation) -> JsonObject | None:
     if child.context is None:
         return None
     if not isinstance(child.context, Mapping):
-        raise InvalidInput(f"the context of a delegation is an object, not {safe_repr(child.context)}", code="wrong_type",
+        raise InvalidInput(f"the context of a delegation must be an object, not {safe_repr(child.context)}", code="wrong_type",
                            path="/context")  # fmt: skip
     context = to_json(dict(child.context), "/context")
     assert isinstance(context, dict)

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from heliograph.errors import InvalidInput, TurnTimedOut, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, TurnTimedOut
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_outcome import invoke
 from heliograph.execution.step_recorder import store_call
@@ -29,7 +30,7 @@ class Cleanups:
         """Register a function. Raises InvalidInput (`wrong_type`)."""
         if not callable(function):
             raise InvalidInput(
-                f"on_cleanup takes a function and its arguments, not {safe_repr(function)}", code="wrong_type"
+                f"the first argument of on_cleanup must be a function, not {safe_repr(function)}", code="wrong_type"
             )
         self._functions.append((function, args))
 

@@ -6,7 +6,8 @@ import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.call_requests import CallRequests
 from heliograph.execution.cleanup import Cleanups
@@ -173,7 +174,7 @@ class Context:
         self._requests.check_may_wait("step")
         check_one_of(effect, "the effect of a step", CALL_EFFECTS)
         if not callable(function):
-            raise InvalidInput(f"step {safe_repr(name)} is given a function and its arguments, not {safe_repr(function)}",
+            raise InvalidInput(f"step {safe_repr(name)} must be given a function and its arguments, not {safe_repr(function)}",
                                code="wrong_type")  # fmt: skip
         return self._replay.step(self._requests.step(name, effect, check_timeout(timeout), call_id), function, args)
 
@@ -310,7 +311,7 @@ class Context:
         """Report progress to observers: `fraction` from 0 to 1. The runtime sends it soon, in batches."""
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise InvalidInput(
-                f"progress is a number from 0 to 1, not {safe_repr(repr_of(fraction))}", code="out_of_range"
+                f"progress must be a number from 0 to 1, not {safe_repr(repr_of(fraction))}", code="out_of_range"
             )
         payload: Json = {"agent": self.agent, "fraction": float(fraction), "message": str(message)}
         check_payload(payload)

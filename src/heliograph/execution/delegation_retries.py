@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.call_requests import CallRequests
 from heliograph.turn.call_id import CALL_ID_MAX, retry_id
@@ -17,10 +18,13 @@ RETRIES_MAX = 100
 def check_retries(delegations: Sequence[Delegation], retries: int) -> None:
     """Raises InvalidInput (`out_of_range`, `wrong_type`)."""
     if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= RETRIES_MAX:
-        raise InvalidInput(f"retries is from 0 to {RETRIES_MAX}, not {safe_repr(retries)}", code="out_of_range")
+        raise InvalidInput(f"retries must be from 0 to {RETRIES_MAX}, not {safe_repr(retries)}", code="out_of_range")
     for delegation in delegations:
         if not isinstance(delegation, Delegation):
-            raise InvalidInput(f"delegates takes a list of Delegation, not {safe_repr(delegation)}", code="wrong_type")
+            raise InvalidInput(
+                f"the argument of delegates must be a list of Delegation, not {safe_repr(delegation)}",
+                code="wrong_type",
+            )
 
 
 def check_retry_ids(requests: Sequence[CallRequest], retries: int) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.reactive.workflow import Workflow
 
 
@@ -24,7 +25,7 @@ def target_of(given: Any, workflow: Workflow, run_id: str) -> Target:
     Raises InvalidInput: `wrong_type`, `unknown_agent`.
     """
     if not isinstance(given, str):
-        raise InvalidInput(f"the agent of a delegation is a name or an id, not {safe_repr(given)}", code="wrong_type",
+        raise InvalidInput(f"the agent of a delegation must be a name or an id, not {safe_repr(given)}", code="wrong_type",
                            path="/agent")  # fmt: skip
     run, slash, rest = given.partition("/")
     if slash and run != run_id:

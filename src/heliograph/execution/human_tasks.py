@@ -9,7 +9,8 @@ import pydantic
 
 from heliograph.codes import TOOL_TIMEOUT
 from heliograph.definitions.forms import validator_of
-from heliograph.errors import InvalidInput, ToolFailed, ToolTimedOut, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, ToolFailed, ToolTimedOut
 from heliograph.execution.call_replay import CallReplay, value_of
 from heliograph.signals.values import to_json
 from heliograph.turn.calls import CallRequest, CallResult
@@ -31,7 +32,9 @@ _OPTIONS_MAX = 100
 def approval_question(question: str, arguments: Mapping[str, Any] | None, *, may_edit: bool) -> Question:
     """The question of `Context.approve`. Raises InvalidInput."""
     if arguments is not None and not isinstance(arguments, Mapping):
-        raise InvalidInput(f"arguments is an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments")
+        raise InvalidInput(
+            f"arguments must be an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments"
+        )
     approved_arguments = to_json(dict(arguments or {}), "/arguments")
     assert isinstance(approved_arguments, dict)
     if may_edit and not approved_arguments:
@@ -46,7 +49,7 @@ def open_question(question: str, form: Any, options: Sequence[str]) -> tuple[Que
     """
     schema, convert = _form(form)
     if isinstance(options, str) or len(options) > _OPTIONS_MAX or not all(isinstance(o, str) for o in options):
-        raise InvalidInput(f"options is a list of at most {_OPTIONS_MAX} texts, not {safe_repr(options)}", code="wrong_type",
+        raise InvalidInput(f"options must be a list of at most {_OPTIONS_MAX} texts, not {safe_repr(options)}", code="wrong_type",
                            path="/options")  # fmt: skip
     if options and form is not None:
         raise InvalidInput("a question has options or a form, not both", code="wrong_type", path="/options")
@@ -92,14 +95,14 @@ def _form(form: Any) -> tuple[JsonObject | None, Callable[[Json], Any]]:
         adapter = pydantic.TypeAdapter(form)
         form_schema = adapter.json_schema()
     except pydantic.errors.PydanticUserError as error:
-        raise InvalidInput(f"a form is a pydantic model, another type or a JSON Schema, not {safe_repr(form)}: "
+        raise InvalidInput(f"a form must be a pydantic model, another type or a JSON Schema, not {safe_repr(form)}: "
                            f"{safe_repr(str(error))}", code="wrong_type", path="/form") from None  # fmt: skip
 
     def convert(value: Json) -> Any:
         try:
             return adapter.validate_python(value)
         except pydantic.ValidationError as error:  # JSON Schema cannot express every rule of the type
-            raise ToolFailed(safe_repr(f"the answer does not fit the form: {error}", REASON_MAX)) from None
+            raise ToolFailed(safe_repr(f"the answer does not match the form: {error}", REASON_MAX)) from None
 
     return form_schema, convert
 

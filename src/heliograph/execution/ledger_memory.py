@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from heliograph.errors import Conflict, Rejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import Conflict, Rejected
 from heliograph.execution.step_recorder import store_call
 from heliograph.ledger.client import Ledger
 from heliograph.ports import MemoryHit

@@ -6,7 +6,8 @@ from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import Any
 
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.call_requests import CallRequests
 from heliograph.execution.owned_turn import OwnedTurn
@@ -63,17 +64,19 @@ class TurnMemory:
 def _check_memory(text: Any) -> None:
     """Raises InvalidInput: `required_field`, or the codes of `check_json`."""
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInput(f"a memory is a text, not {safe_repr(repr_of(text))}", code="required_field", path="/text")
+        raise InvalidInput(
+            f"a memory must be a text, not {safe_repr(repr_of(text))}", code="required_field", path="/text"
+        )
     check_json(text, "/text")
 
 
 def _check_search(query: Any, limit: Any) -> None:
     """Raises InvalidInput: `wrong_type`, `too_large`, `out_of_range`, or the codes of `check_json`."""
     if not isinstance(query, str):
-        raise InvalidInput(f"a query is a text, not {safe_repr(repr_of(query))}", code="wrong_type", path="/query")
+        raise InvalidInput(f"a query must be a text, not {safe_repr(repr_of(query))}", code="wrong_type", path="/query")
     check_json(query, "/query")
     if len(query.encode()) > QUERY_BYTES_MAX:
         raise InvalidInput(f"a query has at most {QUERY_BYTES_MAX} bytes", code="too_large", path="/query")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= RECALL_MAX:
-        raise InvalidInput(f"limit is a whole number from 1 to {RECALL_MAX}, not {safe_repr(repr_of(limit))}",
+        raise InvalidInput(f"limit must be a whole number from 1 to {RECALL_MAX}, not {safe_repr(repr_of(limit))}",
                            code="out_of_range", path="/limit")  # fmt: skip

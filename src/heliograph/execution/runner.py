@@ -11,7 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from heliograph.codes import ACTION_FAILED, UNDECODABLE
-from heliograph.errors import AgentFailed, InvalidInput, KernelRejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import AgentFailed, InvalidInput, KernelRejected
 from heliograph.execution.agent_run import act
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.cleanup import Cleanups

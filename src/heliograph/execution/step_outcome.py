@@ -8,15 +8,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.errors import (
-    HeliographError,
-    InvalidInput,
-    StepInDoubt,
-    ToolFailed,
-    TurnTimedOut,
-    format_exception,
-    is_recoverable,
-)
+from heliograph.error_text import format_exception, is_recoverable
+from heliograph.errors import HeliographError, InvalidInput, StepInDoubt, ToolFailed, TurnTimedOut
 from heliograph.records import CallStatus
 from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.payload import cleaned, is_longer

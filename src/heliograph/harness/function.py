@@ -8,7 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from heliograph.errors import HarnessError, InvalidInput, format_exception, safe_repr
+from heliograph.error_text import format_exception, safe_repr
+from heliograph.errors import HarnessError, InvalidInput
 from heliograph.ports import Chunk, ModelReply, ModelRequest
 
 
@@ -25,7 +26,7 @@ class FunctionHarness:
     ):  # fmt: skip
         if not callable(function) or isinstance(function, type):
             raise InvalidInput(
-                f"FunctionHarness takes a function with one argument, the request, not {safe_repr(function)}",
+                f"the argument of FunctionHarness must be a function with one argument, the request, not {safe_repr(function)}",
                 code="wrong_type",
             )
         self._function = function

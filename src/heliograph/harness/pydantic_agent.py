@@ -11,7 +11,8 @@ from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 
-from heliograph.errors import HarnessError, InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HarnessError, InvalidInput
 from heliograph.harness.call_ids import with_unique_ids
 from heliograph.harness.costs import cost_at_most, cost_of, settings_of
 from heliograph.harness.messages import call_of, definitions, messages_of, raw_of, withdrawn
@@ -32,7 +33,9 @@ class AgentHarness:
 
     def __init__(self, agent: Agent[Any, Any], *, deps: Any = None):
         if not hasattr(agent, "run_stream_events"):
-            raise InvalidInput(f"AgentHarness takes a pydantic_ai.Agent, not {safe_repr(agent)}", code="wrong_type")
+            raise InvalidInput(
+                f"the argument of AgentHarness must be a pydantic_ai.Agent, not {safe_repr(agent)}", code="wrong_type"
+            )
         self._agent = agent
         self._deps = deps
 

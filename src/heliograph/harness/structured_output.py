@@ -17,7 +17,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
-from heliograph.errors import HarnessError, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HarnessError
 from heliograph.harness.messages import OUTPUT_TOOL
 from heliograph.signals.payload import check_json
 from heliograph.types import Json

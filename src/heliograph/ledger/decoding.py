@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.codes import UNDECODABLE
-from heliograph.errors import KernelRejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import KernelRejected
 
 MARK = "undecodable"  # the key of a placeholder, and the field of a row that contains one
 DEPTH_MAX = 200  # of a result: what _check_json accepts, and what the kernel wraps around it

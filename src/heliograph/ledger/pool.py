@@ -147,7 +147,7 @@ def explain(error: Exception, what: str) -> Exception:
             return SetupError(f"{what} is missing in the database: run helio db install", code="schema_missing")
         if state == "42501" and _first_line(error).startswith("not_found: "):
             return NotFound(
-                f"{_first_line(error).removeprefix('not_found: ')} for this login; helio db roles shows what it has"
+                f"{_first_line(error).removeprefix('not_found: ')} for this login; helio db roles lists its projects"
             )
         if state == "42501":
             return SetupError(f"this login has no right to {what} ({_first_line(error)}); an operator can grant it: "

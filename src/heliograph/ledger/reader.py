@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.errors import NotFound, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import NotFound
 from heliograph.ids import split_signal_id
 from heliograph.ledger.decoding import MARK, decode
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting

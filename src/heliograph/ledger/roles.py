@@ -116,7 +116,7 @@ async def revoke(connection: Any, login: str, projects: Sequence[str] | None) ->
                 await _take_services(connection, before)
                 outcome = await connection.fetchval(_UNBIND, project, login)
             if outcome == "unknown":
-                raise NotFound(f"{login} is not bound to project {project}; helio db roles shows what it has",
+                raise NotFound(f"{login} is not bound to project {project}; helio db roles lists its projects",
                                code="not_granted")  # fmt: skip
         return await _read_login(connection, login)
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from heliograph.errors import Rejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import Rejected
 
 URL_CHARACTERS_MAX = 2000
 _PORTS = {"https": 443, "http": 80}

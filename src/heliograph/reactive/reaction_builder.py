@@ -8,7 +8,7 @@ from typing import Any
 
 from heliograph.codes import MAX_ACTIVATIONS
 from heliograph.definitions.agent import AgentSpec, decided
-from heliograph.errors import format_exception
+from heliograph.error_text import format_exception
 from heliograph.ids import signal_id
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import END_WHEN, end_of_run

@@ -11,7 +11,8 @@ import pydantic
 import pydantic_core
 
 from heliograph.definitions.typed_dicts import usable
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.signals.names import check_key
 from heliograph.signals.payload import copied
 from heliograph.signals.values import SECRETS, check_size, to_json
@@ -64,7 +65,7 @@ class StateShape:
                 return [each.name for each in dataclasses.fields(kind) if each.init]
             if hasattr(kind, "__required_keys__"):
                 return list(kind.__annotations__)
-        raise InvalidInput(f"the type of a state is a pydantic model, a dataclass or a TypedDict, not "
+        raise InvalidInput(f"the type of a state must be a pydantic model, a dataclass or a TypedDict, not "
                            f"{safe_repr(repr_of(self.kind))}; leave it out for any JSON object", code="wrong_type", path="/state")  # fmt: skip
 
     @property
@@ -85,13 +86,15 @@ class StateShape:
             raise InvalidInput("the state cannot be written as JSON: it is nested too deeply, or contains itself",
                                code="json_too_deep", path="/state") from None  # fmt: skip
         except pydantic.ValidationError as error:
-            raise InvalidInput(f"the state does not fit {self._name}: {_problems(error)}", code="invalid_state",
+            raise InvalidInput(f"the state is not a valid {self._name}: {_problems(error)}", code="invalid_state",
                                path="/state") from None  # fmt: skip
 
     def dump(self, state: Any) -> JsonObject:
         """The state, or a mapping of its fields, as a JSON object with all defaults filled in."""
         if self.kind is None and not isinstance(state, Mapping):
-            raise InvalidInput(f"the state is an object, not {safe_repr(state)}", code="invalid_state", path="/state")
+            raise InvalidInput(
+                f"the state must be an object, not {safe_repr(state)}", code="invalid_state", path="/state"
+            )
         if self.kind is None:
             document = to_json(dict(state), "/state")
         else:
@@ -100,7 +103,7 @@ class StateShape:
             document = to_json(_plain(self._adapter, typed), "/state")
         if not isinstance(document, dict):
             raise InvalidInput(
-                f"the state is an object, not {safe_repr(document)}", code="invalid_state", path="/state"
+                f"the state must be an object, not {safe_repr(document)}", code="invalid_state", path="/state"
             )
         for key in document:
             check_key(key)
@@ -132,7 +135,7 @@ class StateShape:
         try:
             return self._adapter.validate_python(state)
         except pydantic.ValidationError as error:
-            raise InvalidInput(f"the state does not fit {self._name}: {_problems(error)}", code="invalid_state",
+            raise InvalidInput(f"the state is not a valid {self._name}: {_problems(error)}", code="invalid_state",
                                path="/state") from None  # fmt: skip
 
     @property

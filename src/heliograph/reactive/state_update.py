@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.definitions.agent import AgentSpec
-from heliograph.errors import AgentFailed, HeliographError, format_exception, safe_repr
+from heliograph.error_text import format_exception, safe_repr
+from heliograph.errors import AgentFailed, HeliographError
 from heliograph.reactive.workflow import Workflow
 from heliograph.signals.payload import copied
 from heliograph.types import Json, JsonObject

@@ -10,7 +10,8 @@ from typing import Any
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.reactive.state import StateShape
 from heliograph.secrets import Resolver
 from heliograph.signals.names import check_key
@@ -96,7 +97,7 @@ def build_workflow(workflow: Workflow) -> Workflow:
 def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
     """Check an application's reducers, goal and limit of activations. Raises InvalidInput."""
     if not isinstance(reducers, Mapping):
-        raise InvalidInput(f"reducers is a mapping of state keys to functions (old, new), not {safe_repr(reducers)}",
+        raise InvalidInput(f"reducers must be a mapping of state keys to functions (old, new), not {safe_repr(reducers)}",
                            code="wrong_type", path="/reducers")  # fmt: skip
     for key, reducer in reducers.items():
         with naming("reducers", "/reducers"):
@@ -105,10 +106,10 @@ def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
     if end_when is not None:
         check_function(end_when, "end_when", "/end_when", "the state")
     if isinstance(max_activations, bool) or not isinstance(max_activations, int):
-        raise InvalidInput(f"max_activations is a whole number, not {safe_repr(repr_of(max_activations))}", code="wrong_type",
+        raise InvalidInput(f"max_activations must be a whole number, not {safe_repr(repr_of(max_activations))}", code="wrong_type",
                            path="/max_activations")  # fmt: skip
     if not 1 <= max_activations <= 1_000_000:
-        raise InvalidInput(f"max_activations is between 1 and 1000000, not {max_activations}", code="out_of_range",
+        raise InvalidInput(f"max_activations must be between 1 and 1000000, not {max_activations}", code="out_of_range",
                            path="/max_activations")  # fmt: skip
 
 

@@ -10,7 +10,8 @@ import math
 from collections import Counter
 from typing import Any
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.signals.payload import DIGITS_MAX, check_json, json_too_deep
 from heliograph.types import Json
 

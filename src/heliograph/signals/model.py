@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 
 if TYPE_CHECKING:
     from heliograph.types import Json, JsonObject

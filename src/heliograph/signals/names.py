@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from heliograph.errors import InvalidInput, Rejected, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput, Rejected
 
 LENGTH_MAX = 200
 SEGMENTS_MAX = 16

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from heliograph.errors import InvalidInput, Rejected, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, Rejected
 from heliograph.signals.names import CHARACTERS, LENGTH_MAX, SEGMENTS_MAX, describe_character
 
 ONE = "*"
@@ -63,7 +64,7 @@ def compile_pattern(text: str) -> Pattern:
     pattern_too_complex, invalid_pattern.
     """
     if not isinstance(text, str):
-        raise InvalidInput(f"a pattern is a string, not {type(text).__name__}", code="wrong_type")
+        raise InvalidInput(f"a pattern must be a string, not {type(text).__name__}", code="wrong_type")
     return _compile(text)
 
 

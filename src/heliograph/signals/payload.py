@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.types import Json
 
 DEPTH_MAX = 64  # containers inside each other: [[1]] has two
@@ -134,7 +135,7 @@ def _check_containers(top: Any, path: str) -> None:
 def _check_keys(container: dict[Any, Any], place: _Place | None, path: str) -> None:
     for key in container:
         if type(key) is not str:
-            _refuse(("wrong_type", f"a key of an object is a string, not {type(key).__name__}", None), place, path)
+            _refuse(("wrong_type", f"a key of an object must be a string, not {type(key).__name__}", None), place, path)
         if problem := _problem_of_text(key):
             _refuse(problem, (place, key), path)
 

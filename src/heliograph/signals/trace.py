@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from heliograph.codes import UNKNOWN
-from heliograph.errors import NotFound, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import NotFound
 from heliograph.signals.model import Signal
 
 ROOT_NAME = "workflow:start"

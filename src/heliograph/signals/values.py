@@ -8,7 +8,8 @@ import msgspec
 import pydantic
 import pydantic_core
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.secrets import Secret
 from heliograph.signals.payload import check_json
 from heliograph.types import Json

@@ -19,7 +19,8 @@ import pydantic
 
 from heliograph.definitions.forms import problems_in, validator_of
 from heliograph.definitions.tool import Tool
-from heliograph.errors import HeliographError, InvalidInput, SetupError, format_exception, safe_repr
+from heliograph.error_text import format_exception, safe_repr
+from heliograph.errors import HeliographError, InvalidInput, SetupError
 from heliograph.ports import ToolSpec
 from heliograph.secrets import names_in
 from heliograph.signals.payload import check_json

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.definitions.tool import Tool, check_tool
-from heliograph.errors import InvalidInput, ToolFailed, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput, ToolFailed
 from heliograph.tools.sandbox import SandboxLimits, run_sandboxed
 from heliograph.types import Json, JsonObject
 

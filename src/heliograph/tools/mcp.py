@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.definitions.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
-from heliograph.errors import HeliographError, InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError, InvalidInput
 from heliograph.policy.egress import EgressPolicy, EgressRejected, parse, server_policy
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import check_json

@@ -9,7 +9,7 @@ import httpx2
 from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TIMEOUT
 
 from heliograph.egress.post import CONNECT_SECONDS_MAX, Resolve
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.policy.egress import EgressPolicy, EgressRejected
 
 RESPONSE_BYTES_MAX = 4 * 1024 * 1024  # four times the limit of a result, because servers send it twice and escaped

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from heliograph.errors import format_exception, safe_repr
+from heliograph.error_text import format_exception, safe_repr
 
 if TYPE_CHECKING:
     from mcp import Client

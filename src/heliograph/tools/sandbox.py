@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from heliograph.errors import InvalidInput, SetupError, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput, SetupError
 from heliograph.tools import sandbox_launcher, sandbox_program
 from heliograph.tools.cgroup import Cgroup, open_cgroup
 from heliograph.tools.syscall_filter import MACHINES, SANDBOXED_PID, filter_program

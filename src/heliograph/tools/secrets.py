@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from heliograph.errors import InvalidInput, SetupError, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput, SetupError
 from heliograph.redaction import SECRET_PREFIX
 from heliograph.secrets import REFERENCE, Resolver, Secret
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from heliograph.codes import RESULT_SCHEMA
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
-from heliograph.errors import ToolFailed, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import ToolFailed
 from heliograph.records import Wait
 from heliograph.turn.calls import CallRequest, CallResult, OutputValidator, result_of
 from heliograph.types import Json, JsonObject
@@ -49,4 +50,4 @@ def validated_result(request: CallRequest, wait: Wait) -> CallResult:
 
 
 def _message(tool: str, problems: Sequence[str]) -> str:
-    return safe_repr(f"the result of {tool} does not fit: {'; '.join(problems)}", _MESSAGE_MAX)
+    return safe_repr(f"the result of {tool} does not match its schema: {'; '.join(problems)}", _MESSAGE_MAX)

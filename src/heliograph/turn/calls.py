@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from heliograph.codes import CANCELED
-from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.records import CallKind, CallStatus, Wait
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
@@ -124,7 +125,7 @@ def result_of(wait: Wait) -> CallResult:
 def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
     """Raises InvalidInput (`invalid_id`)."""
     if not isinstance(value, str) or not 0 < len(value) <= length_max or not _NAME_CHARACTERS.issuperset(value):
-        raise InvalidInput(f"{what} is 1 to {length_max} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(value))}",
+        raise InvalidInput(f"{what} must be 1 to {length_max} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(value))}",
                            code="invalid_id")  # fmt: skip
     return value
 
@@ -132,12 +133,12 @@ def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
 def check_one_of(value: Any, what: str, known: Sequence[str]) -> None:
     """Raises InvalidInput (`invalid_enum`)."""
     if value not in known:
-        raise InvalidInput(f"{what} is one of {', '.join(known)}, not {safe_repr(value)}", code="invalid_enum")
+        raise InvalidInput(f"{what} must be one of {', '.join(known)}, not {safe_repr(value)}", code="invalid_enum")
 
 
 def check_timeout(seconds: Any) -> float | None:
     """Raises InvalidInput (`out_of_range`)."""
-    return None if seconds is None else check_seconds("a timeout is None or", seconds)
+    return None if seconds is None else check_seconds("a timeout that is not None", seconds)
 
 
 def failed_first_error(request: CallRequest) -> JsonObject:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heliograph.definitions.fields import check_fields
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.records import Card
 from heliograph.redaction import redacted
 from heliograph.turn.untrusted import TRUSTED, UNTRUSTED, framed, is_marked
@@ -38,7 +39,7 @@ def result_fields_in(cards: Sequence[Card]) -> tuple[JsonObject, ...]:
     content = card.content
     is_wrapped = isinstance(content, dict) and "fields" in content and content.keys() <= {"fields", "type"}
     if not is_wrapped or content.get("type", _WRAPPER) != _WRAPPER:
-        raise InvalidInput(f"the card {safe_repr(card.card_id)} is a {RESULT_FIELDS}, so its content is an object such as "
+        raise InvalidInput(f"the card {safe_repr(card.card_id)} is a {RESULT_FIELDS}, so its content must be an object such as "
                            f"{{'fields': [{{'name': 'summary'}}]}}, not {safe_repr(content)}", code="wrong_type")  # fmt: skip
     try:
         return tuple(check_fields(content["fields"], f"/{RESULT_FIELDS}/fields"))

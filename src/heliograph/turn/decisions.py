@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from heliograph.codes import CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
 from heliograph.definitions.agent import AgentSpec
-from heliograph.errors import HarnessError, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import HarnessError
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.records import Claimed, WriteResult
 from heliograph.turn.events import DeferTurn, Event, Hydrated, Raised, Resolved

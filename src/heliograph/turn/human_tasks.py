@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heliograph.definitions.forms import problems_in, validator_of
-from heliograph.errors import Denied, InvalidInput, ToolFailed, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import Denied, InvalidInput, ToolFailed
 from heliograph.turn.calls import CallResult
 from heliograph.types import Json, JsonObject
 
@@ -62,7 +63,7 @@ class Question:
     def problems(self, value: Json) -> list[str]:
         """The problems of `value` as an answer, or as edited arguments; empty for a valid one."""
         if self.options and value not in self.options:
-            return [f"it is one of {', '.join(self.options)}, not {safe_repr(value)}"]
+            return [f"it must be one of {', '.join(self.options)}, not {safe_repr(value)}"]
         if self.form is not None:
             return problems_in(validator_of("the form", self.form, "/form"), value, "it")
         if self.may_answer:
@@ -71,7 +72,7 @@ class Question:
         return (
             []
             if is_right
-            else [f"it is {'an object' if self.wants == 'decision' else 'a text'}, not {safe_repr(value)}"]
+            else [f"it must be {'an object' if self.wants == 'decision' else 'a text'}, not {safe_repr(value)}"]
         )
 
 
@@ -113,7 +114,7 @@ def answer_of(question: Question, call_label: str, result: CallResult) -> Json:
     if "answer" not in decision:
         raise ToolFailed(f"{call_label} has a result without an answer: {safe_repr(result.output)}")
     if problems := question.problems(decision["answer"]):
-        raise ToolFailed(safe_repr(f"the answer to {call_label} does not fit: {'; '.join(problems)}", REASON_MAX))
+        raise ToolFailed(safe_repr(f"the answer to {call_label} is invalid: {'; '.join(problems)}", REASON_MAX))
     return decision["answer"]
 
 
@@ -126,7 +127,7 @@ def timeout_message(result: CallResult, setting: str) -> str:
 def check_question(text: Any) -> str:
     """Raises InvalidInput."""
     if not isinstance(text, str) or not text.strip() or len(text) > QUESTION_MAX:
-        raise InvalidInput(f"a question is a text of 1 to {QUESTION_MAX} characters, not {safe_repr(text)}", code="wrong_type",
+        raise InvalidInput(f"a question must be a text of 1 to {QUESTION_MAX} characters, not {safe_repr(text)}", code="wrong_type",
                            path="/question")  # fmt: skip
     return text
 

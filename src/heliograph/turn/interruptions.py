@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 
 DELAY_SECONDS_MAX = 31_622_400.0
 
@@ -39,13 +40,13 @@ class Defer(Interruption):
         """at_most: the maximum of deferrals; None for the project's limit. Raises InvalidInput (`out_of_range`)."""
         super().__init__(reason)
         self.reason = safe_repr(str(reason), 500)
-        self.seconds = check_seconds("a turn is deferred for", seconds, least=0.0)
+        self.seconds = check_seconds("the delay of a deferral", seconds, least=0.0)
         self.at_most = at_most
 
 
 def check_seconds(what: str, seconds: Any, *, least: float = 0.001) -> float:
     """`seconds` as a float. Raises InvalidInput (`out_of_range`) unless it is from `least` to about a year."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= DELAY_SECONDS_MAX:
-        raise InvalidInput(f"{what} a number of seconds from {least:g} to {DELAY_SECONDS_MAX:g}, not {safe_repr(seconds)}",
+        raise InvalidInput(f"{what} must be a number of seconds from {least:g} to {DELAY_SECONDS_MAX:g}, not {safe_repr(seconds)}",
                            code="out_of_range")  # fmt: skip
     return float(seconds)

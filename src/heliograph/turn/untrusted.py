@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.ports import ModelRequest, ToolMessage
 from heliograph.types import Json
 

@@ -17,7 +17,8 @@ import msgspec
 
 from heliograph.egress.messenger import Messenger
 from heliograph.egress.post import PostFailed
-from heliograph.errors import HeliographError, format_exception
+from heliograph.error_text import format_exception
+from heliograph.errors import HeliographError
 from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.policy.callbacks import again_seconds, is_final, is_taken

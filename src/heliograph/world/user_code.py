@@ -7,7 +7,8 @@ import concurrent.futures
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from heliograph.errors import TurnTimedOut, format_exception
+from heliograph.error_text import format_exception
+from heliograph.errors import TurnTimedOut
 from heliograph.turn.interruptions import Interruption
 
 T = TypeVar("T")

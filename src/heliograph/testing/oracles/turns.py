@@ -34,7 +34,7 @@ class TurnOracle:
         return self.books.turns[turn_id]
 
     def is_owned(self, function: str, item: Any, outcome: str) -> bool:
-        """Whether the caller owns the turn; blames an answer that does not fit (L0-02, K1, K2)."""
+        """Whether the caller owns the turn; blames an inconsistent answer (L0-02, K1, K2)."""
         token = self.books.tokens.get(item["agent_id"])
         is_owner = token is not None and (token.turn_id, token.epoch) == (item["turn_id"], item["epoch"])
         answers = _OWNERS | {"duplicate"} if function == "record_call" else _OWNERS

@@ -6,7 +6,8 @@ import argparse
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from heliograph.errors import InvalidInput, safe_repr
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.testing.simulator.commands import diff, mutants, replay, run, shrink
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows what it takes")
+        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows its arguments")
 
 
 def main(arguments: list[str], kind: type[argparse.ArgumentParser] = _Parser) -> int:
@@ -101,14 +102,16 @@ def _mutant(text: str) -> str:
     if text not in MUTANTS:
         nearest = get_close_matches(text, MUTANTS, n=1)
         meant = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise InvalidInput(f"--mutant is one of {', '.join(sorted(MUTANTS))}, not '{safe_repr(text)}'{meant}",
+        raise InvalidInput(f"--mutant must be one of {', '.join(sorted(MUTANTS))}, not '{safe_repr(text)}'{meant}",
                            code="invalid_enum", path="--mutant")  # fmt: skip
     return text
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10_000_000:
-        raise InvalidInput(f"a count is a whole number from 1 to 10000000, not {safe_repr(text)}", code="out_of_range")
+        raise InvalidInput(
+            f"a count must be a whole number from 1 to 10000000, not {safe_repr(text)}", code="out_of_range"
+        )
     return int(text)
 
 

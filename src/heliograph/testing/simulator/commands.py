@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from heliograph.errors import safe_repr
+from heliograph.error_text import safe_repr
 
 if TYPE_CHECKING:
     from heliograph.testing.simulator.simulate import Case, Result

@@ -1,0 +1,50 @@
+"""Exceptions and values as text for messages, logs and the ledger.
+
+The text is redacted, and an application's `__str__` and `__repr__` may raise.
+"""
+
+from __future__ import annotations
+
+from heliograph.errors import HeliographError
+from heliograph.redaction import redacted_text
+
+
+def safe_repr(value: object, limit: int = 80) -> str:
+    """Return `value` for an error message: redacted, on one line, control characters escaped, truncated at `limit`."""
+    # redaction comes before truncation, because a part of a secret is also secret
+    text = redacted_text(value if isinstance(value, str) else repr_of(value))
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def with_hint(error: HeliographError) -> str:
+    """Return message and hint as one text, for records that have no field for the hint."""
+    return error.message if error.hint is None else f"{error.message}; {error.hint}"
+
+
+def is_recoverable(error: BaseException) -> bool:
+    """Whether a retry may help: the exception's `recoverable`, or True if it has no such attribute."""
+    value = getattr(error, "recoverable", True)
+    return value if isinstance(value, bool) else True
+
+
+def format_exception(error: BaseException, limit: int = 2000) -> str:
+    """Return an application's exception as text that the ledger can store, even if its `str` raises."""
+    text = exception_text(error)
+    return safe_repr(f"{type(error).__name__}: {text}" if text else type(error).__name__, limit)
+
+
+def exception_text(error: BaseException) -> str:
+    """Return the text of an application's exception, even if its `str` raises."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be read)"
+
+
+def repr_of(value: object) -> str:
+    """Return the repr of an application's value, even if its `__repr__` raises."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"
