@@ -168,7 +168,7 @@ def test_turn_without_delegations_has_no_children(shell: Shell) -> None:
         (("callback", "redeliver"), 2, "usage", "required"),
         (("callback", "redeliver", "callback_x", "--dead"), 2, "usage", "not allowed with"),
         (("callback", "list", "--state", "ded"), 2, "invalid_enum", "did you mean dead?"),
-        (("callback", "list", "--limit", "0"), 2, "out_of_range", "--limit is a whole number from 1 to 1000"),
+        (("callback", "list", "--limit", "0"), 2, "out_of_range", "--limit must be a whole number from 1 to 1000"),
     ],
 )  # fmt: skip
 def test_unknown_or_invalid_callback_is_reported_as_text_and_as_json(

@@ -71,7 +71,7 @@ async def test_prune_removes_only_old_ended_runs(shell: Shell, database_url: str
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "ever", "9" * 9 + "d"])
 def test_invalid_age_is_refused(shell: Shell, age: str) -> None:
     done = shell.helio("db", "prune", f"--older-than={age}")
-    assert (done.returncode, "--older-than is an age like 30d" in done.stderr) == (2, True)
+    assert (done.returncode, "--older-than must be an age like 30d" in done.stderr) == (2, True)
 
 
 async def test_workers_prune_only_with_a_configured_age(database_url: str) -> None:
@@ -102,10 +102,10 @@ def test_limits_are_listed_changed_and_reset_for_one_project(shell: Shell) -> No
     ("change", "message"),
     [
         ("queue=5", "there is no limit queue; did you mean queue_max?"),
-        ("queue_max", "a change is NAME=NUMBER or NAME=default"),
-        ("queue_max=0", "queue_max is a whole number from 1 to 2147483647"),
-        ("queue_max=99999999999", "queue_max is a whole number"),
-        ("queue_max=many", "queue_max is a whole number"),
+        ("queue_max", "a change must be NAME=NUMBER or NAME=default"),
+        ("queue_max=0", "queue_max must be a whole number from 1 to 2147483647"),
+        ("queue_max=99999999999", "queue_max must be a whole number"),
+        ("queue_max=many", "queue_max must be a whole number"),
         ("project_id=1", "there is no limit project_id"),
     ],
 )

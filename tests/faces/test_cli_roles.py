@@ -50,7 +50,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
     for foreign in ("default", "nowhere"):
         refused = own.helio("run", "press.py:app", "--project", foreign)
         assert (refused.returncode, refused.stderr.strip()) == (
-            3, f"error: no project {foreign} for this login; helio db roles shows what it has",
+            3, f"error: no project {foreign} for this login; helio db roles lists its projects",
         )  # fmt: skip
     assert own.helio("db", "grant", shop, "--role", "reader").returncode != 0
 

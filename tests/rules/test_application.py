@@ -108,7 +108,7 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(given(name=0), "invalid_identifier", "/agents", "not 0"),
     Case(given(name=""), "invalid_identifier", "/agents", "not ''"),
     Case(given(activate_on=5), "wrong_type", "/agents/a/activate_on", "must be a list of strings, not 5"),
-    Case(given(activate_on=[5]), "wrong_type", "/agents/a/activate_on", "agent a: activate_on: a pattern is a string"),
+    Case(given(activate_on=[5]), "wrong_type", "/agents/a/activate_on", "agent a: activate_on: a pattern must be a string"),
     Case(given(activate_on={"x"}), "wrong_type", "/agents/a/activate_on", "must be a list of strings, not {'x'}"),
     Case(given(activate_on=["a b"]), "invalid_character", "/agents/a/activate_on", "U+0020 at position 1"),
     Case(given(emits=None), "wrong_type", "/agents/a/emits", "must be a list of strings, not None"),
@@ -178,7 +178,7 @@ def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
 
 
 @each_case([
-    Case(lambda: Heliograph(5), "invalid_identifier", "/name", "name is 1 to 63 of a-z"),  # type: ignore[arg-type]
+    Case(lambda: Heliograph(5), "invalid_identifier", "/name", "name must be 1 to 63 of a-z"),  # type: ignore[arg-type]
     Case(lambda: Heliograph(["a"]), "invalid_identifier", "/name", "not ['a']"),  # type: ignore[arg-type]
     Case(lambda: app(max_activations="7"), "wrong_type", "/max_activations", "a whole number, not '7'"),
     Case(lambda: app(max_activations=True), "wrong_type", "/max_activations", "a whole number, not True"),
@@ -259,7 +259,7 @@ def built(state: Any, prompt: str = "x") -> Callable[[], Any]:
     return build
 
 
-NO_TYPE = "is a pydantic model, a dataclass or a TypedDict, not"
+NO_TYPE = "must be a pydantic model, a dataclass or a TypedDict, not"
 
 
 @each_case([

@@ -57,7 +57,7 @@ async def test_delegation_by_name_goes_to_an_instance_of_its_own(rig: Rig) -> No
         ("clark", "application delegating has no agent clark; did you mean clerk?"),
         ("run_other/clerk", "agent run_other/clerk belongs to another run; this is run run_mine"),
         ("run_mine/clark", "application delegating has no agent clark; did you mean clerk?"),
-        ("run_mine/clerk/a/b", "an instance is 1 to 64 ASCII letters"),
+        ("run_mine/clerk/a/b", "an instance must be 1 to 64 ASCII letters"),
         (None, "the agent of a delegation must be a name or an id, not None"),
         (7, "the agent of a delegation must be a name or an id, not 7"),
     ],

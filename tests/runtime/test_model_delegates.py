@@ -155,7 +155,7 @@ async def test_invalid_context_boxes_fail_the_turn_with_the_reason(rig: Rig) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"agents": ["b"], "contexts": ["handbook"]}, "contexts is an object of names and box ids"),
+        ({"agents": ["b"], "contexts": ["handbook"]}, "contexts must be an object of names and box ids"),
         ({"agents": ["b"], "contexts": {"a name": "box"}}, "contexts has 'a name', and a name is 1 to 64"),
         ({"agents": ["b"], "contexts": {"name": ""}}, "contexts has '', and a box id is 1 to 200"),
         ({"agents": ["b"], "contexts": lambda _a, _b: {}}, "contexts is called with the context"),

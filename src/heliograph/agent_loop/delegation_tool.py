@@ -75,7 +75,7 @@ class DelegationTools:
         seconds = arguments.get("deadline", _SECONDS_LEAST)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not (is_number and _SECONDS_LEAST <= seconds <= agent.ttl_seconds):  # type: ignore[operator]
-            return (f"the deadline of {tool} is a number of seconds from {_SECONDS_LEAST} to {agent.ttl_seconds:g}, "
+            return (f"the deadline of {tool} must be a number of seconds from {_SECONDS_LEAST} to {agent.ttl_seconds:g}, "
                     f"not {safe_repr(seconds)}")  # fmt: skip
         return None
 
