@@ -62,14 +62,21 @@ WITHOUT_DATABASE = [
     Case("signal tail --run r --after -1", 2, "out_of_range", "--after must be a whole number"),
     Case("signal tail agent:*b", 2, "invalid_wildcard", "whole segment"),
     Case("signal tail a:***", 2, "invalid_wildcard", r"\*"),
-    Case("run press.py:app --concurrency many", 2, "out_of_range", "--concurrency must be a whole number from 1 to 1000"),
+    Case(
+        "run press.py:app --concurrency many", 2, "out_of_range", "--concurrency must be a whole number from 1 to 1000"
+    ),
     Case("run press.py:app --lease nan", 2, "out_of_range", "--lease must be a number of seconds from 0.1 to 86400"),
     Case("run press.py:app --lease -1", 2, "out_of_range", "not -1"),
     Case("run press.py:app --run-id a:b", 2, "invalid_id", "a run id must be 1 to 100 ASCII letters.*, not a:b"),
     Case("run press.py:app --run-id " + "x" * 101, 2, "invalid_id", "a run id must be 1 to 100 ASCII letters"),
     Case("sim rnu", 2, "unknown_command", r"helio sim has no command 'rnu'; did you mean run\?"),
     Case("sim frobnicate", 2, "unknown_command", "helio sim has no command 'frobnicate'"),
-    Case("sim run --backend memry", 2, "invalid_enum", r"--backend must be one of memory, postgres.*did you mean memory\?"),
+    Case(
+        "sim run --backend memry",
+        2,
+        "invalid_enum",
+        r"--backend must be one of memory, postgres.*did you mean memory\?",
+    ),
     Case("sim replay abc", 2, "invalid_seed", "seed must be an integer, not abc"),
     Case("sim replay 1 --mutant no_bmp", 2, "invalid_enum", r"--mutant must be one of .*did you mean no_bump\?"),
     # the application

@@ -266,7 +266,9 @@ async def test_invalid_fork_options_are_refused_at_the_call(rig: Rig, options: A
 
 async def test_unknown_priority_is_refused(rig: Rig) -> None:
     result = await rig.run(forking(lambda ctx: ctx.delegates([Delegation("child", priority="urgent")])))
-    assert "priority must be one of low, normal, high, critical" in one(result.signals, "agent:failed")["error"]["message"]
+    assert (
+        "priority must be one of low, normal, high, critical" in one(result.signals, "agent:failed")["error"]["message"]
+    )
 
 
 # ── Calls for which a budget has nothing left ──

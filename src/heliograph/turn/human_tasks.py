@@ -114,7 +114,9 @@ def answer_of(question: Question, call_label: str, result: CallResult) -> Json:
     if "answer" not in decision:
         raise ToolFailed(f"{call_label} has a result without an answer: {safe_repr(result.output)}")
     if problems := question.problems(decision["answer"]):
-        raise ToolFailed(safe_repr(f"the answer to {call_label} does not match the question: {'; '.join(problems)}", REASON_MAX))
+        raise ToolFailed(
+            safe_repr(f"the answer to {call_label} does not match the question: {'; '.join(problems)}", REASON_MAX)
+        )
     return decision["answer"]
 
 
