@@ -17,7 +17,7 @@ from heliograph.types import Json, JsonObject
 def validator_of(what: str, schema: Mapping[str, Any], path: str) -> jsonschema_rs.Validator:
     """Compile a JSON Schema. what: its name for messages. Raises InvalidInput for an invalid schema, or references to other documents."""
     try:
-        return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, validate_formats=True)
+        return jsonschema_rs.validator_for(dict(schema), retriever=_reject_reference, validate_formats=True)
     except ValueError as error:
         raise InvalidInput(f"{what} is not a JSON Schema: {error}", code="invalid_schema", path=path) from error
 
@@ -41,5 +41,5 @@ def problems_in(validator: jsonschema_rs.Validator, value: Json, name: str) -> l
     return [f"{'.'.join(map(str, e.instance_path)) or name}: {e.message}" for e in validator.iter_errors(value)]
 
 
-def _refuse_reference(uri: str) -> JsonObject:
+def _reject_reference(uri: str) -> JsonObject:
     raise ValueError(f"it refers to {uri}, but references to other documents are not allowed; include the definition")

@@ -98,7 +98,7 @@ def from_wire(wire: JsonObject) -> Signal:
     It does not check the payload: `json_parser.parse_json` has checked it.
     Raises InvalidInput: required_field, wrong_type, unknown_field, invalid_id, invalid_timestamp.
     """
-    _refuse_unknown(wire, {"id", "name", "payload", "timestamp", "source", "run_id", "seq"}, "")
+    _reject_unknown(wire, {"id", "name", "payload", "timestamp", "source", "run_id", "seq"}, "")
     if "payload" not in wire:
         raise InvalidInput(
             "a signal has no 'payload'; add it, null if there is none", code="required_field", path="/payload"
@@ -167,7 +167,7 @@ def _read_source(value: Json) -> Source | None:
         return None
     if not isinstance(value, dict):
         raise InvalidInput(f"'source' must be an object, not {safe_repr(value)}", code="wrong_type", path="/source")
-    _refuse_unknown(value, {"agent", "parent"}, "/source")
+    _reject_unknown(value, {"agent", "parent"}, "/source")
     return Source(agent=_read_part(value, "agent"), parent=_read_part(value, "parent"))
 
 
@@ -180,7 +180,7 @@ def _read_part(source: JsonObject, key: str) -> str | None:
     return value
 
 
-def _refuse_unknown(wire: JsonObject, known: set[str], path: str) -> None:
+def _reject_unknown(wire: JsonObject, known: set[str], path: str) -> None:
     for key in wire:
         if key not in known:
             raise InvalidInput(

@@ -50,7 +50,7 @@ def check_name(name: str) -> str:
     if not isinstance(name, str):
         raise InvalidInput(f"the name of a signal must be a string, not {type(name).__name__}", code="wrong_type")
     if len(name) > LENGTH_MAX or name.count(":") >= SEGMENTS_MAX or not _NAME.fullmatch(name):
-        _refuse_name(name)
+        _reject_name(name)
     return name
 
 
@@ -80,7 +80,7 @@ def describe_character(text: str, position: int) -> str:
     return f"U+{ord(text[position]):04X} at position {position}"
 
 
-def _refuse_name(name: str) -> NoReturn:
+def _reject_name(name: str) -> NoReturn:
     if "*" in name:
         raise InvalidInput(
             f"'{safe_repr(name)}' contains a *: a signal name has no wildcards, only patterns in activate_on do; write the whole name",

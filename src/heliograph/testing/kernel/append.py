@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.drafts import refuse_drafts
+from heliograph.testing.kernel.drafts import reject_drafts
 from heliograph.testing.kernel.head import log, owns, run_of
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
@@ -13,8 +13,8 @@ from heliograph.testing.kernel.limits import (
     content_of,
     limits,
     put_card,
-    refuse_content,
-    refuse_signals,
+    reject_content,
+    reject_signals,
     rejection,
     store_content,
 )
@@ -27,24 +27,24 @@ def append(tx: Transaction, items: Any) -> list[Row]:
     for item in j.elements(items):
         row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
         if owns(tx, item) or "ungated_append" in tx.bugs:
-            refusal = refuse_cards_and_signals(tx, item, limited)
-            if refusal is None and j.length(get(item, "cards")):
-                refusal = _put_cards(tx, item, limited)
-            row |= {"outcome": "ok", "first_seq": append_drafts(tx, item, limited)} if refusal is None else refusal
+            rejected = reject_cards_and_signals(tx, item, limited)
+            if rejected is None and j.length(get(item, "cards")):
+                rejected = _put_cards(tx, item, limited)
+            row |= {"outcome": "ok", "first_seq": append_drafts(tx, item, limited)} if rejected is None else rejected
         answer.append(row)
     return answer
 
 
-def refuse_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | None:
+def reject_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | None:
     """Bug: cards_unbounded."""
-    if refusal := refuse_names(item):
-        return refusal
-    if refusal := refuse_signals(get(item, "signals"), limited):
-        return refusal
+    if rejected := reject_names(item):
+        return rejected
+    if rejected := reject_signals(get(item, "signals"), limited):
+        return rejected
     cards = get(item, "cards")
     for card in cards if isinstance(cards, list) else ():
-        if refusal := refuse_content(get(card, "content"), limited):
-            return refusal
+        if rejected := reject_content(get(card, "content"), limited):
+            return rejected
     count, turn = j.length(cards), tx.tables.turns.get(get_text(item, "turn_id"))
     if (
         count
@@ -54,15 +54,15 @@ def refuse_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | 
     ):
         return rejection("too_many_cards", f"the turn would have {turn['card_count'] + count} cards; at most "
                        f"{limited['cards_max']} are allowed")  # fmt: skip
-    return refuse_own_drafts(tx, item)
+    return reject_own_drafts(tx, item)
 
 
-def refuse_own_drafts(tx: Transaction, item: Any) -> Row | None:
+def reject_own_drafts(tx: Transaction, item: Any) -> Row | None:
     run = tx.tables.runs.get(run_of(get_text(item, "agent_id")))
-    return None if run is None else refuse_drafts(run, get(item, "signals"))
+    return None if run is None else reject_drafts(run, get(item, "signals"))
 
 
-def refuse_names(item: Any) -> Row | None:
+def reject_names(item: Any) -> Row | None:
     """Find names as the path $.signals[*].name does, which also looks into nested lists."""
     signals = get(item, "signals")
     listed = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from heliograph.testing.kernel.jsonb import Refusal, get_text
+from heliograph.testing.kernel.jsonb import SqlError, get_text
 from heliograph.testing.kernel.limits import content_of, rejection
 from heliograph.testing.kernel.tables import Row, Transaction, timestamp
 
 
-def refuse_context(tx: Transaction, item: Any) -> Row | None:
+def reject_context(tx: Transaction, item: Any) -> Row | None:
     """Judge the context_box_id of an item, if it has one."""
     box_id = get_text(item, "context_box_id")
     if box_id is None:
@@ -25,13 +25,13 @@ def refuse_context(tx: Transaction, item: Any) -> Row | None:
 
 def check_contexts(tx: Transaction, activations: Iterable[Any]) -> None:
     for item in activations:
-        if (refusal := refuse_context(tx, item)) is not None:
-            raise Refusal("22023", refusal["message"])
+        if (rejected := reject_context(tx, item)) is not None:
+            raise SqlError("22023", rejected["message"])
 
 
 def read_box(tx: Transaction, box_id: str, after: int | None, limit: int) -> list[Row]:
     if not 1 <= limit <= 1000:
-        raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
+        raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")
     cards = sorted(tx.tables.cards.of(box_id), key=lambda card: int(card["position"]))
     seen = [card for card in cards if card["position"] > (after or 0)]
     return [{

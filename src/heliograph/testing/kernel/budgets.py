@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row, Transaction
 
@@ -28,7 +28,7 @@ def _are_amounts(amounts: Row) -> bool:
 def check_amounts(items: list[Any], key: str) -> None:
     for item in items:
         if (wrong := wrong_amounts(key, get(item, key))) is not None:
-            raise Refusal("22023", wrong)
+            raise SqlError("22023", wrong)
 
 
 def open_budgets(tx: Transaction, activations: list[Row]) -> list[Row]:
@@ -51,19 +51,19 @@ def budget_of(tx: Transaction, turn_id: str) -> Row:
 
 def reserve(tx: Transaction, items: list[Any], answers: list[Row], opened: set[int]) -> None:
     """opened: the places of calls that were opened just now."""
-    refusals: dict[Any, Row] = {}
+    rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         asked, call = get(item, "reserve"), (answer["turn_id"], answer["call_id"])
-        refusal = refusals.get(call)
-        if refusal is None and isinstance(asked, dict) and answer["outcome"] in ("fresh", "again"):
-            refusal = _reserve_call(tx, call, asked, is_again=answer["outcome"] == "again")
-        if refusal is not None and n in opened:
+        rejected = rejections.get(call)
+        if rejected is None and isinstance(asked, dict) and answer["outcome"] in ("fresh", "again"):
+            rejected = _reserve_call(tx, call, asked, is_again=answer["outcome"] == "again")
+        if rejected is not None and n in opened:
             tx.delete(tx.tables.waits, call)
             for edge in tx.tables.edges.of(call[0]):
                 if edge["call_id"] == call[1]:
                     tx.delete(tx.tables.edges, (call[0], edge["edge_id"]))
-            refusals[call] = refusal
-        answer |= refusal or {}  # noqa: PLW2901
+            rejections[call] = rejected
+        answer |= rejected or {}  # noqa: PLW2901
 
 
 def _reserve_call(tx: Transaction, call: Any, asked: Row, *, is_again: bool) -> Row | None:
@@ -73,10 +73,10 @@ def _reserve_call(tx: Transaction, call: Any, asked: Row, *, is_again: bool) -> 
     if is_counted := wait["reserved"] is not None:
         settle(tx, call, {})
         asked = {kind: amount for kind, amount in asked.items() if kind != "tool_calls"}
-    if (refusal := _shortfall(tx, turn["budgets"], asked)) is not None:
+    if (rejected := _shortfall(tx, turn["budgets"], asked)) is not None:
         if is_counted:
             tx.set(wait, reserved={})
-        return refusal
+        return rejected
     for row in _rows(tx, turn["budgets"]):
         if row["kind"] in asked:
             tx.update(tx.tables.budgets, row, reserved=row["reserved"] + asked[row["kind"]])
@@ -112,7 +112,7 @@ def remaining(tx: Transaction, owners: list[str]) -> Row:
     return found
 
 
-def refuse_commands(tx: Transaction, item: Any) -> Row | None:
+def reject_commands(tx: Transaction, item: Any) -> Row | None:
     owners, count = tx.tables.turns[str(get_text(item, "turn_id"))]["budgets"], _new_commands(tx, item)
     return _shortfall(tx, owners, {"tool_calls": count}) if owners is not None and count else None
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.append import append_drafts, refuse_cards_and_signals
+from heliograph.testing.kernel.append import append_drafts, reject_cards_and_signals
 from heliograph.testing.kernel.budgets import check_amounts, reserve, settle, used_of
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, release_head
 from heliograph.testing.kernel.head import bells, is_owner, owns
 from heliograph.testing.kernel.ids import wrong_id
-from heliograph.testing.kernel.jsonb import Refusal, get_raw, get_text
+from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.limits import content_of, limits, rejection
-from heliograph.testing.kernel.reports import refuse_result
+from heliograph.testing.kernel.reports import reject_result
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import REPORTED, Row, Transaction, interval, timestamp
 
@@ -25,7 +25,7 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     for item in listed:
         if (wrong := wrong_call(item)) is not None:
-            raise Refusal("22023", wrong)
+            raise SqlError("22023", wrong)
     check_amounts(listed, "reserve")
     for item in listed:
         j.get_whole(item, "epoch")
@@ -175,11 +175,11 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
     check_amounts(listed, "used")
     for item in listed:
         if (wrong := _wrong_not_made(item)) is not None:
-            raise Refusal("22023", wrong)
+            raise SqlError("22023", wrong)
     for item in listed:
         status = get_text(item, "status")
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
-            raise Refusal(
+            raise SqlError(
                 "22023", "a call is recorded as success, or as failed, timeout, unknown or canceled with an error"
             )
     answers, results, seen = [], list[Row](), set[Any]()
@@ -238,7 +238,7 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
         )
     elif wait["state"] != "open":
         return {"outcome": "duplicate"}
-    return refuse_result(item, limited) or refuse_cards_and_signals(tx, item, limited) or {"outcome": "ok"}
+    return reject_result(item, limited) or reject_cards_and_signals(tx, item, limited) or {"outcome": "ok"}
 
 
 # ---- defer ----
@@ -249,10 +249,10 @@ def defer(tx: Transaction, items: Any) -> list[Row]:
     for item in j.elements(items):
         seconds = j.parse_float(get_text(item, "delay_seconds"))
         if seconds is None or not 0 <= seconds <= _YEAR_SECONDS:
-            raise Refusal("22023", "delay_seconds must be between 0 and 366 days")
+            raise SqlError("22023", "delay_seconds must be between 0 and 366 days")
     for item in j.elements(items):
         if (j.parse_integer(get_text(item, "defers_max")) or 0) < 0:
-            raise Refusal("22023", "defers_max must be 0 or more, or null")
+            raise SqlError("22023", "defers_max must be 0 or more, or null")
     return [
         {"turn_id": get_raw(item, "turn_id"), "targets": [], **_defer(tx, item, most)} for item in j.elements(items)
     ]

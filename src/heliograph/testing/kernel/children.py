@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.boxes import refuse_context
+from heliograph.testing.kernel.boxes import reject_context
 from heliograph.testing.kernel.budgets import wrong_amounts
 from heliograph.testing.kernel.head import run_of
 from heliograph.testing.kernel.ids import wrong_id, wrong_url
@@ -55,7 +55,7 @@ def _agent_of(run_id: str | None, child: Any) -> str:
     )
 
 
-def refuse_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
+def reject_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
     """Bugs: depth_unbounded, cycles_allowed, stopped_run_wakes."""
     turn_id, run_id = str(get_text(item, "turn_id")), run_of(get_text(item, "agent_id"))
     asked = [call for call in j.elements(get(item, "calls")) if get_text(call, "kind") == "child"]
@@ -74,12 +74,12 @@ def refuse_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
     for child in children:
         if f"{run_id}/{get_text(child, 'agent')}" not in tx.tables.heads:
             return rejection("unknown_agent", f"the run has no agent {run_id}/{get_text(child, 'agent')}")
-    return _refuse_agents(tx, turn_id, str(run_id), agents, limited) or next(
-        (refusal for child in children if (refusal := refuse_context(tx, child)) is not None), None
+    return _reject_agents(tx, turn_id, str(run_id), agents, limited) or next(
+        (rejected for child in children if (rejected := reject_context(tx, child)) is not None), None
     )
 
 
-def refuse_duplicates(tx: Transaction, items: list[Any], n: int) -> Row | None:
+def reject_duplicates(tx: Transaction, items: list[Any], n: int) -> Row | None:
     """A child of the n-th item may not have the turn id of one of an item before it."""
     before = {
         get_text(get(call, "child"), "turn_id") for item in items[:n] for call in j.elements(get(item, "calls"))
@@ -95,7 +95,7 @@ def refuse_duplicates(tx: Transaction, items: list[Any], n: int) -> Row | None:
     return None
 
 
-def _refuse_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str], limited: Row) -> Row | None:
+def _reject_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str], limited: Row) -> Row | None:
     ancestors = _ancestors(tx, turn_id)
     for agent_id in agents:
         if agent_id in ancestors and "cycles_allowed" not in tx.bugs:

@@ -9,7 +9,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import remaining
 from heliograph.testing.kernel.head import owns, signal_at
 from heliograph.testing.kernel.ids import check_phase
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import (
     content_of,
     limits,
@@ -22,9 +22,9 @@ def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds:
     """Bug: running_unbounded."""
     _check_lease(lease_seconds)
     if worker is None or not 1 <= len(worker.encode()) <= 200:
-        raise Refusal("22023", "a worker has a name of 1 to 200 bytes")
+        raise SqlError("22023", "a worker has a name of 1 to 200 bytes")
     if not 1 <= limit <= 1000:
-        raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
+        raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")
     running_max = limits(tx)["running_max"]
     if running_max is not None and "running_unbounded" not in tx.bugs:
         limit = max(0, min(limit, running_max - sum(h["status"] == "running" for h in tx.tables.heads.values())))
@@ -127,7 +127,7 @@ def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
 
 def _check_lease(lease_seconds: float) -> None:
     if not 0.1 <= lease_seconds <= 86_400:
-        raise Refusal("22023", f"a lease must last between 0.1 and 86400 seconds, not {lease_seconds}")
+        raise SqlError("22023", f"a lease must last between 0.1 and 86400 seconds, not {lease_seconds}")
 
 
 def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.jsonb import SqlError
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
 
 
 def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: float) -> list[Row]:
     if not 1 <= limit <= 1000:
-        raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
+        raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")
     if not 0 <= visible_seconds <= 86_400:
-        raise Refusal("22023", f"visible_seconds must be between 0 and 86400, not {visible_seconds}")
+        raise SqlError("22023", f"visible_seconds must be between 0 and 86400, not {visible_seconds}")
     wanted = set(j.texts(tools))
     due = [o for o in tx.tables.outbox.values() if o["kind"] == "cmd" and o["published_at"] is None
            and (o["hidden_until"] or tx.now) <= tx.now and o["tool"] in wanted and o["tool"] is not None]  # fmt: skip

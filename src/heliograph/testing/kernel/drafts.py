@@ -1,4 +1,4 @@
-"""`_wrong_draft` of 10_log.sql and `_refuse_drafts` of 12_limits.sql for the in-memory kernel: the checks of signals before they enter a log."""
+"""Checks of signals before they enter a log: `_wrong_draft` and `_reject_drafts` for the in-memory kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACE = re.compile(r"_([0-9]{1,18})\Z")
 _DIGITS = re.compile(r"_[0-9]+\Z")
 
 
-def refuse_drafts(run: Row, drafts: Any) -> Row | None:
+def reject_drafts(run: Row, drafts: Any) -> Row | None:
     """`run` as the drafts find it: {run_id, signal_seq}. A caller that gives no list of drafts is refused elsewhere."""
     for place, draft in enumerate(drafts if isinstance(drafts, list) else []):
         if wrong := _wrong_draft(run["run_id"], run["signal_seq"], place, draft):

@@ -14,7 +14,7 @@ from heliograph.testing.kernel.head import (
     owns,
 )
 from heliograph.testing.kernel.human_tasks import human_wait_time
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import (
     content_as_recorded,
     limits,
@@ -34,7 +34,7 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
         head, epoch = tables.heads[turn["agent_id"]], j.get_whole(item, "epoch")
         turn_id = turn["agent_turn_id"]
         if end_of(turn_id) in tables.cards:
-            raise Refusal("23505", f"{turn_id} has a deliverable already")
+            raise SqlError("23505", f"{turn_id} has a deliverable already")
         put_card(tx, end_of(turn_id), turn["output_box_id"], turn_id, head["turn_epoch"] + 1 if epoch is None else epoch,
                  DELIVERABLE, store_content(tx, content_as_recorded(item, "content"), limited["card_bytes_max"]))  # fmt: skip
     children = [child for item, turn in ending for child in _close(tx, item, turn)]
@@ -131,7 +131,7 @@ def release(tx: Transaction, items: Any) -> list[Row]:
 def _check_failure(failure: Any) -> None:
     lengths = [len((get_text(failure, key) or "").encode()) for key in ("code", "message")]
     if not (1 <= lengths[0] <= 200 and 1 <= lengths[1] <= 4000):
-        raise Refusal("22023", "a failure has a code of 1 to 200 bytes, and a message of 1 to 4000")
+        raise SqlError("22023", "a failure has a code of 1 to 200 bytes, and a message of 1 to 4000")
 
 
 def release_head(tx: Transaction, agent_id: str, due_at: int | None) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 from heliograph.ids import signal_id, split_signal_id
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.boxes import refuse_context
+from heliograph.testing.kernel.boxes import reject_context
 from heliograph.testing.kernel.budgets import budget_of
 from heliograph.testing.kernel.head import bells, payload_of, signal_at
 from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_name
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
-from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_signals, rejection
+from heliograph.testing.kernel.limits import limits, reject_activations, reject_signals, rejection
 from heliograph.testing.kernel.reactions import commit_reactions
 from heliograph.testing.kernel.tables import Row, Transaction
 from heliograph.testing.kernel.turn_queue import agent_of
@@ -24,7 +24,7 @@ def enqueue(tx: Transaction, messages: Any) -> list[Row]:
         is_of_run = parent is not None and parent["run_id"] == get_text(said, "run_id")  # a budget is of one run
         message = j.joined(said, {"depth": 1 + (-1 if parent is None else parent["depth"]),
                                   "budgets": parent["budgets"] if parent is not None and is_of_run else None})  # fmt: skip
-        verdict, awake = _refuse_message(tx, message, limited) or refuse_context(tx, message), list[str]()
+        verdict, awake = _reject_message(tx, message, limited) or reject_context(tx, message), list[str]()
         if verdict is None:
             awake = commit_reactions(tx, [_reaction_to(message)], 0)
         answer.append(
@@ -46,7 +46,7 @@ def _reaction_to(message: Row) -> Row:
     return {"run_id": run_id, "signals": [said, woken], "reaction": reaction}
 
 
-def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
+def _reject_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
     """Bug: enqueue_no_dedup."""
     run_id, turn_id = get_text(message, "run_id"), get_text(message, "turn_id")
     if turn_id in tx.tables.turns and "enqueue_no_dedup" not in tx.bugs:
@@ -70,7 +70,7 @@ def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
     if message["depth"] > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
         return rejection("recursion_depth_exceeded",
                        f"delegated {message['depth']} deep; at most {limited['depth_max']} are allowed")  # fmt: skip
-    return refuse_signals([message], limited) or refuse_activations(tx, run_id, [message], limited)
+    return reject_signals([message], limited) or reject_activations(tx, run_id, [message], limited)
 
 
 def _is_signal_of(run: Row, cause: str) -> bool:

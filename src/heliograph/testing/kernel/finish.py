@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.drafts import refuse_drafts
+from heliograph.testing.kernel.drafts import reject_drafts
 from heliograph.testing.kernel.endings import terminal
 from heliograph.testing.kernel.head import (
     add_bells,
@@ -14,12 +14,12 @@ from heliograph.testing.kernel.head import (
     rounds,
     run_of,
 )
-from heliograph.testing.kernel.jsonb import Refusal, get, get_raw, get_text
+from heliograph.testing.kernel.jsonb import SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.limits import (
     limits,
-    refuse_activations,
-    refuse_content,
-    refuse_signals,
+    reject_activations,
+    reject_content,
+    reject_signals,
     rejection,
 )
 from heliograph.testing.kernel.reactions import activated, commit_reactions, run_view
@@ -59,41 +59,41 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
         return {"outcome": "conflict", "run": run_view(tx, run)}
     woken = get(reaction, "activations")
     return (
-        _refuse_deliverable(item)
-        or _refuse_ending(item, limited)
-        or (None if "result_fields_unchecked" in tx.bugs else _refuse_fields(item, turn["result_fields"]))
+        _reject_deliverable(item)
+        or _reject_ending(item, limited)
+        or (None if "result_fields_unchecked" in tx.bugs else _reject_fields(item, turn["result_fields"]))
         or (
-            (refuse_activations(tx, run["run_id"], woken, limited) or _refuse_taken(tx, woken))
+            (reject_activations(tx, run["run_id"], woken, limited) or _reject_taken(tx, woken))
             if j.elements(woken)
             else None
         )
-        or refuse_drafts(run, get(item, "signals"))
+        or reject_drafts(run, get(item, "signals"))
         or {"outcome": "ok"}
     )
 
 
-def _refuse_deliverable(item: Any) -> Row | None:
+def _reject_deliverable(item: Any) -> Row | None:
     content = get(item, "content")
     if get_text(item, "content") is None:
-        raise Refusal("22023", "a deliverable has content")
+        raise SqlError("22023", "a deliverable has content")
     if not isinstance(get(content, "text"), str) and not isinstance(get(content, "fields"), list):
         return rejection("invalid_content", "the content of a deliverable has text, a string, or fields, a list")
     if get_text(item, "outcome") not in OUTCOMES:
-        raise Refusal("22023", "outcome is success, partial, failed, timeout or canceled")
+        raise SqlError("22023", "outcome is success, partial, failed, timeout or canceled")
     return None
 
 
-def _refuse_taken(tx: Transaction, woken: Any) -> Row | None:
+def _reject_taken(tx: Transaction, woken: Any) -> Row | None:
     ids = [turn_id for item in j.elements(woken) if (turn_id := get_text(item, "turn_id")) is not None]
     taken = sorted(turn_id for turn_id in ids if turn_id in tx.tables.turns or ids.count(turn_id) > 1)
     return rejection("id_conflict", f"turn {taken[0]} exists") if taken else None
 
 
-def _refuse_ending(item: Any, limited: Row) -> Row | None:
-    return refuse_signals(get(item, "signals"), limited) or refuse_content(get(item, "content"), limited)
+def _reject_ending(item: Any, limited: Row) -> Row | None:
+    return reject_signals(get(item, "signals"), limited) or reject_content(get(item, "content"), limited)
 
 
-def _refuse_fields(item: Any, fields: Any) -> Row | None:
+def _reject_fields(item: Any, fields: Any) -> Row | None:
     if fields is None or get_text(item, "outcome") != "success":
         return None
     given = get(get(item, "content"), "fields")

@@ -11,7 +11,7 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.tables import Row, Transaction
 
 
@@ -91,7 +91,7 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
 def activate(tx: Transaction, turn: Row) -> None:
     """The turn becomes its agent's active one. Raises 23505 where there is one already."""
     if any(t["state"] == "active" and t is not turn for t in tx.tables.turns.of(turn["agent_id"])):
-        raise Refusal("23505", f"{turn['agent_id']} has an active turn already")
+        raise SqlError("23505", f"{turn['agent_id']} has an active turn already")
     tx.set(turn, state="active")
 
 

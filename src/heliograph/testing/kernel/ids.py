@@ -8,7 +8,7 @@ from typing import Any
 from heliograph.definitions.fields import FIELD_NAME_MAX, FIELDS_MAX, TYPES
 from heliograph.requests import CardItem
 from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.tables import PHASES
 
@@ -79,13 +79,13 @@ def _is_field(field: Any) -> bool:
 def check(wrong: str | None) -> None:
     """Raises 22023."""
     if wrong is not None:
-        raise Refusal("22023", wrong)
+        raise SqlError("22023", wrong)
 
 
 def check_phase(item: Any) -> None:
     """Raises 22023."""
     if get_text(item, "phase") not in (None, *PHASES):
-        raise Refusal("22023", "phase is init, plan, act, reflect or terminate")
+        raise SqlError("22023", "phase is init, plan, act, reflect or terminate")
 
 
 def wrong_url(item: Any) -> str | None:

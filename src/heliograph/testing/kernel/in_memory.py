@@ -35,7 +35,7 @@ from heliograph.testing.kernel import (
     sweeps,
     unclaimed,
 )
-from heliograph.testing.kernel.jsonb import Refusal, check_json, decode, encode
+from heliograph.testing.kernel.jsonb import SqlError, check_json, decode, encode
 from heliograph.testing.kernel.keys import check_keys
 from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
 
@@ -78,9 +78,9 @@ class InMemoryKernel:
                 check_keys(function, values[definition.casts.index("jsonb")])
             # encoded and read again: nothing that the caller holds is shared with the tables
             return decode(encode(_FUNCTIONS[function](tx, *values[1:])))
-        except Refusal as refusal:
+        except SqlError as error:
             tx.rollback()
-            raise KernelRejected(f"heliograph.{function} refused: {refusal.message} ({refusal.state})") from None
+            raise KernelRejected(f"heliograph.{function} refused: {error.message} ({error.state})") from None
 
     def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
         """Nothing: the doctor examines databases."""

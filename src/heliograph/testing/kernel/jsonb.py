@@ -18,7 +18,7 @@ import msgspec
 from heliograph.errors import KernelRejected
 
 
-class Refusal(Exception):
+class SqlError(Exception):
     """An error that PostgreSQL would raise; `state` is the SQLSTATE."""
 
     def __init__(self, state: str, message: str):
@@ -136,7 +136,7 @@ def elements(value: Any) -> list[Any]:
     if value is ABSENT:
         return []
     if not isinstance(value, list):
-        raise Refusal("22023", "cannot extract elements from what is not an array")
+        raise SqlError("22023", "cannot extract elements from what is not an array")
     return value
 
 
@@ -145,7 +145,7 @@ def length(value: Any) -> int:
     if value is ABSENT:
         return 0
     if not isinstance(value, list):
-        raise Refusal("22023", "cannot get array length of what is not an array")
+        raise SqlError("22023", "cannot get array length of what is not an array")
     return len(value)
 
 
@@ -172,7 +172,7 @@ def records(value: Any) -> list[dict[str, Any]]:
     """jsonb_to_recordset, its columns still as JSON; a null in JSON is SQL NULL there. Raises 22023."""
     rows = elements(value)
     if not all(isinstance(row, dict) for row in rows):
-        raise Refusal("22023", "argument of jsonb_to_recordset must be an array of objects")
+        raise SqlError("22023", "argument of jsonb_to_recordset must be an array of objects")
     return [{key: item for key, item in row.items() if item is not None} for row in rows]
 
 
@@ -186,7 +186,7 @@ def whole(value: Any) -> int | None:
     if value is ABSENT or value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refusal("22023", "cannot cast this jsonb to type bigint")
+        raise SqlError("22023", "cannot cast this jsonb to type bigint")
     return int(value + (0.5 if value >= 0 else -0.5)) if isinstance(value, float) else value
 
 
@@ -198,10 +198,10 @@ def get_whole(value: Any, key: str) -> int | None:
 def parse_integer(value: str | None, *, bits: int = 32) -> int | None:
     """`text::integer`, or bigint."""
     if value is not None and not _INTEGER.fullmatch(value):
-        raise Refusal("22P02", f"invalid input syntax for type integer: {value!r}")
+        raise SqlError("22P02", f"invalid input syntax for type integer: {value!r}")
     number = None if value is None else int(value)
     if number is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-        raise Refusal("22003", f"value {value!r} is out of range for an integer of {bits} bits")
+        raise SqlError("22003", f"value {value!r} is out of range for an integer of {bits} bits")
     return number
 
 
@@ -210,7 +210,7 @@ def parse_float(value: str | None) -> float | None:
     try:
         return None if value is None else float(value)
     except ValueError:
-        raise Refusal("22P02", f"invalid input syntax for type double precision: {value!r}") from None
+        raise SqlError("22P02", f"invalid input syntax for type double precision: {value!r}") from None
 
 
 def parse_boolean(value: str | None) -> bool | None:
@@ -220,4 +220,4 @@ def parse_boolean(value: str | None) -> bool | None:
     word = value.strip().lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
-    raise Refusal("22P02", f"invalid input syntax for type boolean: {value!r}")
+    raise SqlError("22P02", f"invalid input syntax for type boolean: {value!r}")

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from heliograph.requests import REQUESTS, CardItem, SignalItem
-from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.jsonb import SqlError
 
 STRINGS = ("take_commands", "mark_published", "redeliver_callbacks", "sweep_pending_reactions")
 # Checked where they are judged: a draft of an item that is stale is not, nor are its cards.
@@ -19,13 +19,13 @@ def check_keys(function: str, request: Any) -> None:
     """Reject a request in which an object has an unknown key. Raises 22023."""
     if function in STRINGS:
         if isinstance(request, list) and any(isinstance(item, dict) for item in request):
-            raise Refusal("22023", f"{function}: an object stands for a string")
+            raise SqlError("22023", f"{function}: an object stands for a string")
         return
     if function not in REQUESTS or function == "react" or not isinstance(request, list):
         return
     for item in request:
         if (wrong := wrong_keys(REQUESTS[function], item)) is not None:
-            raise Refusal("22023", wrong)
+            raise SqlError("22023", wrong)
 
 
 def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.ids import is_reserved
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.tables import Row, Transaction
 
 _DEFAULTS: Row = {
@@ -27,7 +27,7 @@ def rejection(code: str, message: str) -> Row:
     return {"outcome": "rejected", "code": code, "message": message}
 
 
-def refuse_signals(signals: Any, limits: Row) -> Row | None:
+def reject_signals(signals: Any, limits: Row) -> Row | None:
     for signal in signals if isinstance(signals, list) else ():
         payload, name = get_text(signal, "payload"), get_text(signal, "name") or ""
         most = _payload_max(name, limits)
@@ -44,22 +44,22 @@ def _payload_max(name: str, limits: Row) -> int:
     return most
 
 
-def refuse_content(content: Any, limits: Row) -> Row | None:
+def reject_content(content: Any, limits: Row) -> Row | None:
     if content is ABSENT or j.octets(content) <= limits["blob_bytes_max"]:
         return None
     return rejection("payload_too_large", f"a card has {j.octets(content)} bytes; at most {limits['blob_bytes_max']} are "
                    "allowed: upload and reference it")  # fmt: skip
 
 
-def refuse_fan_out(count: int, limits: Row) -> Row | None:
+def reject_fan_out(count: int, limits: Row) -> Row | None:
     most = limits["fan_out_max"]
     return rejection("fan_out", f"{count} turns at once; at most {most} are allowed") if count > most else None
 
 
-def refuse_activations(tx: Transaction, run_id: str | None, activations: Any, limits: Row) -> Row | None:
+def reject_activations(tx: Transaction, run_id: str | None, activations: Any, limits: Row) -> Row | None:
     """Bug: queue_unbounded."""
-    if (refusal := refuse_fan_out(j.length(activations), limits)) is not None:
-        return refusal
+    if (rejected := reject_fan_out(j.length(activations), limits)) is not None:
+        return rejected
     more: dict[str | None, int] = {}
     for item in j.elements(activations):
         agent = get_text(item, "agent")
@@ -75,7 +75,7 @@ def refuse_activations(tx: Transaction, run_id: str | None, activations: Any, li
 def store_content(tx: Transaction, content: Any, limit: int) -> Any:
     """Raises 23502 if there is no content: every caller stores it in a column that requires content."""
     if content is ABSENT:
-        raise Refusal("23502", "null value in column content")
+        raise SqlError("23502", "null value in column content")
     if j.octets(content) <= limit and not j.has(content, "$blob"):
         return content
     blob_id = "sha256:" + sha256(j.written(content).encode()).hexdigest()
@@ -93,18 +93,18 @@ def content_of(tx: Transaction, content: Any) -> Any:
 
 def set_limits(tx: Transaction, values: Any) -> Row:
     if not isinstance(values, dict):
-        raise Refusal("22023", "cannot call jsonb_object_keys on what is not an object")
+        raise SqlError("22023", "cannot call jsonb_object_keys on what is not an object")
     if unknown := sorted(set(values) - set(_DEFAULTS)):
-        raise Refusal("22023", f"there is no limit {', '.join(unknown)}")
+        raise SqlError("22023", f"there is no limit {', '.join(unknown)}")
     tx.offer(tx.tables.limits, "limits", dict.fromkeys(_DEFAULTS))
     row = tx.tables.limits["limits"]
     for name, number in {name: j.parse_integer(get_text(values, name)) for name in values}.items():
         if number is not None and number < (0 if name in ("depth_max", "defers_max") else 1):
-            raise Refusal("23514", f"{name} is out of range")
+            raise SqlError("23514", f"{name} is out of range")
         if name == "memory_bytes_max" and number is not None and number > 262_144:
-            raise Refusal("23514", f"{name} is out of range")
+            raise SqlError("23514", f"{name} is out of range")
         if name == "dispatch_seconds_max" and number is not None and number > 31_622_400:
-            raise Refusal("23514", f"{name} is out of range")
+            raise SqlError("23514", f"{name} is out of range")
         tx.set(row, **{name: number})
     return limits(tx)
 

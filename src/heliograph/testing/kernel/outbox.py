@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.jsonb import SqlError
 from heliograph.testing.kernel.tables import Row, Transaction, interval
 
 
@@ -74,7 +74,7 @@ def acknowledge(tx: Transaction, key: str) -> None:
 def read_outbox(tx: Transaction, limit: int) -> list[Row]:
     """Bug: commands_die (a command that was handed over counts as done)."""
     if limit < 0:
-        raise Refusal("2201W", "LIMIT must not be negative")
+        raise SqlError("2201W", "LIMIT must not be negative")
     known = sorted(str(row["wire"]) for row in tx.tables.wires.values())
     waiting = sorted((o for o in tx.tables.outbox.values() if o["published_at"] is None),
                      key=lambda o: (o["due_at"], o["outbox_id"]))  # fmt: skip
@@ -121,6 +121,6 @@ def redelivery_at(tx: Transaction, deliveries: int) -> int:
 
 def declare_wire(tx: Transaction, wire: str | None) -> str:
     if wire is None or not 1 <= len(wire.encode()) <= 200:
-        raise Refusal("22023", "a wire has a name of 1 to 200 bytes")
+        raise SqlError("22023", "a wire has a name of 1 to 200 bytes")
     row = {"wire": wire, "declared_at": tx.now}
     return "declared" if tx.offer(tx.tables.wires, wire, row) else "duplicate"

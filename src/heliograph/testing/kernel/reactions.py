@@ -7,15 +7,15 @@ from typing import Any
 
 from heliograph.requests import React
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.drafts import refuse_drafts
+from heliograph.testing.kernel.drafts import reject_drafts
 from heliograph.testing.kernel.head import (
     bells,
     insert_signals,
     run_of,
 )
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.keys import wrong_keys
-from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_signals, rejection
+from heliograph.testing.kernel.limits import limits, reject_activations, reject_signals, rejection
 from heliograph.testing.kernel.outbox import stop_open_turns
 from heliograph.testing.kernel.tables import Row, Transaction
 from heliograph.testing.kernel.turn_queue import enqueue_turns
@@ -63,7 +63,7 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
     if len(reacting) < len(listed):
-        raise Refusal("23514", "the run has ended, and ends only once")
+        raise SqlError("23514", "the run has ended, and ends only once")
     activations.sort(key=lambda a: str(get(a, "run_id")))
     awake = enqueue_turns(tx, activations) if activations else []
     for run, item in sorted(reacting, key=lambda each: str(each[0]["run_id"])):
@@ -92,9 +92,9 @@ def react(tx: Transaction, items: Any) -> list[Row]:
         elif run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
             woken = get(get(item, "reaction"), "activations")
             verdict = (
-                refuse_signals(get(item, "signals"), limited)
-                or refuse_activations(tx, run_id, [] if woken is ABSENT else woken, limited)
-                or refuse_drafts(run, get(item, "signals"))
+                reject_signals(get(item, "signals"), limited)
+                or reject_activations(tx, run_id, [] if woken is ABSENT else woken, limited)
+                or reject_drafts(run, get(item, "signals"))
                 or {"outcome": "ok"}
             )
             if verdict["outcome"] == "ok":
@@ -114,6 +114,6 @@ def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
                 tx.set(row, is_pending=False)
         tx.update(tx.tables.runs, run, pending_reactions=0, rejections=0)
         return {"outcome": "ok"}, commit_reactions(tx, [item], 0)
-    except Refusal as refusal:
+    except SqlError as error:
         tx.rollback(savepoint)
-        return rejection(refusal.state, refusal.message), []
+        return rejection(error.state, error.message), []

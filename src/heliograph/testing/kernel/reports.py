@@ -69,8 +69,8 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
     is_plain = status == "success" and get(item, "actor") is ABSENT
     result = get(item, "result")
     is_large = result is not ABSENT and j.octets(result) > limited["result_bytes_max"]
-    if (not is_plain or is_large) and (refusal := _invalid_report(item, limited)) is not None:
-        return refusal
+    if (not is_plain or is_large) and (rejected := _invalid_report(item, limited)) is not None:
+        return rejected
     if wait is None:
         return {"outcome": "early"}
     if wait["state"] == "open" or "no_wait_cas" in tx.bugs:
@@ -92,8 +92,8 @@ def _invalid_report(item: Any, limited: Row) -> Row | None:
         return _invalid("the status of a report is success, or failed with an error")
     if len(actor.encode()) > 200:
         return _invalid("an actor has at most 200 bytes")
-    refusal = refuse_result(item, limited)
-    return None if refusal is None else {**refusal, "outcome": "invalid"}
+    rejected = reject_result(item, limited)
+    return None if rejected is None else {**rejected, "outcome": "invalid"}
 
 
 def _invalid(message: str) -> Row:
@@ -104,7 +104,7 @@ def hash_of(token: str | None) -> str | None:
     return None if token is None else sha256(token.encode()).hexdigest()
 
 
-def refuse_result(item: Any, limited: Row) -> Row | None:
+def reject_result(item: Any, limited: Row) -> Row | None:
     most = limited["result_bytes_max"]
     sizes = [j.octets(value) for key in ("result", "error") if (value := get(item, key)) is not ABSENT]
     if max(sizes, default=0) <= most:

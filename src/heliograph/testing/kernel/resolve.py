@@ -10,7 +10,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.forks import goes_on_without, response_of, with_canceled_siblings
 from heliograph.testing.kernel.head import insert_signals
 from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
-from heliograph.testing.kernel.jsonb import Refusal, get, get_raw, get_text
+from heliograph.testing.kernel.jsonb import SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.limits import put_card, store_content
 from heliograph.testing.kernel.outbox import acknowledge, order_stop
 from heliograph.testing.kernel.tables import Row, Transaction
@@ -92,7 +92,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
     if j.octets(item["value"]) > limited["card_bytes_max"]:
         content = store_content(tx, content, limited["card_bytes_max"])
     if not put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result", content):
-        raise Refusal("23505", f"there is a card {item['card_id']} already")
+        raise SqlError("23505", f"there is a card {item['card_id']} already")
     control = get_text(get(get(result, "output"), "__cg_control"), "after_execution") if wait["may_override"] else None
     item["is_awaited"] = head["status"] == "suspended" and wait["kind"] != "inline"
     tx.update(tx.tables.waits, wait, state="resolved", status=status, result_card_id=item["card_id"],

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.drafts import refuse_drafts
+from heliograph.testing.kernel.drafts import reject_drafts
 from heliograph.testing.kernel.head import (
     add_bells,
     insert_signals,
     rounds,
 )
 from heliograph.testing.kernel.ids import check, is_short, wrong_id, wrong_url
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import limits, refuse_fan_out, refuse_signals
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
+from heliograph.testing.kernel.limits import limits, reject_fan_out, reject_signals
 from heliograph.testing.kernel.outbox import stop_open_turns
 from heliograph.testing.kernel.tables import Row, Transaction
 from heliograph.testing.kernel.turn_queue import NO_HEAD, enqueue_turns, insert_head
@@ -41,9 +41,9 @@ def _check_run(item: Any) -> None:
     check(wrong_url(item))
     check(wrong_id("a run id", run_id))
     if "/" in str(run_id) or len((get_text(item, "target") or "").encode()) > 200:
-        raise Refusal("22023", "a run id has no slash, and target at most 200 bytes")
+        raise SqlError("22023", "a run id has no slash, and target at most 200 bytes")
     if not all(is_short(name) and "/" not in str(name) for name in j.texts(get(item, "agents"))):
-        raise Refusal("22023", "agents: a name has 1 to 200 bytes and no slash")
+        raise SqlError("22023", "agents: a name has 1 to 200 bytes and no slash")
 
 
 def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
@@ -51,13 +51,13 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     run_id, reaction, request = answer["run_id"], get(item, "reaction"), get_text(item, "request_hash")
     woken = j.length(get(reaction, "activations"))
     written = j.length(get(item, "signals"))
-    refusal = (
-        refuse_signals(get(item, "signals"), limited)
-        or refuse_fan_out(woken, limited)
-        or refuse_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
+    rejected = (
+        reject_signals(get(item, "signals"), limited)
+        or reject_fan_out(woken, limited)
+        or reject_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
     )
-    if refusal is not None:
-        answer |= refusal
+    if rejected is not None:
+        answer |= rejected
         return False
     state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
     is_new = tx.offer(tx.tables.runs, run_id, {

@@ -8,7 +8,7 @@ from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping
 from heliograph.testing.kernel.head import bells, distinct, log
-from heliograph.testing.kernel.jsonb import Refusal, get_raw, get_text
+from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.outbox import order_stops, redelivery_at
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
@@ -36,17 +36,17 @@ def stop_runs(tx: Transaction, items: Any) -> list[Row]:
 
 def _check_stop(item: Any) -> None:
     if get_text(item, "mode") not in ("force", "graceful"):
-        raise Refusal("22023", f"mode must be force or graceful, not {get_text(item, 'mode')}")
+        raise SqlError("22023", f"mode must be force or graceful, not {get_text(item, 'mode')}")
     grace = j.parse_float(get_text(item, "grace_seconds"))
     if grace is not None and not 0 <= grace <= 86_400:
-        raise Refusal("22023", "grace_seconds must be between 0 and 86400")
+        raise SqlError("22023", "grace_seconds must be between 0 and 86400")
     reason = get_raw(item, "reason")
     if not (reason is None or isinstance(reason, str)) or reason == "":
-        raise Refusal("22023", "a reason is a string that is not empty")
+        raise SqlError("22023", "a reason is a string that is not empty")
     if len((reason or "").encode()) > 1000:
-        raise Refusal("22023", "a reason has at most 1000 bytes")
+        raise SqlError("22023", "a reason has at most 1000 bytes")
     if len((get_text(item, "actor") or "").encode()) > 200:
-        raise Refusal("22023", "an actor has at most 200 bytes")
+        raise SqlError("22023", "an actor has at most 200 bytes")
 
 
 def stop_turn(tx: Transaction, item: Any) -> Row:

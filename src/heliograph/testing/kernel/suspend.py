@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.append import put_cards, refuse_cards_and_signals
-from heliograph.testing.kernel.budgets import refuse_commands, spend_commands
+from heliograph.testing.kernel.append import put_cards, reject_cards_and_signals
+from heliograph.testing.kernel.budgets import reject_commands, spend_commands
 from heliograph.testing.kernel.calls import insert_wait, request_edge, wrong_call
 from heliograph.testing.kernel.children import (
     enqueue_children,
     has_children,
-    refuse_children,
-    refuse_duplicates,
+    reject_children,
+    reject_duplicates,
     wrong_child,
 )
 from heliograph.testing.kernel.claim import waits_of
@@ -20,7 +20,7 @@ from heliograph.testing.kernel.endings import end_if_stopping
 from heliograph.testing.kernel.head import add_bells, insert_signals, is_owner, is_pending, rounds, run_of
 from heliograph.testing.kernel.human_tasks import begin_human_wait
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import limits, rejection
 from heliograph.testing.kernel.outbox import outbox_row
 from heliograph.testing.kernel.reports import hash_of
@@ -59,13 +59,13 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
         return {"outcome": "stopped"}
     turn_id = str(get_text(item, "turn_id"))
     known = tx.tables.waits.of(turn_id)
-    refusal = refuse_cards_and_signals(tx, item, limited) or _refuse_calls(item, known, limited)
-    if refusal is None and with_children:
-        refusal = refuse_children(tx, item, limited) or refuse_duplicates(tx, listed, n)
-    return refusal or refuse_commands(tx, item) or {"outcome": "suspended"}
+    rejected = reject_cards_and_signals(tx, item, limited) or _reject_calls(item, known, limited)
+    if rejected is None and with_children:
+        rejected = reject_children(tx, item, limited) or reject_duplicates(tx, listed, n)
+    return rejected or reject_commands(tx, item) or {"outcome": "suspended"}
 
 
-def _refuse_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
+def _reject_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
     calls = j.elements(get(item, "calls"))
     ids = {get_text(call, "call_id") for call in calls} | {w["tool_call_id"] for w in known}
     if len(ids) > limited["waits_max"]:
@@ -116,7 +116,7 @@ def _open_calls(tx: Transaction, items: list[Any], limited: Row) -> dict[str, in
                 _open_call(tx, item, call)
     others = [put_cards(tx, item, j.elements(get(item, "cards")), limited) for item in by_turn]
     if any(others):
-        raise Refusal("23505", "card_exists: there is another card already")
+        raise SqlError("23505", "card_exists: there is another card already")
     for item in items:
         _log_once(tx, item, firsts)
     return firsts
@@ -142,7 +142,7 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
         tx.next("outbox_id")
         if not outbox_row(tx, f"cmd:{turn_id}:{call_id}", "cmd", turn_id, call_id=call_id, tool=wait["tool"],
                           subject=get_text(command, "subject"), body=body if token is None else {**body, "token": token}):  # fmt: skip
-            raise Refusal("23505", f"the outbox has cmd:{turn_id}:{call_id} already")
+            raise SqlError("23505", f"the outbox has cmd:{turn_id}:{call_id} already")
 
 
 def _log_once(tx: Transaction, item: Any, firsts: dict[str, int]) -> None:
@@ -254,15 +254,15 @@ def _check_suspend(items: list[Any]) -> None:
     for item in items:
         calls = j.elements(get(item, "calls"))
         if get_text(item, "join") not in (None, "all", "each"):
-            raise Refusal("22023", "join is all or each")
+            raise SqlError("22023", "join is all or each")
         if len(calls) > 1 and len({get_text(c, "call_id") for c in calls} - {None}) < len(calls):
-            raise Refusal("22023", "two calls of one turn have the same id")
+            raise SqlError("22023", "two calls of one turn have the same id")
         check_phase(item)
         for card in j.elements(get(item, "cards")):
             check(wrong_card(card))
         for call in calls:
             if (wrong := wrong_call(call) or _wrong_wait(call, item)) is not None:
-                raise Refusal("22023", wrong)
+                raise SqlError("22023", wrong)
 
 
 def _wrong_wait(call: Any, item: Any) -> str | None:

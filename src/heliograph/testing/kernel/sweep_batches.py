@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.testing.kernel.endings import end_by_kernel
 from heliograph.testing.kernel.head import bells
-from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.jsonb import SqlError
 from heliograph.testing.kernel.tables import Row, Transaction
 
 FAILURES_MAX = 5  # then a turn is ended as failed
@@ -24,12 +24,12 @@ def sweep_each(
         agent_id, turn_id, savepoint = turn["agent_id"], turn["agent_turn_id"], tx.savepoint()
         try:
             told = sweep(tx, agent_id, turn_id)
-        except Refusal as refusal:
+        except SqlError as error:
             tx.rollback(savepoint)
             head = tx.tables.heads[agent_id]
             tx.set(head, sweep_failures=head["sweep_failures"] + 1)
-            told = {"failed": {"turn_id": turn_id, "code": refusal.state, "message": refusal.message}}
-            ended = None if head["sweep_failures"] < FAILURES_MAX else _end_as_failed(tx, turn, head, refusal.state)
+            told = {"failed": {"turn_id": turn_id, "code": error.state, "message": error.message}}
+            ended = None if head["sweep_failures"] < FAILURES_MAX else _end_as_failed(tx, turn, head, error.state)
             if ended is not None:
                 told["failed"]["ended"] = True
                 woken.update(ended)
@@ -47,7 +47,7 @@ def _end_as_failed(tx: Transaction, turn: Row, head: Row, state: str) -> list[st
     savepoint = tx.savepoint()
     try:
         woken = end_by_kernel(tx, turn["agent_turn_id"], "failed", "INTERNAL_ERROR", message)
-    except Refusal:
+    except SqlError:
         tx.rollback(savepoint)
         return None
     tx.set(head, sweep_failures=0)
@@ -56,7 +56,7 @@ def _end_as_failed(tx: Transaction, turn: Row, head: Row, state: str) -> list[st
 
 def check_sweep(limit: int | None) -> None:
     if limit is not None and limit < 0:
-        raise Refusal("22023", f"limit must be 0 or more, not {limit}")
+        raise SqlError("22023", f"limit must be 0 or more, not {limit}")
 
 
 def first(rows: Iterable[Row], key: Callable[[Row], Any], limit: int | None) -> list[Row]:

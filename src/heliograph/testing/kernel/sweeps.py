@@ -8,7 +8,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, release_head
 from heliograph.testing.kernel.head import dispatch_next, trust_of
 from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_human_wait, expiry_message, rounded
-from heliograph.testing.kernel.jsonb import Refusal, get, get_raw
+from heliograph.testing.kernel.jsonb import SqlError, get, get_raw
 from heliograph.testing.kernel.limits import content_of, limits
 from heliograph.testing.kernel.outbox import redelivery_at
 from heliograph.testing.kernel.resolve import open_waits, resolve
@@ -106,7 +106,7 @@ def _sweep_queue(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
     """Bug: no_bell_sweep."""
     if not 0 <= older_seconds <= _YEAR_SECONDS:
-        raise Refusal("22023", f"seconds must be between 0 and 31622400, not {older_seconds}")
+        raise SqlError("22023", f"seconds must be between 0 and 31622400, not {older_seconds}")
     before = tx.now - interval(older_seconds)
     ready = [h for h in tx.tables.heads.values() if h["status"] == "dispatched"]
     late = {h["target"] for h in ready if (h["moved_at"] if h["due_at"] is None else h["due_at"]) <= before}

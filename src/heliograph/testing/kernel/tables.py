@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.jsonb import SqlError
 
 Row: TypeAlias = dict[str, Any]
 
@@ -67,9 +67,9 @@ class Table(dict[Any, Row]):
         """Raises 23502 or 23514."""
         for column in self.required:
             if row[column] is None:
-                raise Refusal("23502", f"null value in column {column} of {self.name}")
+                raise SqlError("23502", f"null value in column {column} of {self.name}")
         if not self.holds(row):
-            raise Refusal("23514", f"a row of {self.name} violates a check")
+            raise SqlError("23514", f"a row of {self.name} violates a check")
 
     def of(self, value: Any) -> list[Row]:
         """The rows whose group is `value`, in the order in which they were inserted."""
@@ -224,7 +224,7 @@ class Transaction:
         """Raises 23502, 23505 or 23514."""
         table.check(row)
         if key in table:
-            raise Refusal("23505", f"{table.name} has a row {key} already")
+            raise SqlError("23505", f"{table.name} has a row {key} already")
         self._journal.append((table, key, _MISSING))
         table.put(key, row)
         return row

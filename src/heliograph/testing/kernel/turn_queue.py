@@ -12,11 +12,11 @@ from heliograph.testing.kernel.head import (
     activate,
 )
 from heliograph.testing.kernel.ids import check, wrong_fields, wrong_id, wrong_url
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.tables import Row, Transaction, interval
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
-NO_HEAD = Refusal("23503", "an activation names an agent that its run does not have")
+NO_HEAD = SqlError("23503", "an activation names an agent that its run does not have")
 
 
 def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
@@ -36,13 +36,13 @@ def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
 def check_limits(item: Any) -> None:
     ttl = get(item, "ttl_seconds")
     if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not _TTL_MIN <= ttl <= _TTL_MAX:
-        raise Refusal("22023", "ttl_seconds must be above 0 and at most 366 days")
+        raise SqlError("22023", "ttl_seconds must be above 0 and at most 366 days")
     attempts = j.parse_integer(get_text(item, "max_attempts"))
     if attempts is None or not 1 <= attempts <= 1000:
-        raise Refusal("22023", "max_attempts must be between 1 and 1000")
+        raise SqlError("22023", "max_attempts must be between 1 and 1000")
     priority = j.parse_integer(get_text(item, "priority"))
     if priority is not None and not 0 <= priority <= 3:
-        raise Refusal("22023", "priority must be between 0 (low) and 3 (critical)")
+        raise SqlError("22023", "priority must be between 0 (low) and 3 (critical)")
     check(wrong_id("a turn id", get_text(item, "turn_id")))
     instance, fields = get_text(item, "instance"), get(item, "result_fields")
     if instance is not None:
@@ -53,9 +53,9 @@ def check_limits(item: Any) -> None:
     check(wrong_url(item))
     for key in ("context_box_id", "actor"):
         if len((get_text(item, key) or "").encode()) > 200:
-            raise Refusal("22023", f"{key} has at most 200 bytes")
+            raise SqlError("22023", f"{key} has at most 200 bytes")
     if "/" in (instance or "") or get_text(item, "message_type") not in (None, "turn", "ui_action"):
-        raise Refusal("22023", "instance has no slash, and message_type is turn or ui_action")
+        raise SqlError("22023", "instance has no slash, and message_type is turn or ui_action")
 
 
 def _place(tx: Transaction, items: list[Row]) -> list[Row]:

@@ -61,7 +61,7 @@ create function heliograph._is_field(p_field jsonb) returns boolean
         and p_field - '{name,type,required,description}'::text[] = '{}' end
 $$;
 
--- _wrong_fields: null, or why these are no result_fields [{name, type, required, description}], as
+-- _wrong_fields: null, or the problem of result_fields [{name, type, required, description}], as
 --   definitions/fields.py checks them for clients: at most 100, no name twice.
 create function heliograph._wrong_fields(p_fields jsonb) returns text
     language sql immutable as $$
@@ -77,7 +77,7 @@ create function heliograph._wrong_fields(p_fields jsonb) returns text
         then 'result_fields has a name twice' end
 $$;
 
--- _invalid: refuse the whole call, from within a query.
+-- _invalid: reject the whole call, from within a query.
 --   raises: 22023
 create function heliograph._invalid(p_message text) returns jsonb
     language plpgsql as $$
@@ -91,7 +91,7 @@ create function heliograph._callback_id(p_project text, p_what text) returns tex
     select 'callback_' || encode(substr(sha256(convert_to(p_project || '/' || p_what, 'UTF8')), 1, 16), 'hex')
 $$;
 
--- _wrong_url: null, or why this is no callback_url. Whether anything is sent there is for the workers to say.
+-- _wrong_url: null, or the problem of a callback_url. The workers decide whether they send to it.
 create function heliograph._wrong_url(p_url jsonb) returns text
     language sql immutable as $$
     select case when coalesce(jsonb_typeof(p_url), 'null') <> 'null'

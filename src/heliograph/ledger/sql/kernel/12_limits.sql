@@ -18,7 +18,7 @@ begin
                v_own.dispatch_seconds_max);
 end $$;
 
--- _rejection: a refusal as an answer carries it.
+-- _rejection: the part of an answer that rejects an item.
 create function heliograph._rejection(p_code text, p_message text) returns jsonb
     language sql immutable as $$
     select jsonb_build_object('outcome', 'rejected', 'code', p_code, 'message', p_message)
@@ -33,17 +33,17 @@ create function heliograph._exceeds(p_part jsonb, p_bytes integer, p_limit integ
     select p_bytes > p_limit and octet_length(p_part::text) > p_limit
 $$;
 
--- _payload_max: how many bytes the payload of a signal of this name may have. What the runtime itself tells (names that
---   nobody else may emit: heliograph.signals.names) holds the state, outputs and texts, which have limits of their own:
---   it may be as large as a blob.
+-- _payload_max: the maximum size of the payload of a signal of this name, in bytes. Signals that only the runtime emits
+--   (heliograph.signals.names) contain states, outputs and texts, which have limits of their own. They may be as large
+--   as a blob.
 create function heliograph._payload_max(p_name text, p_limits heliograph.project_limits) returns integer
     language sql immutable as $$
     select case when heliograph._is_reserved(p_name) then greatest(p_limits.payload_bytes_max, p_limits.blob_bytes_max)
         else p_limits.payload_bytes_max end
 $$;
 
--- _refuse_signals: null, or why one of these signals is too large to be logged.
-create function heliograph._refuse_signals(p_signals jsonb, p_limits heliograph.project_limits) returns jsonb
+-- _reject_signals: null, or the rejection of a signal that is too large.
+create function heliograph._reject_signals(p_signals jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select heliograph._rejection('payload_too_large', format('the payload of %s has %s bytes; at most %s are allowed',
                                s ->> 'name', octet_length(s ->> 'payload'), heliograph._payload_max(s ->> 'name',
@@ -52,10 +52,10 @@ create function heliograph._refuse_signals(p_signals jsonb, p_limits heliograph.
      where octet_length(s ->> 'payload') > heliograph._payload_max(s ->> 'name', p_limits) order by n limit 1
 $$;
 
--- _refuse_drafts: why these drafts cannot be logged; no row where they can. p_base: the position of the run's newest
+-- _reject_drafts: the rejection of invalid drafts; no row for valid ones. p_base: the position of the run's newest
 --   signal. A table function, which PostgreSQL inlines into the query of its caller: a call for each item of a batch
 --   cost more than its checks.
-create function heliograph._refuse_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns table (refusal jsonb)
+create function heliograph._reject_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns table (rejection jsonb)
     language sql stable as $$
     select heliograph._rejection('invalid_signal', w.wrong)
       from jsonb_array_elements(case when jsonb_typeof(p_drafts) = 'array' then p_drafts end) with ordinality d (draft,
@@ -64,8 +64,8 @@ create function heliograph._refuse_drafts(p_run_id text, p_base bigint, p_drafts
      where w.wrong is not null order by d.n limit 1
 $$;
 
--- _refuse_content: null, or why this content is too large even for a blob.
-create function heliograph._refuse_content(p_content jsonb, p_limits heliograph.project_limits) returns jsonb
+-- _reject_content: null, or the rejection of content that is too large even for a blob.
+create function heliograph._reject_content(p_content jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select heliograph._rejection('payload_too_large',
                                  format('a card has %s bytes; at most %s are allowed: upload and reference it',
@@ -73,19 +73,19 @@ create function heliograph._refuse_content(p_content jsonb, p_limits heliograph.
      where octet_length(p_content::text) > p_limits.blob_bytes_max
 $$;
 
--- _refuse_fan_out: null, or why one call cannot wake so many at once.
-create function heliograph._refuse_fan_out(p_count integer, p_limits heliograph.project_limits) returns jsonb
+-- _reject_fan_out: null, or the rejection of a call that wakes too many agents.
+create function heliograph._reject_fan_out(p_count integer, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select case when p_count > p_limits.fan_out_max then heliograph._rejection('fan_out', format(
                 '%s turns at once; at most %s are allowed', p_count, p_limits.fan_out_max)) end
 $$;
 
--- _refuse_activations: null, or why these turns cannot be queued: too many at once, or too many wait for one agent
---   already. The caller holds the heads.
-create function heliograph._refuse_activations(
+-- _reject_activations: null, or the rejection of turns that are too many at once, or too many in the queue of one
+--   agent. The caller holds the heads.
+create function heliograph._reject_activations(
     p_project text, p_run_id text, p_activations jsonb, p_limits heliograph.project_limits
 ) returns jsonb language sql stable as $$
-    select coalesce(heliograph._refuse_fan_out(jsonb_array_length(p_activations), p_limits), (
+    select coalesce(heliograph._reject_fan_out(jsonb_array_length(p_activations), p_limits), (
     select heliograph._rejection('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
                                w.agent, w.queued, p_limits.queue_max))
       from (select m.agent, m.more, (select count(*) from heliograph.agent_turns t
@@ -129,7 +129,7 @@ create function heliograph._store_content(
                 then heliograph._put_blob(p_project, p_content, p_now) else p_content end
 $$;
 
--- _content: what a card holds, wherever it is kept.
+-- _content: the content of a card, from the card or its blob.
 create function heliograph._content(p_project text, p_content jsonb) returns jsonb
     language sql stable as $$
     select case when jsonb_typeof(p_content) = 'object' and p_content ? '$blob' then coalesce(

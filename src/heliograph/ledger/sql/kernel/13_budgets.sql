@@ -1,9 +1,10 @@
--- Budgets: tokens, money (micros: millionths of a dollar), model calls and tool calls, for a turn and all that it
--- delegates. A call reserves what it may use before it begins, in each budget that holds for its turn, and is settled
--- when it is recorded.
+-- Budgets of a turn and of its delegated turns: tokens, micros (millionths of a dollar), model calls and tool calls.
+-- Before a call begins, it reserves its maximum in each budget that applies to its turn. Recording the call settles the
+-- reservation.
 --
--- Only turns of one run use a budget, and every function that reads or changes it has locked that run. So budgets need
--- no locks and no lock order of their own. A turn without a budget has no list of owners, and costs nothing.
+-- Only turns of one run share a budget, and every function that reads or changes a budget has locked that run. So
+-- budgets need no locks and no lock order of their own. A turn without a budget has no list of owners, and costs
+-- nothing.
 
 -- _wrong_amounts: null, or the problem of amounts by kind.
 create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns text
@@ -21,9 +22,9 @@ create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns 
                         'a whole number from 0 to 1e15' end
 $$;
 
--- _open_budgets: the budgets of turns that are about to be queued. Answers the activations, each with the owners of the
---   budgets that hold for it: its parent's, as they were given, and itself.
---   raises: 23505 for a turn id used before
+-- _open_budgets: create the budgets of turns that are about to be queued. Answers the activations. Each has the owners
+--   of the budgets that apply to it: the given owners of its parent, and itself.
+--   raises: 23505 for a turn id that was used before
 --   The caller holds the runs.
 create function heliograph._open_budgets(p_project text, p_activations jsonb) returns jsonb
     language plpgsql as $$
@@ -40,18 +41,18 @@ begin
               from jsonb_array_elements(p_activations) with ordinality a (item, n));
 end $$;
 
--- _budget_of: a turn's own budget as it was declared; null for none.
+-- _budget_of: the declared budget of a turn; null for none.
 create function heliograph._budget_of(p_project text, p_turn_id text) returns jsonb
     language sql stable as $$
     select jsonb_object_agg(b.kind, b.amount_max) from heliograph.budgets b where b.project_id = p_project
         and b.turn_id = p_turn_id
 $$;
 
--- _reserve: reserve what calls that begin may use, all of it in each budget or nothing. p_items: begin_call's;
---   p_answers: what it would answer, with is_new where the call was opened just now. Answers these: where a budget
---   lacks it, 'rejected' with code BUDGET_EXCEEDED and the budget, and the call is not open.
---   One that begins again has perhaps been done before by another owner: what it reserved then counts as used, but for
---   tool calls: it is the same call of its tool, however often it begins.
+-- _reserve: reserve the maximum amounts of calls that begin. A reservation is made in every budget or in none.
+--   p_items: the items of begin_call. p_answers: its answers so far, with is_new for calls that it has just opened.
+--   Returns p_answers. A call that exceeds a budget is not open, and its answer is 'rejected' with the code
+--   BUDGET_EXCEEDED and the budget. If a call begins again, an earlier owner may have made it: the earlier reservation
+--   counts as used, except for its tool calls, because it remains one call of its tool.
 --   The caller holds the heads and the runs.
 create function heliograph._reserve(p_project text, p_items jsonb, p_answers jsonb) returns jsonb
     language plpgsql as $$
@@ -59,7 +60,7 @@ declare
     v_each record;
     v_lacking jsonb;
     v_answers jsonb := '[]';
-    v_refused jsonb := '{}';
+    v_rejected jsonb := '{}';
 begin
     for v_each in
         select a.item - 'is_new' as answer, (a.item -> 'is_new') is not null as is_new,
@@ -71,8 +72,8 @@ begin
           from jsonb_array_elements(p_answers) with ordinality a (item, n) order by a.n
     loop
         v_lacking := null;
-        if v_refused ? v_each.name then
-            v_lacking := v_refused -> v_each.name;
+        if v_rejected ? v_each.name then
+            v_lacking := v_rejected -> v_each.name;
         elsif v_each.asked is not null then
             v_lacking := heliograph._reserve_call(p_project, v_each.turn_id, v_each.call_id, v_each.asked,
                                                   v_each.is_again);
@@ -82,16 +83,16 @@ begin
              where project_id = p_project and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
             delete from heliograph.execution_edges
              where project_id = p_project and agent_turn_id = v_each.turn_id and call_id = v_each.call_id;
-            v_refused := v_refused || jsonb_build_object(v_each.name, v_lacking);
+            v_rejected := v_rejected || jsonb_build_object(v_each.name, v_lacking);
         end if;
         v_answers := v_answers || (v_each.answer || coalesce(v_lacking, '{}'));
     end loop;
     return v_answers;
 end $$;
 
--- _reserve_call: see _reserve; null, or the refusal. A call that has reserved already, under its owner's epoch, keeps
---   that; one that begins again has counted its tool calls already. Refused then, it holds nothing: it keeps an empty
---   reservation, which says that they are counted.
+-- _reserve_call: null, or the rejection of one reservation; see _reserve. A call keeps a reservation that it has made
+--   under the same epoch. The tool calls of a call that begins again are counted already. If its new reservation is
+--   rejected, it keeps an empty one as the mark of that.
 --   The caller holds the head and the run.
 create function heliograph._reserve_call(p_project text, p_turn_id text, p_call_id text, p_asked jsonb,
                                          p_is_again boolean)
@@ -154,7 +155,7 @@ create function heliograph._remaining(p_project text, p_owners text[]) returns j
              where b.project_id = p_project and b.turn_id = any (p_owners) group by b.kind) l
 $$;
 
--- _new_commands: how many calls of an item of suspend are for tools that work elsewhere, and new.
+-- _new_commands: the number of new calls of external tools in an item of suspend.
 create function heliograph._new_commands(p_project text, p_item jsonb) returns bigint
     language sql stable as $$
     select count(*) from jsonb_array_elements(p_item -> 'calls') c (call)
@@ -164,16 +165,16 @@ create function heliograph._new_commands(p_project text, p_item jsonb) returns b
               and w.tool_call_id = c.call ->> 'call_id')
 $$;
 
--- _refuse_commands: null, or which budget of these owners lacks what the tools cost that an item of suspend is to call.
+-- _reject_commands: null, or the rejection of an item of suspend whose tool calls exceed a budget of these owners.
 --   The caller holds the run.
-create function heliograph._refuse_commands(p_project text, p_item jsonb, p_owners text[]) returns jsonb
+create function heliograph._reject_commands(p_project text, p_item jsonb, p_owners text[]) returns jsonb
     language sql stable as $$
     select heliograph._shortfall(p_project, p_owners, jsonb_build_object('tool_calls', n))
       from heliograph._new_commands(p_project, p_item) n where n > 0
 $$;
 
--- _spend_commands: count the tools that items of a round of suspend are to call, before these calls are opened. They
---   count as used at once: a command that is sent is a call that is made, whatever comes of it.
+-- _spend_commands: count the tool calls of a round of suspend, before these calls are opened. They count as used at
+--   once, because each command is sent, whatever its result.
 --   The caller holds the heads and the runs.
 create function heliograph._spend_commands(p_project text, p_items jsonb) returns void
     language plpgsql as $$
@@ -193,9 +194,9 @@ begin
      where b.ctid = s.at;
 end $$;
 
--- _settle: what a call has used in the place of what it reserved. p_used: amounts by kind; a kind that it does not name
---   counts as it was reserved. Beyond what is left it counts as overspent: a budget is never above its limit,
---   and what happened is not hidden. The caller holds the head and the run.
+-- _settle: replace the reservation of a call by the amounts that it used. p_used: amounts by kind; a kind that is not
+--   named counts as used up. An amount above the limit of a budget is recorded as overspent, so `used` never exceeds
+--   the limit. The caller holds the head and the run.
 create function heliograph._settle(p_project text, p_turn_id text, p_call_id text, p_used jsonb) returns void
     language plpgsql as $$
 begin
@@ -217,9 +218,9 @@ begin
      where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id and reserved is not null;
 end $$;
 
--- _settle_ended: settle what turns that have ended still hold. A call that begun and was never recorded may have
---   happened, whatever its effect: asking costs, also where asking again is allowed. So it counts as used, as it was
---   reserved. The caller holds the heads and the runs.
+-- _settle_ended: settle the remaining reservations of ended turns. A call that began and was never recorded may have
+--   happened, and even a repeatable call costs. So its whole reservation counts as used. The caller holds the heads and
+--   the runs.
 create function heliograph._settle_ended(p_project text, p_turn_ids text[]) returns void
     language plpgsql as $$
 begin

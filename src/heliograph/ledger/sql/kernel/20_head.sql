@@ -1,5 +1,5 @@
--- The head: lock it, dispatch it. Lock order everywhere: heads by agent id, then runs by run id; nothing else is
--- locked.
+-- Heads: locking and dispatching them. Every function locks heads by agent id, then runs by run id, then rows of the
+-- outbox.
 
 -- _lock_heads: lock heads in ascending agent id (K17).
 --   Agents that do not exist are skipped.
@@ -48,7 +48,7 @@ begin
            set status = 'dispatched', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = n.agent_turn_id,
                priority = n.priority, ready_at = p_now, trace_id = n.run_id,
                parent_step_id = heliograph._signal_id(n.run_id, n.activation_seq),
-               moved_at = greatest(p_now, h.moved_at)  -- time never runs backwards on one head
+               moved_at = greatest(p_now, h.moved_at)  -- moved_at of a head never decreases
           from next n where h.ctid = n.at
         returning h.agent_id, h.turn_epoch, h.active_agent_turn_id
     ), activated as (
@@ -76,12 +76,12 @@ create function heliograph._owns(p_project text, p_agent_id text, p_turn_id text
            and status = 'running' and active_agent_turn_id = p_turn_id and turn_epoch = p_epoch)
 $$;
 
--- _bells: what an answer contains about the agents that the call woke. targets: the pools to ring after the commit.
---   woken: the agents; absent where there is none. Every public function that wakes agents answers with this.
+-- _bells: the part of an answer that names the agents that the call woke. targets: the pools to notify after the
+--   commit. woken: the agents; absent if there are none. Every public function that wakes agents answers with this.
 create function heliograph._bells(p_project text, p_woken text[]) returns jsonb
     language plpgsql stable as $$
 begin
-    if coalesce(cardinality(p_woken), 0) = 0 then  -- most calls: they need no look-up
+    if coalesce(cardinality(p_woken), 0) = 0 then  -- most calls wake nobody and need no look-up
         return '{"targets": []}';
     end if;
     return (select jsonb_build_object('targets', jsonb_agg(distinct h.target order by h.target),
@@ -98,9 +98,9 @@ create function heliograph._distinct(p_values text[]) returns jsonb
     select coalesce(jsonb_agg(distinct v order by v), '[]') from unnest(p_values) v
 $$;
 
--- _rounds: a batch in rounds: the n-th item of each key, for every n. Items of one round do not meet, so a round can be
---   done at once, and the rounds together are what the items would be one after another.
---   Answers, per round, the places of its items in the batch, from 1, ascending.
+-- _rounds: divide a batch into rounds. Round n has the n-th item of each key, so the items of a round are independent
+--   and can be written at once. All rounds in order have the same effect as the items one after another.
+--   Returns, per round, the places of its items in the batch, from 1, ascending.
 create function heliograph._rounds(p_keys text[]) returns table (places integer[])
     language sql immutable as $$
     select array_agg(n::integer order by n)
@@ -109,7 +109,7 @@ create function heliograph._rounds(p_keys text[]) returns table (places integer[
      group by round order by round
 $$;
 
--- _items_at: the items at these places of a batch; the batch itself where that is all of it.
+-- _items_at: the items at these places of a batch; the batch itself if these are all its places.
 create function heliograph._items_at(p_items jsonb, p_places integer[]) returns jsonb
     language sql immutable as $$
     select case when cardinality(p_places) = jsonb_array_length(p_items) then p_items

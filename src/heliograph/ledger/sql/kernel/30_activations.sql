@@ -10,7 +10,7 @@
 --   An activation that names a target may be for an agent that has no head yet: it gets one.
 --   Returns the agents that it woke.
 --   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (see
---           _refuse_context), 23503 for an agent that the run does not have,
+--           _reject_context), 23503 for an agent that the run does not have,
 --           23505 for a turn id used before
 --   locks:  a turn id that another caller creates at the same moment; the contexts against prune. The caller holds the
 --   heads (K9)
@@ -106,8 +106,8 @@ begin
     return coalesce(v_woken, '{}');
 end $$;
 
--- _check_limits: refuse numbers and ids that no turn may have, here, where they are written: later they would be
---   refused to the turn whose end dispatches this one.
+-- _check_limits: reject invalid numbers and ids when they are written. Otherwise they would fail the turn whose end
+--   dispatches this one.
 --   raises: 22023 naming the field
 create function heliograph._check_limits(p_item jsonb) returns void
     language plpgsql immutable as $$

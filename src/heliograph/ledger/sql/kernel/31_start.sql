@@ -6,7 +6,7 @@
 --   exists, or existed before it was pruned; nothing changes. 'conflict': another request has this run id. 'rejected'
 --   with code and message: payload_too_large, fan_out, invalid_signal. targets: the workers to notify, for the whole
 --   call.
---   raises: see _enter; 22023 for an invalid run, agent, turn or context; 23514 for a reaction that the tables refuse,
+--   raises: see _enter; 22023 for an invalid run, agent, turn or context; 23514 for a reaction that the tables reject,
 --           23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
 --   locks:  the new runs in ascending id; no other transaction can see their heads yet
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
@@ -33,11 +33,11 @@ begin
                    coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
                    coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
                    coalesce(case when heliograph._exceeds(i.item, v_bytes, v_limits.payload_bytes_max)
-                                 then heliograph._refuse_signals(i.item -> 'signals', v_limits) end,
-                            heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'),
+                                 then heliograph._reject_signals(i.item -> 'signals', v_limits) end,
+                            heliograph._reject_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'),
                                                        v_limits),
-                            (select d.refusal from heliograph._refuse_drafts(i.run_id, 0,
-                                    i.item -> 'signals') d)) as refusal
+                            (select d.rejection from heliograph._reject_drafts(i.run_id, 0,
+                                    i.item -> 'signals') d)) as rejection
               from item i
               left join lateral (select x.hash from heliograph.pruned x
                                   where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true
@@ -49,7 +49,7 @@ begin
                    coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1, written, more, more,
                    coalesce((item ->> 'wakes_on_results')::boolean, false), reaction ->> 'outcome',
                    case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, item ->> 'callback_url'
-              from judged where pruned_hash is null and refusal is null order by run_id
+              from judged where pruned_hash is null and rejection is null order by run_id
             on conflict do nothing
             returning run_id
         )
@@ -57,7 +57,7 @@ begin
                    case when j.is_new then 'started'
                         when j.pruned_hash is not null then case when j.pruned_hash = j.hash then 'duplicate'
                             else 'conflict' end end)
-                   || coalesce(j.refusal, '{}') order by j.n),
+                   || coalesce(j.rejection, '{}') order by j.n),
                array_agg(j.n order by j.n) filter (where j.is_new)
           into v_part, v_new
           from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;

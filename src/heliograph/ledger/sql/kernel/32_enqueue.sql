@@ -57,7 +57,7 @@ declare
     v_message jsonb;
     v_signals jsonb;
     v_woken text[];
-    v_refusal jsonb;
+    v_rejection jsonb;
     v_answer jsonb := '[]';
 begin
     for v_message in select item from jsonb_array_elements(p_messages) with ordinality m (item, n) order by n loop
@@ -68,11 +68,11 @@ begin
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = v_message ->> 'parent_turn_id'),
              '{"depth": 0, "budgets": null}');
-        v_refusal := heliograph._refuse_message(p_project, v_message, p_heads, p_limits);
-        if v_refusal is null and v_message ->> 'context_box_id' is not null then
-            v_refusal := heliograph._refuse_context(p_project, v_message ->> 'context_box_id');
+        v_rejection := heliograph._reject_message(p_project, v_message, p_heads, p_limits);
+        if v_rejection is null and v_message ->> 'context_box_id' is not null then
+            v_rejection := heliograph._reject_context(p_project, v_message ->> 'context_box_id');
         end if;
-        if v_refusal is null then
+        if v_rejection is null then
             v_signals := jsonb_build_array(
                 jsonb_build_object('name', v_message ->> 'name', 'payload', coalesce(v_message -> 'payload', '{}'),
                                    'parent', coalesce(v_message ->> 'cause',
@@ -87,15 +87,15 @@ begin
                         else '{}' end)), 0, p_now);
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_message ->> 'turn_id', 'outcome', 'queued')
-                                 || heliograph._bells(p_project, v_woken) || coalesce(v_refusal, '{}'));
+                                 || heliograph._bells(p_project, v_woken) || coalesce(v_rejection, '{}'));
     end loop;
     return v_answer;
 end $$;
 
--- _refuse_message: null, or the outcome of a message that cannot be queued; see enqueue.
+-- _reject_message: null, or the outcome of a message that cannot be queued; see enqueue.
 --   raises: 22023 for an invalid turn id or name
 --   The caller holds the head and the run.
-create function heliograph._refuse_message(
+create function heliograph._reject_message(
     p_project text, p_message jsonb, p_heads text[], p_limits heliograph.project_limits
 ) returns jsonb language plpgsql stable as $$
 declare
@@ -146,8 +146,8 @@ begin
                                    p_message ->> 'depth', p_limits.depth_max));
     end if;
     return coalesce(case when octet_length(p_message ->> 'payload') > p_limits.payload_bytes_max
-                         then heliograph._refuse_signals(jsonb_build_array(p_message), p_limits) end,
-                    heliograph._refuse_activations(p_project, v_run.run_id, jsonb_build_array(p_message), p_limits));
+                         then heliograph._reject_signals(jsonb_build_array(p_message), p_limits) end,
+                    heliograph._reject_activations(p_project, v_run.run_id, jsonb_build_array(p_message), p_limits));
 end $$;
 
 -- _same_message: 'duplicate' when the turn that has this id came from the same message.

@@ -159,7 +159,7 @@ create function heliograph._waits(p_project text, p_turn_id text) returns table 
      where w.project_id = p_project and w.agent_turn_id = p_turn_id
 $$;
 
--- _check_lease: refuse a lease that would expire at once or never.
+-- _check_lease: reject a lease that would expire at once or never.
 --   raises: 22023
 create function heliograph._check_lease(p_lease_seconds float8) returns void
     language plpgsql immutable as $$

@@ -13,7 +13,7 @@ create function heliograph.append(p_project text, p_items jsonb, p_now timestamp
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item jsonb;
-    v_refusal jsonb;
+    v_rejection jsonb;
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_bytes integer;
     v_answer jsonb := '[]';
@@ -28,16 +28,16 @@ begin
             v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');
             continue;
         end if;
-        v_refusal := heliograph._refuse_cards_and_signals(p_project, v_item, v_bytes, v_limits);
-        if v_refusal is null and jsonb_array_length(v_item -> 'cards') > 0 then
-            v_refusal := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint,
+        v_rejection := heliograph._reject_cards_and_signals(p_project, v_item, v_bytes, v_limits);
+        if v_rejection is null and jsonb_array_length(v_item -> 'cards') > 0 then
+            v_rejection := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint,
                                                v_item -> 'cards', v_bytes, v_limits, p_now);
         end if;
-        if v_refusal is null then
-            v_refusal := jsonb_build_object(
+        if v_rejection is null then
+            v_rejection := jsonb_build_object(
                 'outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item, p_now));
         end if;
-        v_answer := v_answer || (jsonb_build_object('turn_id', v_item ->> 'turn_id') || v_refusal);
+        v_answer := v_answer || (jsonb_build_object('turn_id', v_item ->> 'turn_id') || v_rejection);
     end loop;
     return v_answer;
 end $$;
@@ -53,8 +53,8 @@ begin
         select distinct heliograph._run_of(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
 end $$;
 
--- _refuse_names: null, or the rejection of signals that only the kernel and reactions emit.
-create function heliograph._refuse_names(p_item jsonb) returns jsonb
+-- _reject_names: null, or the rejection of signals that only the kernel and reactions emit.
+create function heliograph._reject_names(p_item jsonb) returns jsonb
     language sql immutable as $$
     select case when jsonb_path_exists(p_item,
                                        '$.signals[*].name ? (@ starts with "workflow:" || @ starts with "kernel:")')
@@ -62,27 +62,27 @@ create function heliograph._refuse_names(p_item jsonb) returns jsonb
                                            'no turn emits signals whose names begin with workflow: or kernel:') end
 $$;
 
--- _refuse_own_drafts: see _refuse_drafts, for the drafts that a turn's own item appends to the log of its run.
+-- _reject_own_drafts: see _reject_drafts, for the drafts that a turn's own item appends to the log of its run.
 --   The caller holds the run.
-create function heliograph._refuse_own_drafts(p_project text, p_item jsonb) returns table (refusal jsonb)
+create function heliograph._reject_own_drafts(p_project text, p_item jsonb) returns table (rejection jsonb)
     language sql stable as $$
-    select d.refusal from heliograph.runs r
-     cross join lateral heliograph._refuse_drafts(r.run_id, r.signal_seq, p_item -> 'signals') d
+    select d.rejection from heliograph.runs r
+     cross join lateral heliograph._reject_drafts(r.run_id, r.signal_seq, p_item -> 'signals') d
      where p_item #> '{signals,0}' is not null and r.project_id = p_project
        and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
 $$;
 
--- _refuse_cards_and_signals: null, or why the cards and signals of an item are not taken. p_bytes: see _exceeds.
-create function heliograph._refuse_cards_and_signals(
+-- _reject_cards_and_signals: null, or the rejection of the cards and signals of an item. p_bytes: see _exceeds.
+create function heliograph._reject_cards_and_signals(
     p_project text, p_item jsonb, p_bytes integer, p_limits heliograph.project_limits
 ) returns jsonb
     language sql stable as $$
     select coalesce(
-        heliograph._refuse_names(p_item),
+        heliograph._reject_names(p_item),
         case when p_bytes > p_limits.payload_bytes_max and octet_length(p_item::text) > p_limits.payload_bytes_max
-             then heliograph._refuse_signals(p_item -> 'signals', p_limits) end,
+             then heliograph._reject_signals(p_item -> 'signals', p_limits) end,
         case when p_bytes > p_limits.blob_bytes_max then (
-            select heliograph._refuse_content(c -> 'content', p_limits)
+            select heliograph._reject_content(c -> 'content', p_limits)
               from jsonb_array_elements(p_item -> 'cards') with ordinality a (c, n)
              where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
         case when jsonb_array_length(p_item -> 'cards') > 0 then (
@@ -92,7 +92,7 @@ create function heliograph._refuse_cards_and_signals(
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
                and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end,
-        (select d.refusal from heliograph._refuse_own_drafts(p_project, p_item) d))
+        (select d.rejection from heliograph._reject_own_drafts(p_project, p_item) d))
 $$;
 
 -- _append_drafts: write, once, the drafts of one gated item, and its phase. Answers the log position of the first
@@ -128,9 +128,9 @@ begin
     return v_first;
 end $$;
 
--- _put_cards: append cards to the output box of a turn, in order; one that is there already, the same in all, is left
---   alone. Answers null, or the refusal: an id is another card's, and no card was written. A blob that was put is left
---   to prune. p_bytes: see _exceeds.
+-- _put_cards: append cards to the output box of a turn, in order. A card that the box already has with the same kind
+--   and content is skipped. Returns null, or the rejection if an id belongs to another card; then no card is written,
+--   and prune deletes the blobs that were put. p_bytes: see _exceeds.
 --   raises: 22023 for an invalid card, 23514 for a deliverable
 --   locks:  a card id that another caller writes at the same moment; the caller holds the head
 create function heliograph._put_cards(

@@ -138,8 +138,8 @@ begin
     elsif v_wait.state <> 'open' then
         return '{"outcome": "duplicate"}';
     end if;
-    return coalesce(heliograph._refuse_result(p_item, p_limits),
-                    heliograph._refuse_cards_and_signals(p_project, p_item, p_bytes, p_limits),
+    return coalesce(heliograph._reject_result(p_item, p_limits),
+                    heliograph._reject_cards_and_signals(p_project, p_item, p_bytes, p_limits),
                     jsonb '{"outcome": "ok"}'
                     || case when v_wait.reserved is not null or p_item ->> 'used' is not null
                             then jsonb '{"settles": true}' else '{}' end

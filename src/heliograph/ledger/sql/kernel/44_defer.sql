@@ -1,4 +1,4 @@
--- defer: the owner cannot go on now, and the turn is due again later (L0-64, G-71). No process waits for it meanwhile.
+-- Deferring: an owner that cannot continue now releases its turn until a later time (L0-64, G-71). No process waits.
 
 -- defer: defer running turns: a worker claims them again after a delay (L0-64). The head becomes dispatched under the
 --   next epoch and keeps its place in the claim order. A deferral counts as no attempt.

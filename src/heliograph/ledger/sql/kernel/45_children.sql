@@ -1,7 +1,7 @@
 -- Children: turns that a suspended turn waits for (L0-38). A child is enqueued in the commit that suspends its parent,
 -- and its end comes back through the outbox (sweep_reports), so that no transaction ever holds both at once (K17).
 
--- _child_agents: the agent ids of the children that the items of suspend ask for.
+-- _child_agents: the agent ids of the children in these items of suspend.
 create function heliograph._child_agents(p_items jsonb) returns text[]
     language sql immutable as $$
     select coalesce(array_agg(distinct concat_ws('/', heliograph._run_of(i ->> 'agent_id'), c #>> '{child,agent}',
@@ -11,8 +11,8 @@ create function heliograph._child_agents(p_items jsonb) returns text[]
      where c ->> 'kind' = 'child'
 $$;
 
--- _lock_new_heads: hold also the heads that came to be while the runs were waited for. Whoever made them has committed;
---   if somebody else has one by now, waiting for it could be a deadlock, since the runs are held.
+-- _lock_new_heads: lock the heads that were created while the caller waited for the runs. Another transaction may hold
+--   one by now. Waiting for it could be a deadlock, because the caller holds the runs.
 --   raises: 40001: try again
 --   locks:  heads that are free
 create function heliograph._lock_new_heads(p_project text, p_agent_ids text[]) returns void
@@ -31,16 +31,16 @@ begin
     end if;
 end $$;
 
--- _refuse_children: null, or why the children that an item of suspend asks for are not to be enqueued. Those of calls
---   that the turn has already are not looked at: they stay what they are.
+-- _reject_children: null, or the rejection of the children of an item of suspend. Calls that the turn has already are
+--   not checked, because suspend does not change them.
 --   locks:  the contexts against prune; the caller holds the heads and the run
-create function heliograph._refuse_children(
+create function heliograph._reject_children(
     p_project text, p_run_id text, p_item jsonb, p_limits heliograph.project_limits
 ) returns jsonb language plpgsql as $$
 declare
     v_children bigint;
     v_depth integer;
-    v_refusal jsonb;
+    v_rejection jsonb;
 begin
     select count(*) into v_children from jsonb_array_elements(p_item -> 'calls') c where c ->> 'kind' = 'child';
     if v_children = 0 then
@@ -70,13 +70,14 @@ begin
         select c.agent_id, min(c.agent) as agent, count(*) as more, min(c.n) as n,
                (select count(*) from heliograph.agent_turns t
                  where t.project_id = p_project and t.agent_id = c.agent_id and t.state = 'queued') as queued,
-               -- an instance has none before its first turn, but it is one of an agent that the run has
+               -- an instance has no head before its first turn, but the run has a head of its agent
                exists (select from heliograph.agent_state_head h
                         where h.project_id = p_project and h.agent_id = p_run_id || '/' || min(c.agent)) as has_head
           from child c group by c.agent_id
     )
-    select r.refusal into v_refusal
-      from (select 1 as rank, c.n, heliograph._rejection('id_conflict', format('turn %s exists', c.turn_id)) as refusal
+    select r.rejection into v_rejection
+      from (select 1 as rank, c.n,
+                   heliograph._rejection('id_conflict', format('turn %s exists', c.turn_id)) as rejection
               from child c where exists (select from heliograph.agent_turns t
                                           where t.project_id = p_project and t.agent_turn_id = c.turn_id)
             union all
@@ -108,9 +109,9 @@ begin
               from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id
              where x.status <> 'running') r
      order by r.rank, r.n limit 1;
-    if v_refusal is null and jsonb_path_exists(p_item, '$.calls[*].child.context_box_id ? (@ != null)') then
-        select r.refusal into v_refusal
-          from (select heliograph._refuse_context(p_project, c.box_id) as refusal, c.n from (
+    if v_rejection is null and jsonb_path_exists(p_item, '$.calls[*].child.context_box_id ? (@ != null)') then
+        select r.rejection into v_rejection
+          from (select heliograph._reject_context(p_project, c.box_id) as rejection, c.n from (
                        select i.item #>> '{child,context_box_id}' as box_id, i.n
                          from jsonb_array_elements(p_item -> 'calls') with ordinality i (item, n)
                         where i.item ->> 'kind' = 'child' and i.item #>> '{child,context_box_id}' is not null
@@ -118,13 +119,13 @@ begin
                               select from heliograph.turn_waiting_tools w
                                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
                                  and w.tool_call_id = i.item ->> 'call_id' offset 0)) c) r
-         where r.refusal is not null order by r.n limit 1;
+         where r.rejection is not null order by r.n limit 1;
     end if;
-    return v_refusal;
+    return v_rejection;
 end $$;
 
--- _refuse_duplicates: null, or that a child of the n-th of these items has the turn id of one of an item before it.
-create function heliograph._refuse_duplicates(p_project text, p_items jsonb, p_place integer) returns jsonb
+-- _reject_duplicates: null, or the rejection of item p_place for a child with the turn id of an earlier item's child.
+create function heliograph._reject_duplicates(p_project text, p_items jsonb, p_place integer) returns jsonb
     language sql stable as $$
     select heliograph._rejection('id_conflict', format('two children have the turn id %s',
                                                        c.item #>> '{child,turn_id}'))
@@ -133,14 +134,14 @@ create function heliograph._refuse_duplicates(p_project text, p_items jsonb, p_p
        and exists (select from jsonb_array_elements(p_items) with ordinality i (item, n)
                     cross join lateral jsonb_array_elements(i.item -> 'calls') o
                     where i.n < p_place and o #> '{child,turn_id}' = c.item #> '{child,turn_id}')
-       and not exists (select from heliograph.turn_waiting_tools w  -- a call that the turn has already stays what it is
+       and not exists (select from heliograph.turn_waiting_tools w  -- suspend does not change calls that the turn has
                         where w.project_id = p_project and w.agent_turn_id = p_items -> (p_place - 1) ->> 'turn_id'
                           and w.tool_call_id = c.item ->> 'call_id' offset 0)
      order by c.n limit 1
 $$;
 
--- _enqueue_children: the child turns of the waits that were just opened, one level deeper than their parents. p_firsts:
---   see _open_calls. Returns the agents that it woke.
+-- _enqueue_children: enqueue the child turns of the waits that were just opened, one level deeper than their parents.
+--   p_firsts: the answer of _open_calls. Returns the agents that it woke.
 --   raises: see _enqueue
 --   locks:  see _enqueue; the caller holds the heads and the runs
 create function heliograph._enqueue_children(
@@ -156,7 +157,7 @@ begin
                       'run_id', t.run_id, 'base', (p_firsts ->> t.agent_turn_id)::bigint - 1,
                       'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1,
                       'budgets', t.budgets)
-               -- only an instance may come to be with its first turn
+               -- only the head of an instance is created with its first turn
                || case when c.item #>> '{child,instance}' is null then '{}' else jsonb_build_object('target',
                        h.target) end
                order by i.n, c.n)

@@ -1,6 +1,6 @@
 -- Checks of calls. An invalid call is an error that names the field. A call above a limit has the outcome 'rejected'.
 
--- _check_calls: refuse calls that begin_call cannot take.
+-- _check_calls: reject calls that begin_call cannot take.
 --   raises: 22023 naming the field
 create function heliograph._check_calls(p_items jsonb) returns void
     language plpgsql immutable as $$
@@ -17,7 +17,7 @@ begin
     end if;
 end $$;
 
--- _check_amounts: refuse calls whose amounts are none; p_key: reserve or used.
+-- _check_amounts: reject calls with invalid amounts; p_key: reserve or used.
 --   raises: 22023 naming the field
 create function heliograph._check_amounts(p_items jsonb, p_key text) returns void
     language plpgsql immutable as $$
@@ -29,7 +29,7 @@ begin
     end if;
 end $$;
 
--- _check_not_made: refuse calls that record_call cannot open.
+-- _check_not_made: reject calls that record_call cannot open.
 --   raises: 22023 naming the field
 create function heliograph._check_not_made(p_items jsonb) returns void
     language plpgsql immutable as $$
@@ -50,7 +50,7 @@ begin
     end if;
 end $$;
 
--- _check_suspend: refuse items whose calls no turn may have.
+-- _check_suspend: reject items with invalid calls.
 --   raises: 22023 naming the field
 create function heliograph._check_suspend(p_items jsonb) returns void
     language plpgsql immutable as $$
@@ -144,8 +144,8 @@ create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns
         end
 $$;
 
--- _refuse_calls: null, or why the calls of an item are too many, or their commands too large.
-create function heliograph._refuse_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+-- _reject_calls: null, or the rejection of an item with too many calls or a too large command.
+create function heliograph._reject_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(
         (select heliograph._rejection('too_many_waits',
@@ -164,10 +164,10 @@ create function heliograph._refuse_calls(p_project text, p_item jsonb, p_limits 
           where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1))
 $$;
 
--- _refuse_result: null, or why the result or the error of a call is too large.
-create function heliograph._refuse_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+-- _reject_result: null, or the rejection of a result or an error that is too large.
+create function heliograph._reject_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql immutable as $$
-    -- measured as text, which is what everybody gets: a number of ten bytes may have a hundred thousand digits
+    -- measured as text, because clients receive text: a stored number of ten bytes may have 100,000 digits
     select heliograph._rejection('payload_too_large',
                                  format('the result of call %s has %s bytes; at most %s are allowed: upload '
                                'and reference it', p_item ->> 'call_id', r.bytes, p_limits.result_bytes_max))

@@ -1,8 +1,8 @@
--- Time that a turn waits for people does not count toward its ttl_seconds. A turn that is suspended on questions to
--- people and on nothing else has human_wait_since: sweep_expired skips it. When it resumes, expires_at moves forward
--- by the time that it waited, and human_wait_time adds it up. A turn that waits for delegated turns gets the time for
--- which these have waited for people, but never more than the time for which it was suspended itself. So every turn
--- still ends in bounded time once no question is open (K19): each delegated turn has a ttl_seconds of its own.
+-- Time that a turn waits for humans does not count toward its ttl_seconds. A turn that waits only for answers of humans
+-- has human_wait_since, and sweep_expired skips it. When it resumes, expires_at moves forward by the time that it
+-- waited, and human_wait_time adds it up. A turn that waits for delegated turns is credited with the time for which
+-- these waited for humans, but never with more than its own suspension. So every turn still ends in bounded time once
+-- no question is open (K19): each delegated turn has a ttl_seconds of its own.
 
 -- _span: the time between two moments as seconds, so that adding it to a timestamptz does not depend on a time zone; 0
 --   for a negative one.
@@ -11,8 +11,8 @@ create function heliograph._span(p_from timestamptz, p_to timestamptz) returns i
     select make_interval(secs => greatest(0, extract(epoch from p_to - p_from))::float8)
 $$;
 
--- _human_wait_time: how long the delegated turns of a suspended turn have waited for people, at most the time since
---   p_since, when it was suspended. p_with_open: count delegated turns that have not ended, too.
+-- _human_wait_time: the time for which the delegated turns of a suspended turn have waited for humans, at most the time
+--   since its suspension at p_since. p_with_open: include delegated turns that have not ended.
 create function heliograph._human_wait_time(
     p_project text, p_turn_id text, p_since timestamptz, p_with_open boolean, p_now timestamptz
 ) returns interval language plpgsql stable as $$
@@ -36,10 +36,11 @@ begin
            and (w.resolved_at >= p_since or (p_with_open and w.state = 'open')));
 end $$;
 
--- _credit_human_wait_time: called after a result for a suspended turn. p_turns: [{turn_id, since, resumes}], since:
---   when it was suspended. A turn that resumes gets back the time that it has waited for people; one that stays
---   suspended and now waits for people only begins to wait for them. In a run that is ending the time counts, so that
---   the run ends. The caller holds the heads and the runs.
+-- _credit_human_wait_time: credit turns with their time of waiting, after a result for a suspended turn.
+--   p_turns: [{turn_id, since, resumes}]; since: the time of its suspension. The expires_at of a turn that resumes
+--   moves forward by the time that it waited for humans. A turn that remains suspended, and now waits only for humans,
+--   gets its human_wait_since. Turns of a run that is ending get no credit, so that the run ends. The caller holds the
+--   heads and the runs.
 create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 begin
@@ -60,9 +61,9 @@ begin
      where t.ctid = f.at and (f.waits_on or f.resumes and f.waited > '0' or t.human_wait_since is not null);
 end $$;
 
--- _defer_expiry: keep a turn that is past its expires_at where the turns that it waits for have waited for people, and
---   its time is not up without that time. No sweep looks at it again before it resumes: the turns below it end in
---   bounded time. Answers whether it was kept.
+-- _defer_expiry: keep an expired turn if its delegated turns have waited for humans, and its ttl_seconds are not over
+--   without that time. No sweep checks it again before it resumes, because its delegated turns end in bounded time.
+--   Returns whether the turn was kept.
 --   The caller holds the head.
 create function heliograph._defer_expiry(
     p_project text, p_turn heliograph.agent_turns, p_now timestamptz
@@ -89,7 +90,7 @@ begin
     return true;
 end $$;
 
--- _question: what a call asks a person, shortened; null where no card records it.
+-- _question: the question of a call to a human, truncated; null if no card records it.
 create function heliograph._question(p_project text, p_turn_id text, p_call_id text) returns text
     language sql stable as $$
     select left(heliograph._content(p_project, c.content) #>> '{arguments,question}', 200)
@@ -100,8 +101,8 @@ create function heliograph._question(p_project text, p_turn_id text, p_call_id t
      order by c.position limit 1
 $$;
 
--- _expiry_message: why a turn ends at its expires_at: the setting, the time that did not count, and what it still waits
---   for.
+-- _expiry_message: the error message of a turn that ends at its expires_at. It names the setting, the time that did not
+--   count, and the open calls.
 create function heliograph._expiry_message(p_project text, p_turn heliograph.agent_turns) returns text
     language sql stable as $$
     select format('not finished within its ttl_seconds, %s s',

@@ -1,11 +1,11 @@
--- Opening calls: what a turn emits and the calls that it makes are written before it is suspended (K3).
+-- Opening calls: the signals and the calls of a turn are written before the turn is suspended (K3).
 
 -- _open_calls: write the cards, drafts, waits, edges and commands of a round of suspend. Drafts that an earlier append
 --   of the same owner has written are not repeated, see _append_drafts. p_bytes: see _exceeds.
 --   Answers {turn_id: log position of its first draft}.
 --   raises: see suspend
---   locks:  a card id or a command that another caller is just writing, and blobs, see _store_content; the caller holds
---           the heads and the runs
+--   locks:  a card id or a command that another caller is writing, and blobs, see _store_content; the caller holds the
+--           heads and the runs
 create function heliograph._open_calls(
     p_project text, p_items jsonb, p_bytes integer, p_limits heliograph.project_limits, p_now timestamptz
 ) returns jsonb language plpgsql as $$

@@ -1,8 +1,8 @@
--- Suspending heads: the second half of suspend. A turn that has something to wait for is suspended, another one keeps
--- running (K16).
+-- Suspending heads: the second half of suspend. A turn with open calls is suspended; another turn keeps running (K16).
 
--- _open_waits: the open calls for which a turn is suspended: how many, the nearest deadline, and whether all of them
---   are questions to people. p_except: calls that are not counted. Inline calls never count: their owner reports them.
+-- _open_waits: the open calls for which a turn is suspended: their number, the nearest deadline, and whether all of
+--   them are questions to humans. p_except: calls that are not counted. Inline calls never count, because their owner
+--   records them.
 create function heliograph._open_waits(p_project text, p_turn_id text, p_except text[]) returns table (
     waits bigint, deadline timestamptz, is_human boolean
 ) language sql stable as $$
@@ -12,8 +12,8 @@ create function heliograph._open_waits(p_project text, p_turn_id text, p_except 
        and w.tool_call_id <> all (p_except) offset 0
 $$;
 
--- _suspend_heads: suspend the turns of a round that have something to wait for: running -> suspended, the lease closed,
---   their messages consumed. Open waits are counted here, after everything else is written (K16). Answers the suspended
+-- _suspend_heads: suspend the turns of a round that have open waits: running -> suspended, their leases closed, their
+--   messages consumed. Open waits are counted here, after everything else is written (K16). Returns the suspended
 --   turns. The caller holds the heads.
 create function heliograph._suspend_heads(p_project text, p_items jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
@@ -74,8 +74,8 @@ begin
     return coalesce(v_suspended, '{}');
 end $$;
 
--- _keep_running: the turns of a round that are not suspended keep running. Their owners receive the results with this
---   answer, so the messages of the results are theirs; their drafts are added to signals_emitted.
+-- _keep_running: keep the other turns of a round running. Their owners receive the results with this answer, so the
+--   messages of the results are consumed. signals_emitted counts their new drafts.
 --   The caller holds the heads.
 create function heliograph._keep_running(p_project text, p_items jsonb, p_suspended text[], p_firsts jsonb)
     returns void language plpgsql as $$

@@ -59,20 +59,20 @@ begin
                    when s.is_stopping then '{"outcome": "stopped"}'
                    else coalesce(
                        -- each check costs more than everything else, so it runs only where it may find something
-                       case when s.item -> 'signals' is not null then heliograph._refuse_names(s.item) end,
+                       case when s.item -> 'signals' is not null then heliograph._reject_names(s.item) end,
                        case when s.card_count + s.cards > v_limits.cards_max
                               or heliograph._exceeds(s.item, v_bytes, least(v_limits.payload_bytes_max,
                                                                             v_limits.blob_bytes_max))
-                            then heliograph._refuse_cards_and_signals(p_project, s.item, v_bytes, v_limits) end,
-                       (select d.refusal from heliograph._refuse_own_drafts(p_project, s.item) d),
+                            then heliograph._reject_cards_and_signals(p_project, s.item, v_bytes, v_limits) end,
+                       (select d.rejection from heliograph._reject_own_drafts(p_project, s.item) d),
                        case when s.known + s.calls > v_limits.waits_max
                               or heliograph._exceeds(s.item, v_bytes, v_limits.result_bytes_max)
-                            then heliograph._refuse_calls(p_project, s.item, v_limits) end,
+                            then heliograph._reject_calls(p_project, s.item, v_limits) end,
                        case when cardinality(v_children) > 0
-                            then coalesce(heliograph._refuse_children(p_project, v_runs[s.n], s.item, v_limits),
-                                          heliograph._refuse_duplicates(p_project, p_items, s.n)) end,
+                            then coalesce(heliograph._reject_children(p_project, v_runs[s.n], s.item, v_limits),
+                                          heliograph._reject_duplicates(p_project, p_items, s.n)) end,
                        case when s.budgets is not null
-                            then heliograph._refuse_commands(p_project, s.item, s.budgets) end,
+                            then heliograph._reject_commands(p_project, s.item, s.budgets) end,
                        '{"outcome": "suspended"}') end as verdict
               from heliograph._read_suspend(p_project, p_items, v_places, v_agents) s
         )

@@ -2,8 +2,8 @@
 -- L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
 
 -- _terminal: end turns, active or queued, at most one of each agent.
---   p_endings: [{turn_id, epoch, outcome, content}]. epoch: that of the owner; null if the kernel ends the turn, and
---   then the deliverable has the epoch that the end begins, so that no owner takes it for its own.
+--   p_endings: [{turn_id, epoch, outcome, content}]. epoch: that of the owner; null if the kernel ends the turn. The
+--   deliverable then has the epoch that the end begins, so that no owner mistakes it for its own.
 --   p_bytes: see _exceeds.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
 --   ran. Open waits are closed, their commands acknowledged, their delegated turns stopped. The task event goes to the
@@ -54,7 +54,7 @@ begin
          where w.ctid = found.at
         returning w.agent_turn_id, w.tool_call_id, w.child_turn_id
     ), acknowledged as (
-        -- by key, in order, because a relay that marks them holds no head: they may move or be locked
+        -- by key, in order: a relay that marks these rows holds no head, so they may move or be locked
         update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
           from (select c.key from heliograph.outbox c
                  where c.project_id = p_project
@@ -72,7 +72,7 @@ begin
         select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id, null,
                '{"reason": "parent_termination", "mode": "force"}'::jsonb, p_now, p_now
           from wait where child_turn_id is not null
-        on conflict (project_id, key) do update  -- a gentler stop may have been on its way before
+        on conflict (project_id, key) do update  -- an earlier graceful stop may be in the outbox
            set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
          where outbox.kind = 'stop' and outbox.body ->> 'mode' <> 'force'
     ), lease as (
@@ -104,9 +104,8 @@ begin
     end if;
 end $$;
 
--- _ending: turns to end, each with the rows that change. Each row is found once, by its whole key, and changed where it
---   was found: no plan can do it another way, whatever the statistics are. The rows cannot move meanwhile, because the
---   caller holds the heads.
+-- _ending: the turns to end, each with the rows that change. Each row is found once, by its whole key, and changed in
+--   place (05_projects.sql). The rows cannot move meanwhile, because the caller holds the heads.
 create function heliograph._ending(p_project text, p_endings jsonb) returns table (
     turn_id text, outcome text, content jsonb, writer_epoch bigint, turn_at tid, output_box_id text,
     parent_turn_id text, parent_call_id text, budgets text[], callback_url text, head_at tid, agent_id text,
@@ -127,8 +126,8 @@ create function heliograph._ending(p_project text, p_endings jsonb) returns tabl
             where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
 $$;
 
--- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, past its TTL, stopped (K12, K19, L0-87).
---   Deliverable, agent:failed in the log, and a pending reaction of the run (K25). Returns the agents that it woke.
+-- _end_by_kernel: end a turn whose owner does not: attempts exhausted, TTL over, stopped (K12, K19, L0-87). Writes the
+--   deliverable, agent:failed in the log, and a pending reaction of the run (K25). Returns the agents that it woke.
 --   p_is_untrusted: the message quotes untrusted content, so both are marked.
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run, then see _terminal; the caller holds the head
@@ -161,15 +160,15 @@ begin
     return heliograph._dispatch_next(p_project, array[v_turn.agent_id], v_now);
 end $$;
 
--- _not_before_cards: p_now, or the time of the turn's newest card where that is later. A sweep reads its clock before
---   it has the head, and the owner may write in between: the end of a turn is not told to be before what it said.
+-- _not_before_cards: p_now, or the time of the turn's newest card if that is later. A sweep reads its clock before it
+--   has the head, and the owner may write in between. The end of a turn is not recorded as earlier than its cards.
 --   The caller holds the head.
 create function heliograph._not_before_cards(p_project text, p_turn_id text, p_now timestamptz) returns timestamptz
     language sql stable as $$
     select greatest(p_now, (
         select max(n.created_at)
           from (select 'box_' || p_turn_id as box_id
-                 union all  -- where its output box was replaced
+                 union all  -- if its output box was replaced
                 select b.box_id from heliograph.boxes b
                  where b.project_id = p_project and b.writer_turn_id = p_turn_id) w
          cross join lateral (

@@ -42,17 +42,17 @@ begin
                         when r.version is distinct from (i.item #>> '{reaction,version}')::bigint
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
                         else coalesce(
-                            heliograph._refuse_deliverable(i.item),
+                            heliograph._reject_deliverable(i.item),
                             case when heliograph._exceeds(i.item, v_bytes, least(v_limits.payload_bytes_max,
                                                                                  v_limits.blob_bytes_max))
-                                 then heliograph._refuse_ending(i.item, v_limits) end,
-                            case when t.result_fields is not null then heliograph._refuse_fields(i.item,
+                                 then heliograph._reject_ending(i.item, v_limits) end,
+                            case when t.result_fields is not null then heliograph._reject_fields(i.item,
                                     t.result_fields) end,
                             case when i.item #> '{reaction,activations,0}' is not null
-                                 then coalesce(heliograph._refuse_activations(p_project, v_runs[n],
+                                 then coalesce(heliograph._reject_activations(p_project, v_runs[n],
                                          i.item #> '{reaction,activations}', v_limits),
-                                               heliograph._refuse_taken(i.item, t.taken)) end,
-                            (select d.refusal from heliograph._refuse_drafts(v_runs[n], r.signal_seq,
+                                               heliograph._reject_taken(i.item, t.taken)) end,
+                            (select d.rejection from heliograph._reject_drafts(v_runs[n], r.signal_seq,
                                     i.item -> 'signals') d),
                             '{"outcome": "ok"}') end as verdict
               from unnest(v_places) n
@@ -99,9 +99,9 @@ begin
                      from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
--- _refuse_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).
+-- _reject_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).
 --   raises: 22023 for no content, or an unknown outcome
-create function heliograph._refuse_deliverable(p_item jsonb) returns jsonb
+create function heliograph._reject_deliverable(p_item jsonb) returns jsonb
     language sql as $$
     select case when jsonb_typeof(p_item #> '{content,text}') = 'string' or jsonb_typeof(p_item #> '{content,fields}')
         = 'array' then
@@ -113,9 +113,9 @@ create function heliograph._refuse_deliverable(p_item jsonb) returns jsonb
                                            'the content of a deliverable has text, a string, or fields, a list') end
 $$;
 
--- _refuse_taken: null, or the rejection of an ending that wakes a turn with a taken id, or two turns with one id. The
+-- _reject_taken: null, or the rejection of an ending that wakes a turn with a taken id, or two turns with one id. The
 --   insert finds an id that another caller takes at the same moment.
-create function heliograph._refuse_taken(p_item jsonb, p_taken text[]) returns jsonb
+create function heliograph._reject_taken(p_item jsonb, p_taken text[]) returns jsonb
     language sql immutable as $$
     select heliograph._rejection('id_conflict', format('turn %s exists', w.turn_id))
       from (select a ->> 'turn_id' as turn_id, count(*) as more
@@ -123,15 +123,15 @@ create function heliograph._refuse_taken(p_item jsonb, p_taken text[]) returns j
      where w.turn_id is not null and (w.more > 1 or w.turn_id = any (p_taken)) order by w.turn_id limit 1
 $$;
 
--- _refuse_ending: null, or why the signals or the content of an ending are too large.
-create function heliograph._refuse_ending(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+-- _reject_ending: null, or the rejection of signals or content of an ending that are too large.
+create function heliograph._reject_ending(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select coalesce(heliograph._refuse_signals(p_item -> 'signals', p_limits),
-                    heliograph._refuse_content(p_item -> 'content', p_limits))
+    select coalesce(heliograph._reject_signals(p_item -> 'signals', p_limits),
+                    heliograph._reject_content(p_item -> 'content', p_limits))
 $$;
 
--- _refuse_fields: null, or which required result fields a successful deliverable lacks (L0-84, L0-85).
-create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns jsonb
+-- _reject_fields: null, or the rejection of a successful deliverable without all required fields (L0-84, L0-85).
+create function heliograph._reject_fields(p_item jsonb, p_fields jsonb) returns jsonb
     language sql immutable as $$
     select case when p_fields is not null and p_item ->> 'outcome' = 'success' then (
         select heliograph._rejection('result_fields', 'the deliverable lacks ' || string_agg(
@@ -186,7 +186,7 @@ begin
     return v_answer;
 end $$;
 
--- _check_failure: refuse a failure without a code or without a message.
+-- _check_failure: reject a failure without a code or without a message.
 --   raises: 22023
 create function heliograph._check_failure(p_failure jsonb) returns void
     language plpgsql immutable as $$

@@ -32,11 +32,11 @@ begin
         elsif (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
            = (v_item #>> '{reaction,version}')::bigint then
             v_verdict := coalesce(case when heliograph._exceeds(v_item, v_bytes, v_limits.payload_bytes_max)
-                                       then heliograph._refuse_signals(v_item -> 'signals', v_limits) end,
-                                  heliograph._refuse_activations(p_project, v_item ->> 'run_id',
+                                       then heliograph._reject_signals(v_item -> 'signals', v_limits) end,
+                                  heliograph._reject_activations(p_project, v_item ->> 'run_id',
                                       coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),
-                                  (select d.refusal from heliograph.runs r
-                                    cross join lateral heliograph._refuse_drafts(r.run_id, r.signal_seq,
+                                  (select d.rejection from heliograph.runs r
+                                    cross join lateral heliograph._reject_drafts(r.run_id, r.signal_seq,
                                             v_item -> 'signals') d
                                     where r.project_id = p_project and r.run_id = v_item ->> 'run_id'),
                                   '{"outcome": "ok"}');

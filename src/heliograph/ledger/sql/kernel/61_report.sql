@@ -117,7 +117,7 @@ create function heliograph._invalid_report(p_item jsonb, p_limits heliograph.pro
              '"message": "the status of a report is success, or failed with an error"}'
         when octet_length(p_item ->> 'actor') > 200
         then '{"outcome": "invalid", "code": "invalid_result", "message": "an actor has at most 200 bytes"}'
-        else heliograph._refuse_result(p_item, p_limits) || '{"outcome": "invalid"}' end
+        else heliograph._reject_result(p_item, p_limits) || '{"outcome": "invalid"}' end
 $$;
 
 -- _keep_others: keep what remains of reports that were not applied. An early report is kept until suspend can check its

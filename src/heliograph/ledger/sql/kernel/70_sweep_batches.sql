@@ -91,7 +91,7 @@ exception when others then
     return null;
 end $$;
 
--- _check_sweep: refuse a negative limit.
+-- _check_sweep: reject a negative limit.
 --   raises: 22023
 create function heliograph._check_sweep(p_limit integer) returns void
     language plpgsql immutable as $$

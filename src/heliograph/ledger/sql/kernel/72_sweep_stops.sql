@@ -38,8 +38,8 @@ begin
              where x.project_id = p_project and heliograph._is_unpublished(x.published_at)
                and x.key = any (array(select 'stop:' || (f ->> 'turn_id')
                                       from jsonb_array_elements(v_answer -> 'failed') f))
-             order by x.key for update skip locked) refused
-     where o.project_id = p_project and o.key = refused.key;
+             order by x.key for update skip locked) rejected
+     where o.project_id = p_project and o.key = rejected.key;
     return v_answer;
 end $$;
 

@@ -1,6 +1,5 @@
--- Pruning: the kernel deletes turns and runs that ended long ago, a few rows at a time, and keeps their tombstones for
---   a
--- month.
+-- Pruning: the kernel deletes turns and runs that ended long ago, a few rows at a time. It keeps their tombstones for
+-- 30 days.
 
 -- prune: delete finished turns and ended runs from before p_before with everything that belongs to them; the unneeded
 --   front of the logs of open runs; unused contexts, blobs and tombstones; and expired memories.
@@ -38,9 +37,9 @@ begin
         select from jsonb_each_text(v_done - 'cards') d where d.value::integer >= p_limit));
 end $$;
 
--- _lock_old_turns: finished turns that may go, the oldest runs first, and of each run those that came first. Two looks:
---   the second one, under the locks, sees forks of their boxes that were made meanwhile.
---   locks:  their heads and the turns, skipping what others hold
+-- _lock_old_turns: lock finished turns that may be deleted, oldest runs first, and in each run oldest turns first. The
+--   turns are checked twice: the second time, under the locks, forks of their boxes that were made meanwhile are seen.
+--   locks:  their heads and the turns, skipping rows that another transaction has locked
 create function heliograph._lock_old_turns(p_project text, p_before timestamptz, p_limit integer) returns text[]
     language plpgsql as $$
 declare
@@ -51,7 +50,7 @@ begin
         select t.agent_turn_id
           from (select x.run_id, x.created_at from heliograph.runs x
                  where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc) r
-         cross join lateral (  -- not all turns of a long run, each time, because the first ones have to stay
+         cross join lateral (  -- so that a long run whose first turns remain is not read whole
                select y.agent_turn_id, y.queue_seq
                  from (select x.agent_turn_id, x.queue_seq, x.state, x.finished_at from heliograph.agent_turns x
                         where x.project_id = p_project and x.run_id = r.run_id order by x.queue_seq
@@ -119,7 +118,7 @@ begin
     select p_project, 'turn:' || t.agent_turn_id, t.outcome, p_now from heliograph.agent_turns t
      where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids) order by t.agent_turn_id
     on conflict do nothing;
-    -- each agent's leases from the front: those behind the last of these turns are not looked at
+    -- each agent's oldest leases: later ones than those of these turns are not read
     delete from heliograph.leases l
      using (select t.agent_id, max(c.turn_epoch) as epoch from heliograph.agent_turns t
               join heliograph.cards c on c.project_id = p_project and c.card_id = t.deliverable_card_id
@@ -149,8 +148,8 @@ begin
     select array_agg(distinct agent_id) into v_agents
       from gone where agent_id like '%/%/%' and right(split_part(agent_id, '/', 3), 160) = right(parent_turn_id || '-'
               || parent_call_id, 160);
-    -- an instance that was made for one child, and is called after its call, goes: nobody asks for it again. Any other
-    -- may be asked again, and its epochs go on where they were: a fencing token is given once
+    -- an instance that was created for one child, and is named after its call, is never used again and is deleted. Any
+    -- other head remains, so that its epochs continue: a fencing token is given once
     delete from heliograph.agent_state_head h
      where h.project_id = p_project and h.agent_id = any (v_agents) and h.status = 'idle' and h.agent_id <> all (array(
            select distinct t.agent_id from heliograph.agent_turns t

@@ -55,8 +55,8 @@ begin
         select key from heliograph.outbox
          where project_id = p_project and heliograph._is_unpublished(published_at)
            and key = any (array(select jsonb_array_elements_text(p_keys)))
-         -- one that is held is being marked by another relay, or its call is being resolved: and who resolves the calls
-         -- of several turns holds their commands in another order than this
+         -- a locked row is being marked by another relay, or its call is being resolved; _resolve locks the commands of
+         -- several turns in another order
          order by key for update skip locked)
     update heliograph.outbox o
        set published_at = case when o.kind = 'cmd' then null else p_now end, deliveries = o.deliveries + 1,

@@ -191,8 +191,8 @@ begin
          order by c.due_at, c.callback_id limit p_limit for update skip locked);
 end $$;
 
--- _lock_callbacks: those of these callbacks that there are.
---   locks:  them, ascending
+-- _lock_callbacks: the ids of these callbacks that exist.
+--   locks:  the callbacks, ascending
 create function heliograph._lock_callbacks(p_project text, p_ids text[]) returns text[]
     language plpgsql as $$
 begin

@@ -82,7 +82,7 @@ begin
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_verdict := '{"outcome": "stale"}';
         if heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
-            v_verdict := coalesce(heliograph._refuse_boxes(p_project, v_item), '{"outcome": "ok"}');
+            v_verdict := coalesce(heliograph._reject_boxes(p_project, v_item), '{"outcome": "ok"}');
         end if;
         if v_verdict ->> 'outcome' = 'ok' then
             update heliograph.agent_turns
@@ -107,24 +107,24 @@ declare
     v_cards jsonb := coalesce(nullif(p_item -> 'cards', 'null'), '[]');
     v_bytes integer := octet_length(v_cards::text);
     v_hash text := encode(sha256(convert_to(v_cards::text, 'UTF8')), 'hex');
-    v_refusal jsonb;
+    v_rejection jsonb;
 begin
-    v_refusal := (
-        select heliograph._refuse_content(c.item -> 'content', p_limits)
+    v_rejection := (
+        select heliograph._reject_content(c.item -> 'content', p_limits)
           from jsonb_array_elements(v_cards) with ordinality c (item, n)
-         where heliograph._refuse_content(c.item -> 'content', p_limits) is not null order by c.n limit 1);
-    if v_refusal is not null then
-        return v_refusal;
+         where heliograph._reject_content(c.item -> 'content', p_limits) is not null order by c.n limit 1);
+    if v_rejection is not null then
+        return v_rejection;
     end if;
     if not exists (select from heliograph.boxes where project_id = p_project and box_id = v_box_id) then
-        v_refusal := (
+        v_rejection := (
             select heliograph._rejection('card_exists', format('there is a card %s already', x.card_id))
               from jsonb_array_elements(v_cards) c
              cross join lateral (select y.card_id from heliograph.cards y
                                   where y.project_id = p_project and y.card_id = c ->> 'card_id' offset 0) x
              order by x.card_id limit 1);
-        if v_refusal is not null then
-            return v_refusal;
+        if v_rejection is not null then
+            return v_rejection;
         end if;
         insert into heliograph.boxes (project_id, box_id, kind, hash, created_at)
         values (p_project, v_box_id, 'context', v_hash, p_now) on conflict do nothing;
@@ -143,7 +143,7 @@ begin
 end $$;
 
 -- _fork_box: one fork; see fork_boxes. Answers {outcome}.
---   locks:  the base's row, or that of the turn which writes it, against prune; the new box
+--   locks:  the base's row, or that of the turn that writes to it, against prune; the new box
 create function heliograph._fork_box(
     p_project text, p_box_id text, p_base_box_id text, p_writer_turn_id text, p_now timestamptz
 ) returns jsonb language plpgsql as $$
@@ -157,7 +157,7 @@ begin
     end if;
     insert into heliograph.boxes (project_id, box_id, kind, base_box_id, base_position, writer_turn_id, created_at)
     values (p_project, p_box_id, case when p_writer_turn_id is null then 'context' else 'output' end, p_base_box_id,
-            -- one box has one writer at a time, so nothing can be committed before this position later on
+            -- a box has one writer at a time, so no card is committed before this position later
             coalesce((select c.position from heliograph.cards c
                        where c.project_id = p_project and c.box_id = p_base_box_id order by c.position desc limit 1),
                      (select b.base_position from heliograph.boxes b
@@ -181,7 +181,7 @@ create function heliograph._box_results(p_items jsonb, p_answers jsonb) returns 
       from jsonb_array_elements(p_items) with ordinality i (item, n)
 $$;
 
--- _check_box: refuse an id that no box made from outside may have: box_<turn> is that turn's own.
+-- _check_box: reject an invalid id, and the id of a turn's own box, box_<turn>.
 --   raises: 22023
 create function heliograph._check_box(p_box_id text) returns void
     language plpgsql immutable as $$
@@ -194,7 +194,7 @@ begin
     end if;
 end $$;
 
--- _check_box_card: refuse a card that could not be stored.
+-- _check_box_card: reject a card that cannot be stored.
 --   raises: 22023
 create function heliograph._check_box_card(p_card jsonb) returns void
     language plpgsql immutable as $$

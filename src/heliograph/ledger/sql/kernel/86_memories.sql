@@ -29,7 +29,7 @@ begin
          order by i.item ->> 'memory_id' collate "C", i.n
     loop
         v_answer := heliograph._known_memory(p_project, v_each.item);
-        v_answer := coalesce(v_answer, heliograph._refuse_memory(p_project, v_each.item, v_limits));
+        v_answer := coalesce(v_answer, heliograph._reject_memory(p_project, v_each.item, v_limits));
         if v_answer is null then
             insert into heliograph.memories (project_id, memory_id, agent, text, metadata, is_untrusted, created_at,
                                              expires_at)
@@ -64,7 +64,7 @@ create function heliograph._wrong_memory(p_item jsonb) returns text
         then 'ttl_seconds must be above 0 and at most 100 years, or null' end)
 $$;
 
--- _known_memory: what remember answers of an id that is there already; null for a new one.
+-- _known_memory: the answer of remember for an id that exists; null for a new id.
 create function heliograph._known_memory(p_project text, p_item jsonb) returns jsonb
     language sql stable as $$
     select jsonb_build_object('outcome', case
@@ -74,8 +74,8 @@ create function heliograph._known_memory(p_project text, p_item jsonb) returns j
       from heliograph.memories m where m.project_id = p_project and m.memory_id = p_item ->> 'memory_id'
 $$;
 
--- _refuse_memory: null, or why this one is not kept. Callers that come at the same moment may be one too many.
-create function heliograph._refuse_memory(
+-- _reject_memory: null, or the rejection of a memory. Concurrent callers may exceed the maximum number.
+create function heliograph._reject_memory(
     p_project text, p_item jsonb, p_limits heliograph.project_limits
 ) returns jsonb
     language sql stable as $$
@@ -174,7 +174,7 @@ begin
 end $$;
 
 -- _prune_memories: delete memories whose time to live is over. Answers {memories}.
---   locks:  the memories, skipping what others hold
+--   locks:  the memories, skipping rows that another transaction has locked
 create function heliograph._prune_memories(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare

@@ -1,8 +1,8 @@
--- The doctor: what must be true in every database at every moment, and what must be true once all work is done. The
--- letters: I turns and agents, H heads, W waits and counts, R runs, B boxes, O orphans, in the place of foreign keys.
--- It reads everything, so it is for tests and for quiet hours; liveness is for all others.
+-- The doctor: conditions that hold in every database at every moment, and conditions that hold once all work is done.
+-- The letters: I turns and agents, H heads, W waits and counts, R runs, B boxes, U budgets, O orphans, which replace
+-- foreign keys. It reads every row, so use it in tests and quiet hours, and liveness otherwise.
 
--- _doctor_turns: I1 to I15. p_quiescent: all work is done, so nothing may be open.
+-- _doctor_turns: I1 to I15. p_quiescent: all work is done, so no turn may be open.
 create function heliograph._doctor_turns(p_project text, p_quiescent boolean) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
@@ -57,7 +57,7 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
     select 'I12 no card after the deliverable', c.agent_turn_id from c join d using (agent_turn_id)
      where c.kind <> 'task.deliverable' and (c.turn_epoch > d.turn_epoch or c.position > d.position)
     union all
-    -- one that is stopped or expires may overtake those before it
+    -- a turn that is stopped or expires may end before earlier ones
     select 'I13 turns of an agent finish in order', agent_turn_id from (
            select agent_turn_id, finished_at, lag(finished_at) over (partition by agent_id order by queue_seq) as before
              from t where outcome is null or outcome not in ('timeout', 'canceled')) f where finished_at < before
@@ -103,7 +103,7 @@ create function heliograph._doctor_leases(p_project text) returns table (found t
       left join h on h.agent_id = l.agent_id and h.turn_epoch = l.turn_epoch and h.status = 'running'
      where l.ended_at is null and h.agent_id is null
     union all
-    -- a status is entered under a new epoch or under the last owner's, as head_transitions says
+    -- a head enters a status under a new epoch or under the last owner's, as in head_transitions
     select 'H3 the epoch of a head is of its status', h.agent_id from h
       left join l on l.agent_id = h.agent_id and l.turn_epoch = h.turn_epoch
      where not exists (select from heliograph.head_transitions m where m.to_status = h.status

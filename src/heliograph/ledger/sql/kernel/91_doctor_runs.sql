@@ -1,4 +1,4 @@
--- The doctor, second part: what belongs together in runs, waits and boxes, and rows that belong to nothing.
+-- The doctor's checks of runs, waits and boxes, and of orphaned rows.
 
 -- _doctor_runs: R1 to R7, and O for runs.
 create function heliograph._doctor_runs(p_project text, p_quiescent boolean) returns table (found text, subject text)
@@ -21,7 +21,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
       left join (select run_id, count(*) as pending from s where is_pending group by run_id) x using (run_id)
      where r.pending_reactions <> coalesce(x.pending, 0)
     union all
-    -- what is pruned is a front of it
+    -- prune deletes only the front of a log
     select 'R3 the log is gapless', r.run_id from r left join s using (run_id) group by r.run_id, r.signal_seq,
            r.pruned_seq
     having r.signal_seq - r.pruned_seq <> count(s.seq) or r.signal_seq <> coalesce(max(s.seq), r.pruned_seq)
@@ -55,7 +55,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
     select 'O3 a log has its run', g.run_id from g left join r using (run_id) where r.run_id is null
 $$;
 
--- _doctor_waits: W1 to W11, and O for what belongs to turns.
+-- _doctor_waits: W1 to W11, and O for rows of turns.
 create function heliograph._doctor_waits(p_project text) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
@@ -134,7 +134,7 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
     select 'O7 a lease has its turn', l.agent_id from heliograph.leases l left join t using (agent_turn_id)
      where l.project_id = p_project and t.agent_id is null
     union all
-    -- a report is its child's: the parent may be pruned
+    -- a report belongs to the child: the parent may be pruned
     select 'O8 a row of the outbox has its turn', o.key from o
       left join t on t.agent_turn_id = case o.kind when 'report' then o.body ->> 'child_turn_id'
           else o.agent_turn_id end
@@ -188,14 +188,14 @@ create function heliograph._doctor_boxes(p_project text) returns table (found te
            select from heliograph.blobs x where x.project_id = p_project and x.blob_id = c.content ->> '$blob')
 $$;
 
--- doctor: every check of every part. p_quiescent: all work is done, so nothing may be under way either.
---   Answers [{check, subject}], empty when all is well.
+-- doctor: run every check. p_quiescent: all work is done, so no turn, call or message may be open either.
+--   Answers [{check, subject}]; empty if every check passes.
 --   raises: see _enter
 create function heliograph.doctor(p_project text, p_quiescent boolean) returns jsonb
     language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off as $$
     select heliograph._enter(p_project);
-    -- the joins are of whole tables: a planner that has no statistics of a project takes it for one row, and would
-    -- compare each row with each
+    -- the checks join whole tables: without statistics of a project the planner expects one row of it, and would
+    -- compare each row with each other row
     select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject) order by f.found, f.subject),
                     '[]')
       from (select * from heliograph._doctor_turns(p_project, p_quiescent)
