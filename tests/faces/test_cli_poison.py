@@ -45,6 +45,7 @@ async def prepare(url: str, name: str, where: str) -> tuple[str, str]:
     return waiting, ended
 
 
+@pytest.mark.more
 @pytest.mark.proves("S22")
 @pytest.mark.parametrize(("name", "where"), [("huge", "instead"), ("deep", "inside")])
 def test_every_command_survives_poisoned_rows_and_prints_them(

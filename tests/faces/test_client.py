@@ -138,7 +138,7 @@ async def test_closed_client_is_refused_with_the_way_to_open_it() -> None:
 
 async def test_stop_requires_either_a_run_or_a_turn() -> None:
     for run_id, turn in ((None, None), ("r", "t")):
-        with pytest.raises(InvalidInput, match="one of the two"):
+        with pytest.raises(InvalidInput, match="either a run id or turn"):
             await desk().stop(run_id, turn=turn)
     with pytest.raises(NotFound, match="did you mean listener"):
         await desk().enqueue("r", "listner")

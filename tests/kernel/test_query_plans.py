@@ -1,4 +1,4 @@
-"""Calls stay cheap however much is finished: on a ledger of 20,000 finished turns, each of them finds what it needs by
+"""Calls stay cheap however much is finished: on a ledger of 100,000 finished turns, each of them finds what it needs by
 its indexes. Counted as PostgreSQL counts it, in rows read within the call's own transaction."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tests.kernel.filled import fill
 from tests.kernel.kit import TABLES, TARGET, Kernel, connect, draft, ending, message, run_item, saying, stopping
 from tests.kernel.waits import TOKEN, activated, child, command, result
 
-FINISHED_TURNS = 20_000
-ROWS_READ_MAX = 200  # of 200,000: what one call may touch for a handful of heads
+FINISHED_TURNS = 100_000
+ROWS_READ_MAX = 200  # of a million: what one call may touch for a handful of heads
 
 FILL = f"""
 insert into runs (project_id, run_id, target, status, outcome, request_hash, state, memory, signal_seq, open_turns, created_at,
@@ -62,7 +62,7 @@ update agent_turns set budgets = array[agent_turn_id] where agent_turn_id in (se
 analyze;
 """
 
-pytestmark = pytest.mark.parametrize("postgres", [18], indirect=True)
+pytestmark = [pytest.mark.more, pytest.mark.parametrize("postgres", [18], indirect=True)]
 
 
 @pytest.fixture(scope="module")

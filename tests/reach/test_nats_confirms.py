@@ -89,7 +89,7 @@ async def test_no_event_is_confirmed_on_a_connection_with_an_overdue_ping(
     with pytest.raises(OSError, match="did not confirm"):
         await bell.publish([EVENT])
     monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 5)
-    with pytest.raises(OSError, match="is gone"):
+    with pytest.raises(OSError, match="not connected to NATS"):
         await bell.publish([EVENT])
     server.answer_late()
     server.answers_pings, server.confirmed = True, b""
@@ -125,7 +125,7 @@ async def test_close_does_not_wait_for_a_server_that_stopped_reading(
     server.is_stuck = True
     async with asyncio.timeout(60):
         # publishing blocks, or where asyncio buffers without bound (3.12 before 3.12.9, 3.13 before 3.13.2) the ping does
-        with pytest.raises(OSError, match=r"NATS (does not read what is published|did not confirm)"):
+        with pytest.raises(OSError, match=r"(does not read what is published|did not confirm)"):
             await stuck.publish(
                 [Event(n, f"evt:turn_{n}", "evt.agent.a.task", {"n": "x" * 500_000}) for n in range(40)]
             )

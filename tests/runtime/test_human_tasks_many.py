@@ -54,7 +54,7 @@ async def test_repeated_decision_is_not_refused(rig: Rig) -> None:
         assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "applied"
         await until(lambda: is_open_question(rig, "two?"))
         assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "duplicate"
-        with pytest.raises(Rejected, match="was granted by ann before"):
+        with pytest.raises(Rejected, match="was already granted by ann"):
             await rig.client.grant(first.turn_id, first.call_id, by="eve")
         (second,) = await open_tasks(rig)
         await rig.client.grant(second.turn_id, second.call_id)

@@ -29,7 +29,7 @@ def test_simulator_finds_no_wrong_taint_in_this_runtime() -> None:
 
 @pytest.mark.parametrize("mark", [False, True])
 def test_turn_that_ends_with_a_wrong_taint_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
-    monkeypatch.setattr(Taint, "marks", property(lambda _taint: mark))
+    monkeypatch.setattr(Taint, "is_tainted", property(lambda _taint: mark))
     assert found_kinds() == {"taint_of_turn"}
 
 
