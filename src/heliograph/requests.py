@@ -40,13 +40,19 @@ class CardItem(TypedDict):
     content: Json
 
 
+class CauseItem(TypedDict):
+    """A signal that the log of the run contained before the request."""
+
+    seq: int
+
+
 class ActivationItem(TypedDict):
-    """A turn that a reaction activates. cause, activation: indexes of its signals; or cause is {"seq": n}."""
+    """A turn that a reaction activates. cause, activation: indexes of its signals; or cause is a CauseItem."""
 
     agent: str
     instance: NotRequired[str | None]
     turn_id: str
-    cause: int | Mapping[str, int]
+    cause: int | CauseItem
     activation: int
     priority: NotRequired[int]
     max_attempts: int
@@ -175,13 +181,13 @@ class Command(TypedDict):
 
 
 class ChildItem(TypedDict):
-    """The turn that a call of kind child delegates. cause, activation: indexes of signals."""
+    """The turn that a call of kind child delegates. cause, activation: indexes of signals; or cause is a CauseItem."""
 
     agent: str
     instance: NotRequired[str | None]
     turn_id: str
     activation: NotRequired[int]
-    cause: NotRequired[int | Mapping[str, int]]
+    cause: NotRequired[int | CauseItem | None]
     priority: NotRequired[int]
     max_attempts: int
     ttl_seconds: float

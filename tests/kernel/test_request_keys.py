@@ -18,7 +18,7 @@ import pytest
 
 from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
-from heliograph.requests import REQUESTS, ActivationItem, CardItem, ReactionItem, SignalItem, StopsItem
+from heliograph.requests import REQUESTS, ActivationItem, CardItem, CauseItem, ReactionItem, SignalItem, StopsItem
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.keys import STRINGS, shape_of
 from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, message, run_item, saying, stopping
@@ -41,7 +41,8 @@ def requests(claimed: Item) -> dict[str, Item]:
     """A request of each function, with every object that it may contain."""
     call: Item = {"step_id": "s", "tool": "t", "effect": "once"}
     end = ending(claimed, wakes={"turn_x": "critic"}, stops={"turns": "all", "reason": "enough"})
-    started = run_item("run_n", ["writer"], {"turn_n": "writer"})
+    end["reaction"]["activations"][0]["cause"] = {"seq": 1}
+    started = run_item("run_n", ["writer"], {"turn_n": "writer"}, cause={"seq": 1})
     started["reaction"]["stops"] = {"turns": "all", "reason": "enough"}
     return {
         "start_runs": started,
@@ -55,7 +56,7 @@ def requests(claimed: Item) -> dict[str, Item]:
         "record_call": saying(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
                               not_made={"step_id": "s", "tool": "t"}),
         "suspend": saying(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
-            command("c3") | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0)]),
+            command("c3") | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
         "defer": saying(claimed, reason="later", delay_seconds=1.0),
         "finish": end,
         "stop": stopping("turn_a"),
@@ -76,12 +77,20 @@ def objects(kind: Any, value: Any, path: tuple[str | int, ...] = ()) -> Iterator
     yield path, kind
     for key, inner in shape_of(kind).items():
         below = value.get(key)
-        if inner is None or below is None:
+        if inner is None or not isinstance(below, dict | list):
             continue
         places = range(len(below)) if isinstance(below, list) else [None]
         for n in places:
             at = (*path, key) if n is None else (*path, key, n)
             yield from objects(inner, below if n is None else below[n], at)
+
+
+def declarations(kind: Any) -> Iterator[Any]:
+    """The declaration of a request, and those of all objects in it."""
+    yield kind
+    for inner in shape_of(kind).values():
+        if inner is not None:
+            yield from declarations(inner)
 
 
 def with_key(item: Item, path: tuple[str | int, ...], key: str) -> Item:
@@ -122,6 +131,7 @@ async def test_unknown_key_of_any_object_is_rejected_by_name_and_nothing_is_writ
     claimed = await kernel.running()
     item, before = requests(claimed)[function], await kernel.everything()
     found = list(objects(REQUESTS[function], item))
+    assert {kind for _, kind in found} == set(declarations(REQUESTS[function]))
     for path, kind in found:
         code, text = await rejection(kernel, function, with_key(item, path, "naem"))
         assert code in CODES, (function, path, code, text)
@@ -155,6 +165,38 @@ async def test_in_memory_kernel_rejects_the_same_keys(kernel: Kernel, function: 
         except KernelRejected as error:
             answer = {"message": error.message}
         assert "unknown key 'naem'" in answer.get("message", ""), (function, path)
+
+
+STRICT_BY_VALUE = {
+    "budget of a message": ("enqueue", ("budget",), {"tokns": 1}),
+    "budget of an activation": ("start_runs", ("reaction", "activations", 0, "budget"), {"tokns": 1}),
+    "budget of a child": ("suspend", ("calls", 1, "child", "budget"), {"tokns": 1}),
+    "reserve": ("begin_call", ("reserve",), {"tokns": 1}),
+    "used": ("record_call", ("used",), {"tokns": 1}),
+    "result_fields of a message": ("enqueue", ("result_fields",), [{"naem": "a"}]),
+    "result_fields of an activation": ("start_runs", ("reaction", "activations", 0, "result_fields"), [{"naem": "a"}]),
+    "result_fields of a child": ("suspend", ("calls", 1, "child", "result_fields"), [{"naem": "a"}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRICT_BY_VALUE)
+async def test_misspelt_amounts_and_fields_are_rejected(kernel: Kernel, name: str) -> None:
+    claimed, (function, path, value) = await kernel.running(), STRICT_BY_VALUE[name]
+    item = requests(claimed)[function]
+    place: Any = item
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    code, _ = await rejection(kernel, function, item)
+    assert code == "22023"
+
+
+async def test_misspelt_cause_is_rejected_with_the_path_of_its_object(kernel: Kernel) -> None:
+    item = requests(await kernel.running())["react"]
+    item["reaction"]["activations"][0]["cause"] = {"sq": 1}
+    assert await rejection(kernel, "react", item) == (
+        "22023", 'p_items[].reaction.activations[].cause has the unknown key "sq"; its keys are seq',
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("function", STRINGS)
@@ -255,7 +297,7 @@ def documented(text: str) -> dict[str, Any]:
 
 def declared(kind: Any) -> dict[str, Any]:
     """The keys of a declaration, as `documented` reads them. What several functions share is explained in one place."""
-    shared = (SignalItem, ReactionItem, ActivationItem, StopsItem)
+    shared = (SignalItem, ReactionItem, ActivationItem, CauseItem, StopsItem)
     return {key: None if inner is None or inner in shared else declared(inner) for key, inner in shape_of(kind).items()}
 
 
@@ -277,7 +319,7 @@ def test_header_documents_precisely_the_keys_of_a_request(function: str) -> None
 def test_reference_lists_the_keys_of_shared_objects() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/reference/requests.md").read_text(encoding="utf-8")
     shared = {"draft: a signal": SignalItem, "card": CardItem, "reaction": ReactionItem, "activation": ActivationItem,
-              "stops": StopsItem}  # fmt: skip
+              "cause: .*": CauseItem, "stops": StopsItem}  # fmt: skip
     for name, kind in shared.items():
         [row] = re.findall(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)
         assert set(re.findall(r"`(\w+)`", row)) == shape_of(kind).keys(), name

@@ -43,12 +43,21 @@ begin
     end if;
 end $$;
 
--- _wrong_activation: null, or which key of a reaction's activation is unknown. Those of the kernel itself have more.
+-- _wrong_cause: null, or which key of a cause {seq} is unknown. A cause that is an index is no object.
+create function heliograph._wrong_cause(p_path text, p_cause jsonb) returns text
+    language sql immutable as $$
+    select heliograph._wrong_keys(p_path || '.cause', p_cause, '{seq}')
+$$;
+
+-- _wrong_activation: null, or which key of a reaction's activation, or of its cause, is unknown. Those of the kernel
+--   itself have more keys.
 create function heliograph._wrong_activation(p_path text, p_activation jsonb) returns text
     language sql immutable as $$
-    select heliograph._wrong_keys(p_path || '.reaction.activations[]', p_activation,
-                                  '{agent,instance,turn_id,cause,activation,priority,max_attempts,ttl_seconds,'
-                                  'context_box_id,result_fields,message_type,actor,budget,callback_url}')
+    select coalesce(
+        heliograph._wrong_keys(p_path || '.reaction.activations[]', p_activation,
+                               '{agent,instance,turn_id,cause,activation,priority,max_attempts,ttl_seconds,'
+                               'context_box_id,result_fields,message_type,actor,budget,callback_url}'),
+        heliograph._wrong_cause(p_path || '.reaction.activations[]', p_activation -> 'cause'))
 $$;
 
 -- _wrong_reaction: null, or which key of an item, or of its reaction {version, activations, state, memory, status,

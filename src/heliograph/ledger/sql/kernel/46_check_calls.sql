@@ -100,7 +100,8 @@ create function heliograph._wrong_wait(p_call jsonb) returns text
         heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command', '{subject,body}'),
         heliograph._wrong_keys('p_items[].calls[].child', p_call -> 'child',
                                '{agent,instance,turn_id,activation,cause,priority,max_attempts,ttl_seconds,'
-                               'context_box_id,result_fields,budget,callback_url}'))
+                               'context_box_id,result_fields,budget,callback_url}'),
+        heliograph._wrong_cause('p_items[].calls[].child', p_call #> '{child,cause}'))
 $$;
 
 -- _wrong_call: null, or the problem of a call.
