@@ -1,7 +1,6 @@
-"""Calls that a stranger would try, made from the catalog: every public function, with every id of somebody's project.
+"""Calls of a login from outside the project, made from the catalog: every public function, with every id of the project.
 
-What a parameter is called says what it takes. A parameter that is not known here fails the tests: whoever adds one
-says here what a stranger would give for it.
+The name of a parameter determines its value. A parameter that `PARAMETERS` does not list fails the tests.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ITEMS = ("p_items", "p_messages", "p_runs")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The ids of a project: an item for each call of each turn, with all that any function asks for."""
+    """The ids of a project: an item for each call of each turn, with the keys of every function."""
 
     items: list[Item]
     keys: list[str]
@@ -48,17 +47,17 @@ class Function:
     settings: frozenset[str]
 
     def call(self) -> str:
-        """The statement; every answer is one JSON value or none."""
+        """The statement. Each function returns one JSON value or none."""
         given = ", ".join(f"${n}::{kind}" for n, (_, kind) in enumerate(self.parameters, 1))
         return f"select to_jsonb(x) from heliograph.{self.name}({given}) x"
 
     def tries(self, project: str, known: Known) -> Iterator[tuple[Any, ...]]:
-        """The arguments of each call: one for all items together, and one for each alone, since one may refuse all."""
+        """The arguments of each call: all items in one call, and each in a call of its own, because one item may reject its call."""
         for known_part in (known, *(Known([item], known.keys, [box], known.at) for item, box in _pairs(known))):
             yield tuple(self.given(name, project, known_part) for name, _ in self.parameters)
 
     def given(self, name: str, project: str, known: Known) -> Any:
-        """What is given for a parameter; of an item only the keys that this function knows."""
+        """The value of a parameter; an item keeps only the keys that this function knows."""
         value = PARAMETERS[name](project, known)
         if self.name not in REQUESTS or name not in ITEMS:
             return value
@@ -69,7 +68,7 @@ def _pairs(known: Known) -> Iterator[tuple[Item, str]]:
     return ((item, known.boxes[n % len(known.boxes)]) for n, item in enumerate(known.items))
 
 
-# What a stranger to `known` gives for each parameter.
+# The value of each parameter in an outsider's call; `known` has the ids of the other project.
 PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_project": lambda project, _: project,
     "p_items": lambda _, known: known.items,
@@ -93,7 +92,7 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_call_id": lambda _, known: known.items[0]["call_id"],
     "p_token": lambda _, known: known.items[0]["token"],
     "p_status": lambda *_: "success",
-    "p_result": lambda *_: {"answer": "the stranger's"},
+    "p_result": lambda *_: {"answer": "the outsider's"},
     "p_box_id": lambda _, known: known.boxes[0],
     "p_after": lambda *_: 0,
     "p_wire": lambda *_: "nats",
@@ -132,22 +131,24 @@ async def known(kernel: Kernel, token: str, later_seconds: float) -> Known:
 
 
 def _item(turn: Item, token: str, number: int) -> Item:
-    """Everything that any function wants to find in an item, for one turn."""
-    said = draft("stranger:came", "sig_run_a_1", payload={"from": "the stranger"}, agent=turn["agent"], is_pending=True)
-    agents = {"agents": [turn["agent"]], "target": TARGET, "request_hash": "the stranger's"}
+    """An item for one turn, with the keys of every function."""
+    signal = draft(
+        "outsider:came", "sig_run_a_1", payload={"from": "the outsider"}, agent=turn["agent"], is_pending=True
+    )
+    agents = {"agents": [turn["agent"]], "target": TARGET, "request_hash": "the outsider's"}
     limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600.0, "timeout_seconds": 60.0, "delay_seconds": 1.0}
     version = turn.pop("version")
     waking = [activation(turn["agent"], f"turn_new_{number}", 1)]
     return {
-        **turn, **agents, **limits, "token": token, "status": "success", "result": {"from": "the stranger"}, "error": None,
-        "mode": "force", "reason": "the stranger's", "actor": "the stranger", "name": "mail:came", "payload": {}, "cause": None,
-        "outcome": "success", "content": {"text": "the stranger's"}, "phase": "act", "signals_emitted": 0, "signals": [said, said],
+        **turn, **agents, **limits, "token": token, "status": "success", "result": {"from": "the outsider"}, "error": None,
+        "mode": "force", "reason": "the outsider's", "actor": "the outsider", "name": "mail:came", "payload": {}, "cause": None,
+        "outcome": "success", "content": {"text": "the outsider's"}, "phase": "act", "signals_emitted": 0, "signals": [signal, signal],
         "reaction": {"version": version, "state": {}, "memory": {}, "activations": waking},
         "cards": [{"card_id": turn["card_id"], "kind": "note", "content": {}}], "step_id": None, "tool": "search", "kind": "tool",
         "effect": "pure", "join": "all", "after_execution": "suspend", "box_id": f"box of {number}",
         "base_box_id": turn["output_box_id"], "context_box_id": "context_1", "defers_max": None,
         "calls": [{"call_id": turn["call_id"], "tool": "search", "kind": "tool", "timeout_seconds": 60.0, "token": token}],
         "message_type": "turn", "result_fields": None, "parent_turn_id": turn["turn_id"], "writer_turn_id": turn["turn_id"],
-        "memory_id": f"memory_{number}", "text": "the stranger's", "metadata": {}, "budget": {"tokens": 1}, "budgets": ["turn_c"], "reserve": {"tokens": 1},
+        "memory_id": f"memory_{number}", "text": "the outsider's", "metadata": {}, "budget": {"tokens": 1}, "budgets": ["turn_c"], "reserve": {"tokens": 1},
         "used": {"tokens": 1}, "callback_id": f"callback_{number}", "attempt": 1, "state": "delivered", "again_seconds": None,
     }  # fmt: skip
