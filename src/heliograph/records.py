@@ -191,6 +191,59 @@ class Reported(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class TurnStop(msgspec.Struct, frozen=True):
+    """The result of the stop of one turn.
+
+    owner: the worker that has to end the turn, or has just lost it. turn_outcome: the outcome of a turn that had already ended.
+    """
+
+    turn_id: str
+    outcome: Literal["stopped", "stopping", "already_done", "unknown_turn"]
+    owner: str | None = None
+    turn_outcome: str | None = None
+
+
+class RunStop(msgspec.Struct, frozen=True):
+    """The result of the stop of one run. run_outcome: the outcome of a run that had already ended."""
+
+    run_id: str
+    outcome: Literal["stopping", "already_done", "unknown_run"]
+    run_outcome: str | None = None
+
+
+class SweepFailure(msgspec.Struct, frozen=True):
+    """A turn whose data made a sweep fail. ended: whether the turn has ended as failed for that reason."""
+
+    turn_id: str
+    code: str
+    message: str
+    ended: bool = False
+
+
+class SweepResult(msgspec.Struct, frozen=True):
+    """The turns that a sweep moved, by what happened to them; each sweep has some of these lists.
+
+    owners: the workers that have to end a turn, or have just lost one. after: where the next sweep of stuck turns continues; None
+    for the beginning.
+    """
+
+    recovered: list[str] = []
+    ended: list[str] = []
+    resolved: list[str] = []
+    resumed: list[str] = []
+    stopped: list[str] = []
+    stopping: list[str] = []
+    dispatched: list[str] = []
+    failed: list[SweepFailure] = []
+    owners: list[str] = []
+    after: str | None = None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the sweep moved a turn. A dispatched turn does not count, because it causes no further moves."""
+        return any((self.recovered, self.ended, self.resolved, self.resumed, self.stopped, self.stopping))
+
+
 class PendingSignal(msgspec.Struct, frozen=True):
     """A signal without a reaction yet."""
 

@@ -85,7 +85,7 @@ async def test_turn_that_loses_every_worker_ends_as_failed_after_its_attempts(ri
 
         async def is_swept(turn_id: str = lost.turn_id) -> bool:
             swept = await rig.runtime.ledger.sweep("leases")
-            return turn_id in swept["recovered"] + swept["ended"]
+            return turn_id in swept.recovered + swept.ended
 
         await until(is_swept)
     async with rig.serving(app):

@@ -62,7 +62,7 @@ class StopResult:
 def command_of(row: Mapping[str, Any], client: ResultReporter) -> Command:
     """Convert a row of `take_commands`."""
     body = row["body"]
-    deadline = datetime.fromisoformat(row["deadline"]) if row.get("deadline") else None
+    deadline = datetime.fromisoformat(row["deadline"]) if row["deadline"] is not None else None
     return Command(row["turn_id"], row["call_id"], row["tool"], body.get("arguments") or {}, deadline, row["delivery"],
                    body.get("token"), client)  # fmt: skip
 

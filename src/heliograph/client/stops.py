@@ -16,26 +16,26 @@ async def stop_turn(runtime: Runtime, turn_id: str, request: dict[str, Any]) -> 
     """Stop a turn and then its children. `request` comes from `check_stop`."""
     item = {"turn_id": turn_id, **request}
     [result] = await runtime.ledger.stop([item])
-    if result["outcome"] == "unknown_turn":
+    if result.outcome == "unknown_turn":
         raise unknown_turn(turn_id, runtime.settings.project)
     with suppress(NotFound, StoreUnavailable):
         turn = await runtime.reader.turn(turn_id)
         await _propagate_stop(runtime, turn.run_id)  # each child is stopped in a transaction of its own
-    return StopResult(result["outcome"], result.get("turn_outcome"))
+    return StopResult(result.outcome, result.turn_outcome)
 
 
 async def stop_run(runtime: Runtime, run_id: str, request: dict[str, Any]) -> StopResult:
     """Stop a run and each of its turns. `request` comes from `check_stop`."""
     item = {"run_id": run_id, **request}
     [result] = await runtime.ledger.stop_runs([item])
-    if result["outcome"] == "unknown_run":
+    if result.outcome == "unknown_run":
         project = runtime.settings.project
         raise NotFound(
             f"no run {safe_repr(run_id)} in project {project}; helio runs lists the newest", code="unknown_run"
         )
     with suppress(NotFound, StoreUnavailable):
         await _propagate_stop(runtime, run_id)
-    return StopResult(result["outcome"], result.get("run_outcome"))
+    return StopResult(result.outcome, result.run_outcome)
 
 
 async def _propagate_stop(runtime: Runtime, run_id: str) -> None:

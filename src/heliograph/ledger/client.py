@@ -22,7 +22,19 @@ from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
-from heliograph.records import BeginResult, Callback, Card, Claimed, Event, PendingRun, Reported, WriteResult
+from heliograph.records import (
+    BeginResult,
+    Callback,
+    Card,
+    Claimed,
+    Event,
+    PendingRun,
+    Reported,
+    RunStop,
+    SweepResult,
+    TurnStop,
+    WriteResult,
+)
 from heliograph.world.seam import Transaction, World, bell_keys
 
 log = logging.getLogger("heliograph.ledger")
@@ -148,27 +160,33 @@ class Ledger:
         await self._fail_calls(undecodable)
         return commands
 
-    async def stop(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def stop(self, items: Sequence[dict[str, Any]]) -> list[TurnStop]:
         """Stop turns, and ring the workers that own one or have just lost it."""
-        rows = await self._write("stop", list(items))
-        self._ring_owners(row["owner"] for row in rows if row.get("owner"))
-        return rows
+        stops = msgspec.convert(await self._write("stop", list(items)), list[TurnStop])
+        self._ring_owners(stop.owner for stop in stops if stop.owner is not None)
+        return stops
 
-    async def stop_runs(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def stop_runs(self, items: Sequence[dict[str, Any]]) -> list[RunStop]:
         """Stop runs; the next sweep stops their turns."""
-        return await self._write("stop_runs", list(items))
+        return msgspec.convert(await self._write("stop_runs", list(items)), list[RunStop])
 
     async def react(self, item: dict[str, Any]) -> dict[str, Any]:
         """Commit a reaction; return its outcome: 'ok', 'conflict', or 'rejected' with code and message."""
         [row] = await self._write("react", [item])
         return row
 
-    async def sweep(self, name: str, *more: object, limit: int = 100) -> dict[str, Any]:
+    async def sweep(self, name: str, *more: object, limit: int = 100) -> SweepResult:
         """Run the kernel function `sweep_<name>` once, and ring the owners of stopped turns."""
-        result: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
-        self._ring(read_bells([result]))
-        self._ring_owners(result.get("owners", ()))
+        row: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
+        self._ring(read_bells([row]))
+        result = msgspec.convert(row, SweepResult)
+        self._ring_owners(result.owners)
         return result
+
+    async def sweep_callbacks(self, older_seconds: float, limit: int = 100) -> list[str]:
+        """End callbacks that no worker has tried to send for `older_seconds`; return their ids."""
+        row: dict[str, Any] = await self.world.call("sweep_callbacks", self.project, limit, older_seconds)
+        return list(row["abandoned"])
 
     async def sweep_bells(self, older_seconds: float) -> None:
         """Ring again for turns that have been ready for longer than `older_seconds`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from heliograph.errors import KernelRejected
 from heliograph.execution.project_services import ProjectServices
+from heliograph.records import SweepResult
 from heliograph.worker.pending_reactions import PendingReactions
 
 log = logging.getLogger("heliograph.worker")
@@ -14,7 +15,6 @@ log = logging.getLogger("heliograph.worker")
 # Each sweep finds one way to be stuck. In this order the end of a turn reaches its parent and children in one round.
 SWEEPS = ("leases", "expired", "waits", "stops", "reports", "queued")
 _CASCADE = ("stops", "reports")
-_MOVED = ("recovered", "ended", "resolved", "resumed", "stopped", "stopping")
 _ROUNDS_MAX = 20  # as deep as delegations go
 
 
@@ -31,7 +31,9 @@ class Sweeper:
         """Run every sweep of one project once, then commit its pending reactions. Raises StoreUnavailable."""
         for name in SWEEPS:
             await self._run(services, name)
-        await self._run(services, "stuck", self._after.get(services.project, ""))
+        stuck = await self._run(services, "stuck", self._after.get(services.project, ""))
+        if stuck is not None:
+            self._after[services.project] = stuck.after or ""
         # before the cascade, which always finds something to move where much is delegated
         await self._reactions.react(services)
         await self.cascade(services)
@@ -43,32 +45,31 @@ class Sweeper:
         """
         has_moved = False
         for _ in range(_ROUNDS_MAX):
-            if not any([await self._run(services, name) for name in _CASCADE]):
+            results = [await self._run(services, name) for name in _CASCADE]
+            if not any(result is not None and result.has_moved for result in results):
                 break
             has_moved = True
         if has_moved:
             await self._reactions.react(services)
         return has_moved
 
-    async def _run(self, services: ProjectServices, name: str, *more: str) -> bool:
-        """Run one sweep; return whether it moved anything. A sweep that the kernel rejects must not end the others."""
+    async def _run(self, services: ProjectServices, name: str, *more: str) -> SweepResult | None:
+        """Run one sweep; return None if the kernel rejects it, because that must not end the others."""
         try:
-            answer = await services.ledger.sweep(name, *more)
+            result = await services.ledger.sweep(name, *more)
         except KernelRejected as error:
             self._log_once(
                 (services.project, name), "sweep of %s in project %s: %s", name, services.project, error.message
             )
-            return False
-        for turn_id in answer.get("recovered", ()):
+            return None
+        for turn_id in result.recovered:
             log.info("recovered %s: the lease of its worker ran out", turn_id)
             self.recovered.append(turn_id)
-        for failed in answer.get("failed", ()):
-            ended = ", which is ended as failed" if failed.get("ended") else ""
-            self._log_once((services.project, name, str(failed.get("turn_id")), str(failed.get("code")), ended),
-                            "sweep of %s failed on %s%s: %s", name, failed.get("turn_id"), ended, failed.get("message"))  # fmt: skip
-        if "after" in answer:
-            self._after[services.project] = answer["after"] or ""
-        return any(answer.get(moved) for moved in _MOVED)
+        for failure in result.failed:
+            ended = ", which is ended as failed" if failure.ended else ""
+            self._log_once((services.project, name, failure.turn_id, failure.code, ended),
+                            "sweep of %s failed on %s%s: %s", name, failure.turn_id, ended, failure.message)  # fmt: skip
+        return result
 
     def _log_once(self, key: tuple[str, ...], message: str, *args: Any) -> None:
         """Log an error that every round meets again, once."""

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from heliograph.records import WriteResult
 from heliograph.testing.kernel.tables import end_of, interval
 from heliograph.testing.oracles.books import Books, Token, TurnBook
 from heliograph.testing.oracles.heads import HeadOracle
@@ -152,9 +155,10 @@ class TurnOracle:
             if not self.is_owned("renew", item, row["outcome"]):
                 continue
             turn = self.turn(item["turn_id"])
-            if (row.get("stop") is not None) != (turn.force_at is not None):
-                self.blame("stop_told", f"{turn.turn_id} is to stop: {turn.force_at}, and was told {row.get('stop')}")
-            self.count("renew stop" if "stop" in row else "renew on")
+            stop = msgspec.convert(row, WriteResult).stop
+            if (stop is not None) != (turn.force_at is not None):
+                self.blame("stop_told", f"{turn.turn_id} is to stop: {turn.force_at}, and was told {stop}")
+            self.count("renew stop" if stop is not None else "renew on")
             self.books.tokens[item["agent_id"]].lease_until = now + interval(args[2])
 
     def append(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
