@@ -59,7 +59,7 @@ def test_open_calls_are_listed_and_taken_and_a_report_continues_the_run(shell: S
     assert shell.helio(*report, '{"ok": true}').stdout == "applied: the turn has its result\n"
     assert waiting.end() == 0
     assert '"ok": true' in waiting.text
-    assert shell.helio(*report, '{"ok": true}').stdout == "turn_done: the turn has ended without the result\n"
+    assert shell.helio(*report, '{"ok": true}').stdout == "turn_done: the turn has already ended; nothing changed\n"
     assert "no open calls" in shell.helio("calls").stderr
 
 

@@ -27,7 +27,7 @@ _MEANING = {
     "early": "the result is kept until the turn makes this call",
     "duplicate": "the call was reported before; the first report counts",
     "late": "the deadline has passed; the turn has continued without the result",
-    "turn_done": "the turn has ended without the result",
+    "turn_done": "the turn has already ended; nothing changed",
 }
 
 
