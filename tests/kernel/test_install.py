@@ -12,9 +12,10 @@ import pytest
 import pytest_asyncio
 
 from heliograph.embedded.cluster import find_binaries
-from heliograph.errors import Rejected
+from heliograph.errors import Rejected, StoreUnavailable
 from heliograph.ledger import install as installer
 from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
+from heliograph.ledger.pool import explain
 from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill
 from tests.kernel.kit import START, Kernel, connect
@@ -196,6 +197,18 @@ async def test_upgrade_keeps_the_rows_of_renamed_columns(
     )
     old = ("owed", "said", "defers_", "people", "refusals", "hears", "_most_", "_over_")
     assert [name for (name,) in names if any(word in name for word in old)] == ["project_limits_defers_max_check"]
+
+
+@pytest.mark.parametrize("name", ["heliograph", "heliograph tools"])
+async def test_worker_of_an_older_version_takes_and_ends_nothing_after_the_upgrade(kernel: Kernel, name: str) -> None:
+    """It could not decode its claims, and would end those turns as failed. It retries what fails with 57P03."""
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    await kernel.connection.execute(f"set application_name = '{name}'")
+    with pytest.raises(asyncpg.CannotConnectNowError, match="start the version that was installed") as raised:
+        await kernel.claim()
+    await kernel.connection.execute("reset application_name")
+    assert isinstance(explain(raised.value, "heliograph.claim"), StoreUnavailable)
+    assert len(await kernel.claim()) == 1
 
 
 async def test_database_newer_than_the_program_is_refused_and_unchanged(connection: asyncpg.Connection) -> None:

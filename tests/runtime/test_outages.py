@@ -15,6 +15,7 @@ from heliograph.config import Settings
 from heliograph.embedded.server import EmbeddedServer, open_embedded
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.ledger.client import Ledger
+from heliograph.ledger.pool import SESSION_NAME
 from heliograph.runtime import open_runtime
 from heliograph.worker import claim_loop
 from heliograph.world.seam import bell_keys
@@ -41,7 +42,7 @@ def chain_of_agents(name: str = "chain", between: Any = None) -> Heliograph:
     return app
 
 
-@pytest.mark.parametrize("connections", ["%", "heliograph", "heliograph bell"])
+@pytest.mark.parametrize("connections", ["%", SESSION_NAME, "heliograph bell"])
 async def test_run_survives_a_cut_connection_in_every_turn(lone_rig: Rig, connections: str) -> None:
     app = chain_of_agents(between=lambda: lone_rig.fetch(TERMINATE, connections))
     run_id = await lone_rig.start(app, {"n": 0})

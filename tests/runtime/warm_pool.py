@@ -10,10 +10,10 @@ import pytest
 
 from heliograph import runtime
 from heliograph.config import Settings
-from heliograph.ledger.pool import Database
+from heliograph.ledger.pool import SESSION_NAME, Database
 from heliograph.runtime import Runtime, open_runtime
 
-APPLICATION = {"application_name": "heliograph"}
+APPLICATION = {"application_name": SESSION_NAME}
 
 
 class WarmPool:

@@ -18,6 +18,7 @@ from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.redaction import is_clean, keep_url_out, redacted
 
 _JSONB_VERSION = b"\x01"
+SESSION_NAME = "heliograph runtime"  # before migration 0015: "heliograph", which _enter rejects
 # SQLSTATEs and their classes after which the same call may succeed (docs/internals/kernel.md)
 _RETRYABLE = ("08", "40001", "40P01", "53", "55P03", "57P0", "57014")
 _JSON_CODES = ("json_too_deep", "json_too_large", "number_too_large")  # of _check_json in 06_json.sql
@@ -104,7 +105,7 @@ async def _connect(
     return await asyncpg.create_pool(
         url, min_size=1, max_size=size, connection_class=_Connection, init=_prepare,
         connect=None if ensure_running is None else _restarting(ensure_running),
-        command_timeout=_COMMAND_TIMEOUT_SECONDS, server_settings={"application_name": "heliograph", **settings},
+        command_timeout=_COMMAND_TIMEOUT_SECONDS, server_settings={"application_name": SESSION_NAME, **settings},
     )  # fmt: skip
 
 

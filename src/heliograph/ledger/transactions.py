@@ -68,7 +68,7 @@ class Transactions:
                 try:
                     self._pool = await asyncpg.create_pool(
                         database.url, min_size=0, max_size=_SIZE,
-                        server_settings={"application_name": "heliograph tools", **database.settings},
+                        server_settings={"application_name": "heliograph transactions", **database.settings},
                     )  # fmt: skip
                 except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                     raise explain_connect(error, database.url) from error
