@@ -190,6 +190,17 @@ async def test_payload_bytes_of_a_signal_are_limited_for_every_source(kernel: Ke
     assert await kernel.everything() == before
 
 
+async def test_text_as_payload_counts_with_its_quotes_and_escapes(kernel: Kernel) -> None:
+    """It is measured as JSON text, like every other value (decision 0037): a control character has six bytes."""
+    await limit(kernel, payload_bytes_max=1000)
+    claimed = await kernel.running()
+    for n, (payload, outcome) in enumerate([("x" * 998, "ok"), ("x" * 999, "rejected"), ("\x01" * 166, "ok"),
+                                            ("\x01" * 167, "rejected"), ("é" * 499, "ok"), ("é" * 500, "rejected")]):  # fmt: skip
+        sent = await kernel.append(claimed, draft("note", "sig_run_a_1", payload=payload), signals_emitted=(n + 1) // 2)
+        queued = await kernel.enqueue("run_a", "critic", f"turn_{n}", payload=payload)
+        assert (sent["outcome"], queued["outcome"]) == (outcome, "queued" if outcome == "ok" else "rejected")
+
+
 @pytest.mark.proves("S11")
 async def test_runtime_signal_may_be_as_large_as_a_blob(kernel: Kernel) -> None:
     await limit(kernel, payload_bytes_max=1000, blob_bytes_max=3000)

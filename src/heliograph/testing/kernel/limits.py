@@ -29,11 +29,11 @@ def rejection(code: str, message: str) -> Row:
 
 def reject_signals(signals: Any, limits: Row) -> Row | None:
     for signal in signals if isinstance(signals, list) else ():
-        payload, name = get_text(signal, "payload"), get_text(signal, "name") or ""
+        payload, name = get(signal, "payload"), get_text(signal, "name") or ""
         most = _payload_max(name, limits)
-        if payload is not None and len(payload.encode()) > most:
+        if payload not in (ABSENT, None) and j.octets(payload) > most:
             return rejection("payload_too_large",
-                           f"the payload of {name} has {len(payload.encode())} bytes; at most {most} are allowed")  # fmt: skip
+                           f"the payload of {name} has {j.octets(payload)} bytes; at most {most} are allowed")  # fmt: skip
     return None
 
 

@@ -46,10 +46,12 @@ $$;
 create function heliograph._reject_signals(p_signals jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select heliograph._rejection('payload_too_large', format('the payload of %s has %s bytes; at most %s are allowed',
-                               s ->> 'name', octet_length(s ->> 'payload'), heliograph._payload_max(s ->> 'name',
-                                       p_limits)))
+                                                             e.s ->> 'name', z.bytes, z.bytes_max))
       from jsonb_array_elements(p_signals) with ordinality e (s, n)
-     where octet_length(s ->> 'payload') > heliograph._payload_max(s ->> 'name', p_limits) order by n limit 1
+     cross join lateral (
+           select octet_length(nullif(e.s -> 'payload', 'null')::text) as bytes,
+                  heliograph._payload_max(e.s ->> 'name', p_limits) as bytes_max) z
+     where z.bytes > z.bytes_max order by e.n limit 1
 $$;
 
 -- _reject_drafts: the rejection of invalid drafts; no row for valid ones. p_base: the position of the run's newest

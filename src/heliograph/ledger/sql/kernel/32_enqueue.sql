@@ -145,7 +145,7 @@ begin
         return heliograph._rejection('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
                                    p_message ->> 'depth', p_limits.depth_max));
     end if;
-    return coalesce(case when octet_length(p_message ->> 'payload') > p_limits.payload_bytes_max
+    return coalesce(case when octet_length((p_message -> 'payload')::text) > p_limits.payload_bytes_max
                          then heliograph._reject_signals(jsonb_build_array(p_message), p_limits) end,
                     heliograph._reject_activations(p_project, v_run.run_id, jsonb_build_array(p_message), p_limits));
 end $$;
