@@ -19,14 +19,15 @@
 -- _enter: the first act of every public function. From here to the end of the transaction no statement of the kernel
 --   sees or writes a row of another project, whatever it asks for (S1). Answers the project.
 --   raises: 22023 for a project without a name, or with one that no key can hold; 42501 for a login that is bound to
---           others, in the same words whether that project exists or not; 57P03 for a program of an older version
+--           others, in the same words whether that project exists or not; 57P03 for a program of an older
+--           version
 create function heliograph._enter(p_project text) returns text
     language plpgsql as $$
 declare
     v_is_granted boolean;
 begin
-    -- A program of a version before migration 0015 may still run during an upgrade. It cannot decode the answers of this
-    -- kernel, and would end the turns that it claims as failed. It retries calls that fail with this code.
+    -- A program of a version before migration 0015 may still run during an upgrade. It cannot decode what this kernel
+    -- answers, and would end the turns that it claims as failed. It retries calls that fail with this code.
     if current_setting('application_name') in ('heliograph', 'heliograph tools') then
         raise exception using errcode = '57P03', message =
             'the database was upgraded and this program is older: stop it and start the version that was installed';
