@@ -112,7 +112,7 @@ def test_both_kernels_count_budgets_alike_and_the_doctor_agrees(
         assert stored(in_memory, "p") == stored(real, "p"), f"seed {seed}"
         assert real.doctor("p", False) == [], f"seed {seed}"
         seen |= {
-            kind for row in stored(in_memory, "p")["budgets"] for kind in ("used", "reserved", "over") if row[kind]
+            kind for row in stored(in_memory, "p")["budgets"] for kind in ("used", "reserved", "overspent") if row[kind]
         }
     assert seen >= {
         "fresh",
@@ -122,6 +122,6 @@ def test_both_kernels_count_budgets_alike_and_the_doctor_agrees(
         "BUDGET_EXCEEDED",
         "used",
         "reserved",
-        "over",
+        "overspent",
         "suspend BUDGET_EXCEEDED",
     }
