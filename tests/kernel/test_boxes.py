@@ -193,9 +193,9 @@ async def test_two_open_turns_never_write_to_one_box(kernel: Kernel) -> None:
     assert await fork(kernel, "fork_1", "box_turn_w", "turn_c") == "forked"
     assert await fork(kernel, "fork_1", "box_turn_w", "turn_w") == "conflict"
     for wrong in ("box_turn_9", "box_x"):
-        with pytest.raises(asyncpg.InvalidParameterValueError, match="does not begin with box_"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="must not begin with box_"):
             await put(kernel, wrong, "mine")
-        with pytest.raises(asyncpg.InvalidParameterValueError, match="does not begin with box_"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="must not begin with box_"):
             await fork(kernel, wrong, "box_turn_w", "turn_c")
 
 
@@ -255,13 +255,13 @@ async def test_second_of_two_simultaneous_puts_waits_and_is_a_duplicate(kernel: 
 
 
 NONSENSE: list[tuple[str, Item, str]] = [
-    ("put_boxes", {"box_id": None}, "a box id has 1 to 200 bytes"), ("put_boxes", {"box_id": ""}, "a box id"),
+    ("put_boxes", {"box_id": None}, "a box id must have 1 to 200 bytes"), ("put_boxes", {"box_id": ""}, "a box id"),
     ("put_boxes", {"box_id": "b" * 201}, "a box id"), ("fork_boxes", {"box_id": ""}, "a box id"),
-    ("put_boxes", {"box_id": "b", "cards": [{"kind": "note"}]}, "a card has content"),
-    ("put_boxes", {"box_id": "b", "cards": [{"content": 1}]}, "a card has a kind"),
+    ("put_boxes", {"box_id": "b", "cards": [{"kind": "note"}]}, "a card must have content"),
+    ("put_boxes", {"box_id": "b", "cards": [{"content": 1}]}, "kind must have at most 200 bytes"),
     ("put_boxes", {"box_id": "b", "cards": [{"kind": "task.deliverable", "content": 1}]}, "only an ending writes"),
-    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "card:turn_a:end", "kind": "n", "content": 1}]}, "a card id has 1 to 200 bytes"),
-    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "c" * 201, "kind": "n", "content": 1}]}, "a card id has 1 to 200"),
+    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "card:turn_a:end", "kind": "n", "content": 1}]}, "a card id must have 1 to 200 bytes"),
+    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "c" * 201, "kind": "n", "content": 1}]}, "a card id must have 1 to 200"),
     ("put_boxes", {"box_id": "b", "cards": [{"kind": "n" * 201, "content": 1}]}, "at most 200 bytes"),
 ]  # fmt: skip
 

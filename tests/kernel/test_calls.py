@@ -336,8 +336,8 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
     [
         ("charge", "not_made is an object with the step_id and the tool of the call"),
         ([], "not_made is an object with the step_id and the tool of the call"),
-        ({"step_id": "s1"}, "the tool of a call has 1 to 200 bytes"),
-        ({"tool": "charge", "step_id": "s" * 201}, "a step id has at most 200 bytes"),
+        ({"step_id": "s1"}, "the tool of a call must have 1 to 200 bytes"),
+        ({"tool": "charge", "step_id": "s" * 201}, "a step id must have at most 200 bytes"),
     ],
 )
 async def test_malformed_refused_call_is_not_opened(kernel: Kernel, results: Any, message: str) -> None:

@@ -78,7 +78,7 @@ async def test_card_id_of_another_card_is_refused_and_not_dropped(kernel: Kernel
     ):  # fmt: skip
         answer = await kernel.append(owner, draft("note", "sig_run_a_1"), cards=cards, phase="act")
         assert (answer["outcome"], answer["code"]) == ("rejected", "card_exists")
-        with pytest.raises(asyncpg.UniqueViolationError, match="there is another card"):
+        with pytest.raises(asyncpg.UniqueViolationError, match="another card has the id"):
             await suspend(kernel, owner, tool("c1"), cards=cards)
     assert await kernel.everything() == before
     assert (await kernel.append(writer, cards=[note("card_2"), note("card_4")]))["outcome"] == "ok"  # said again
@@ -201,19 +201,19 @@ async def test_impossible_result_fields_are_refused_at_the_request(kernel: Kerne
 async def test_missing_or_unknown_value_is_refused_by_its_field_name(kernel: Kernel) -> None:
     claimed = await kernel.running()
     tried: list[tuple[str, Item, str]] = [
-        ("enqueue", message("run_a", "critic", "turn_1", message_type="foo"), "message_type is turn or ui_action"),
+        ("enqueue", message("run_a", "critic", "turn_1", message_type="foo"), "message_type must be turn or ui_action"),
         ("enqueue", message("run_a", "critic", "turn_1", ttl_seconds="abc"), "ttl_seconds must be above 0"),
-        ("enqueue", message("run_a", "critic", "turn_1", actor="a" * 201), "actor has at most 200 bytes"),
-        ("append", saying(claimed, phase="dance"), "phase is init, plan"),
-        ("append", saying(claimed, cards=[{"kind": "note", "content": 1}]), "a card id has 1 to 200 bytes"),
-        ("append", saying(claimed, cards=[{"card_id": "c", "content": 1}]), "the kind of a card has 1 to 200 bytes"),
-        ("append", saying(claimed, cards=[{"card_id": "c", "kind": "note"}]), "a card has content"),
-        ("suspend", saying(claimed, phase="dance", calls=[tool("c1")]), "phase is init, plan"),
-        ("suspend", saying(claimed, cards=[{"card_id": "c", "kind": "note"}], calls=[tool("c1")]), "a card has content"),
+        ("enqueue", message("run_a", "critic", "turn_1", actor="a" * 201), "actor must have at most 200 bytes"),
+        ("append", saying(claimed, phase="dance"), "phase must be init, plan"),
+        ("append", saying(claimed, cards=[{"kind": "note", "content": 1}]), "a card id must have 1 to 200 bytes"),
+        ("append", saying(claimed, cards=[{"card_id": "c", "content": 1}]), "the kind of a card must have 1 to 200 bytes"),
+        ("append", saying(claimed, cards=[{"card_id": "c", "kind": "note"}]), "a card must have content"),
+        ("suspend", saying(claimed, phase="dance", calls=[tool("c1")]), "phase must be init, plan"),
+        ("suspend", saying(claimed, cards=[{"card_id": "c", "kind": "note"}], calls=[tool("c1")]), "a card must have content"),
         ("finish", ending(claimed, outcome="great"), "outcome is success"),
         ("finish", ending(claimed) | {"content": None}, "a deliverable has content"),
-        ("start_runs", run_item("run_b", ["a" * 201], {}), "agents: a name has 1 to 200 bytes"),
-        ("start_runs", run_item("run_b", ["a"], {}) | {"target": "t" * 201}, "target has at most 200 bytes"),
+        ("start_runs", run_item("run_b", ["a" * 201], {}), "agents: a name must have 1 to 200 bytes"),
+        ("start_runs", run_item("run_b", ["a"], {}) | {"target": "t" * 201}, "target must have at most 200 bytes"),
     ]  # fmt: skip
     before = await kernel.everything()
     for function, item, words in tried:

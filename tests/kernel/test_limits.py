@@ -315,5 +315,5 @@ async def test_id_has_at_most_200_bytes(kernel: Kernel, size: int) -> None:
     if size == 200:
         assert (await requested)[0]["outcome"] == "queued"
     else:
-        with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has 1 to 200 bytes"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id must have 1 to 200 bytes"):
             await requested

@@ -185,10 +185,10 @@ async def test_draft_without_a_time_has_the_time_of_its_commit(kernel: Kernel, a
 
 @pytest.mark.proves("S11")
 async def test_id_too_long_for_an_index_is_refused_with_a_message_and_writes_nothing(kernel: Kernel) -> None:
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id has 1 to 200"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id must have 1 to 200"):
         await kernel.start("r" * 201, ["writer"], {"turn_1": "writer"})
     await kernel.running()
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has 1 to 200 bytes"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id must have 1 to 200 bytes"):
         await kernel.enqueue("run_a", "critic", "t" * 201)
     assert (await kernel.enqueue("run_a", "critic", "t" * 200))["outcome"] == "queued"
     assert len(await kernel.rows("agent_turns")) == 2

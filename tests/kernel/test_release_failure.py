@@ -52,8 +52,8 @@ async def test_both_kernels_answer_a_failure_alike(kernel: Kernel) -> None:
 )
 async def test_empty_failure_is_refused_by_both_kernels(kernel: Kernel, failure: Any) -> None:
     claimed = await kernel.running()
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="a failure has a code"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="a failure must have a code"):
         await kernel.call("release", gate(claimed, failure=failure))
-    with pytest.raises(KernelRejected, match="a failure has a code"):
+    with pytest.raises(KernelRejected, match="a failure must have a code"):
         InMemoryKernel().call("release", (kernel.project, gate(claimed, failure=failure)))
     assert (await kernel.turn("turn_a"))["state"] == "active"

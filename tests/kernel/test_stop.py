@@ -288,10 +288,10 @@ async def test_stop_that_another_sweep_is_delivering_is_skipped(kernel: Kernel, 
 NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"mode": "gently"}, "mode must be force or graceful, not gently"), ({"mode": None}, "mode must be"),
     ({"grace_seconds": -1}, "grace_seconds must be between"), ({"grace_seconds": 86401}, "grace_seconds"),
-    ({"grace_seconds": "NaN"}, "grace_seconds"), ({"reason": "r" * 1001}, "a reason has at most 1000 bytes"),
-    ({"actor": "a" * 201}, "an actor has at most 200 bytes"),
+    ({"grace_seconds": "NaN"}, "grace_seconds"), ({"reason": "r" * 1001}, "reason must have at most 1000 bytes"),
+    ({"actor": "a" * 201}, "actor must have at most 200 bytes"),
 ]  # fmt: skip
-NO_REASON = "a reason is a string that is not empty"
+NO_REASON = "reason must be a string that is not empty"
 
 
 @pytest.mark.parametrize(("fields", "message"), NONSENSE, ids=str)

@@ -195,5 +195,5 @@ async def test_invalid_project_is_refused_by_every_function(kernel: Kernel, proj
     for function in await functions(kernel.connection):
         arguments = fitted(function, (project, *next(function.tries("", ids))[1:]))
         arguments[0] = project  # str(None) is a name
-        with pytest.raises(asyncpg.DataError, match="a project has a name of 1 to 200 bytes"):
+        with pytest.raises(asyncpg.DataError, match="the name of a project must have 1 to 200 bytes"):
             await kernel.connection.fetch(function.call(), *arguments)

@@ -34,5 +34,5 @@ async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 201, None])
 async def test_wire_without_a_name_is_refused(kernel: Kernel, name: str | None) -> None:
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="a wire has a name of 1 to 200 bytes"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="the name of a wire must have 1 to 200 bytes"):
         await kernel.call("declare_wire", name)

@@ -108,7 +108,7 @@ def _put_cards(tx: Transaction, item: Any, limited: Row) -> Row | None:
     for card_id in set(tx.tables.cards) - before:  # a blob that was put is left to prune
         tx.delete(tx.tables.cards, card_id)
     tx.set(turn, card_count=count)
-    return rejection("card_exists", f"there is another card {other} already")
+    return rejection("card_exists", f"another card has the id {other}: choose another id")
 
 
 def put_cards(tx: Transaction, item: Any, cards: list[Any], limited: Row) -> str | None:

@@ -155,9 +155,9 @@ def wrong_call(call: Any) -> str | None:
     if wrong := wrong_id("a call id", get_text(call, "call_id")):
         return wrong
     if not 1 <= _bytes(call, "tool") <= 200:
-        return "the tool of a call has 1 to 200 bytes"
+        return "the tool of a call must have 1 to 200 bytes"
     if _bytes(call, "step_id") > 200:
-        return "a step id has at most 200 bytes"
+        return "a step id must have at most 200 bytes"
     if get_text(call, "effect") not in (None, *_EFFECTS):
         return "an effect is pure, idempotent, transactional or once"
     seconds = j.parse_float(get_text(call, "timeout_seconds"))
@@ -180,7 +180,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         status = get_text(item, "status")
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
             raise SqlError(
-                "22023", "a call is recorded as success, or as failed, timeout, unknown or canceled with an error"
+                "22023", "status must be success, or failed, timeout, unknown or canceled with an error"
             )
     answers, results, seen = [], list[Row](), set[Any]()
     for item in listed:

@@ -24,11 +24,11 @@ def has_children(items: Any) -> bool:
 def wrong_child(child: Any, drafts: int) -> str | None:
     agent, instance, turn_id = (get_text(child, key) for key in ("agent", "instance", "turn_id"))
     if agent is None or not 1 <= len(agent.encode()) <= 200 or "/" in agent:
-        return "the agent of a child has 1 to 200 bytes and no slash"
+        return "the agent of a child must have 1 to 200 bytes and no slash"
     if instance is not None and (wrong := wrong_id("the instance of a child", instance)):
         return wrong
     if "/" in (instance or ""):
-        return "the instance of a child has no slash"
+        return "the instance of a child must not contain a slash"
     if wrong := wrong_id("the turn id of a child", turn_id):
         return wrong
     if wrong := wrong_url(child):
@@ -36,7 +36,7 @@ def wrong_child(child: Any, drafts: int) -> str | None:
     if wrong := wrong_amounts("the budget of a child", get(child, "budget")):
         return wrong
     if len((get_text(child, "context_box_id") or "").encode()) > 200:
-        return "the context_box_id of a child has at most 200 bytes"
+        return "the context_box_id of a child must have at most 200 bytes"
     activation, cause = j.get_whole(child, "activation"), get(child, "cause")
     if activation is None or not 0 <= activation < drafts:
         return "the activation of a child is the index of one of the signals that come with it"

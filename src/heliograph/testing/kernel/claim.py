@@ -22,7 +22,7 @@ def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds:
     """Bug: running_unbounded."""
     _check_lease(lease_seconds)
     if worker is None or not 1 <= len(worker.encode()) <= 200:
-        raise SqlError("22023", "a worker has a name of 1 to 200 bytes")
+        raise SqlError("22023", "the name of a worker must have 1 to 200 bytes")
     if not 1 <= limit <= 1000:
         raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")
     running_max = limits(tx)["running_max"]

@@ -131,7 +131,7 @@ def release(tx: Transaction, items: Any) -> list[Row]:
 def _check_failure(failure: Any) -> None:
     lengths = [len((get_text(failure, key) or "").encode()) for key in ("code", "message")]
     if not (1 <= lengths[0] <= 200 and 1 <= lengths[1] <= 4000):
-        raise SqlError("22023", "a failure has a code of 1 to 200 bytes, and a message of 1 to 4000")
+        raise SqlError("22023", "a failure must have a code of 1 to 200 bytes and a message of 1 to 4000")
 
 
 def release_head(tx: Transaction, agent_id: str, due_at: int | None) -> str:

@@ -25,7 +25,7 @@ def is_short(text: str | None, most: int = 200) -> bool:
 def wrong_id(what: str, text: str | None) -> str | None:
     if text is not None and is_short(text) and not _NO_ID.search(text):
         return None
-    return f"{what} has 1 to 200 bytes, none of them a colon or a control character"
+    return f"{what} must have 1 to 200 bytes, none of them a colon or a control character"
 
 
 def wrong_card(card: Any) -> str | None:
@@ -34,8 +34,8 @@ def wrong_card(card: Any) -> str | None:
     if wrong := wrong_id("a card id", get_text(card, "card_id")):
         return wrong
     if not is_short(get_text(card, "kind")):
-        return "the kind of a card has 1 to 200 bytes"
-    return "a card has content" if get(card, "content") is ABSENT else None
+        return "the kind of a card must have 1 to 200 bytes"
+    return "a card must have content" if get(card, "content") is ABSENT else None
 
 
 def wrong_name(name: str | None) -> str | None:
@@ -85,7 +85,7 @@ def check(wrong: str | None) -> None:
 def check_phase(item: Any) -> None:
     """Raises 22023."""
     if get_text(item, "phase") not in (None, *PHASES):
-        raise SqlError("22023", "phase is init, plan, act, reflect or terminate")
+        raise SqlError("22023", "phase must be init, plan, act, reflect or terminate")
 
 
 def wrong_url(item: Any) -> str | None:

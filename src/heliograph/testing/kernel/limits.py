@@ -95,7 +95,7 @@ def set_limits(tx: Transaction, values: Any) -> Row:
     if not isinstance(values, dict):
         raise SqlError("22023", "cannot call jsonb_object_keys on what is not an object")
     if unknown := sorted(set(values) - set(_DEFAULTS)):
-        raise SqlError("22023", f"there is no limit {', '.join(unknown)}")
+        raise SqlError("22023", f"there is no limit {', '.join(unknown)}: call set_limits with {{}} to list all")
     tx.offer(tx.tables.limits, "limits", dict.fromkeys(_DEFAULTS))
     row = tx.tables.limits["limits"]
     for name, number in {name: j.parse_integer(get_text(values, name)) for name in values}.items():

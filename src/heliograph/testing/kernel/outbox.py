@@ -121,6 +121,6 @@ def redelivery_at(tx: Transaction, deliveries: int) -> int:
 
 def declare_wire(tx: Transaction, wire: str | None) -> str:
     if wire is None or not 1 <= len(wire.encode()) <= 200:
-        raise SqlError("22023", "a wire has a name of 1 to 200 bytes")
+        raise SqlError("22023", "the name of a wire must have 1 to 200 bytes")
     row = {"wire": wire, "declared_at": tx.now}
     return "declared" if tx.offer(tx.tables.wires, wire, row) else "duplicate"

@@ -63,7 +63,7 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
     if len(reacting) < len(listed):
-        raise SqlError("23514", "the run has ended, and ends only once")
+        raise SqlError("23514", "the run has ended, and a run ends only once")
     activations.sort(key=lambda a: str(get(a, "run_id")))
     awake = enqueue_turns(tx, activations) if activations else []
     for run, item in sorted(reacting, key=lambda each: str(each[0]["run_id"])):

@@ -91,7 +91,7 @@ def _invalid_report(item: Any, limited: Row) -> Row | None:
     if status not in ("success", "failed") or (status == "failed" and get_text(item, "error") is None):
         return _invalid("the status of a report is success, or failed with an error")
     if len(actor.encode()) > 200:
-        return _invalid("an actor has at most 200 bytes")
+        return _invalid("actor must have at most 200 bytes")
     rejected = reject_result(item, limited)
     return None if rejected is None else {**rejected, "outcome": "invalid"}
 

@@ -92,7 +92,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
     if j.octets(item["value"]) > limited["card_bytes_max"]:
         content = store_content(tx, content, limited["card_bytes_max"])
     if not put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result", content):
-        raise SqlError("23505", f"there is a card {item['card_id']} already")
+        raise SqlError("23505", f"another card has the id {item['card_id']}: choose another id")
     control = get_text(get(get(result, "output"), "__cg_control"), "after_execution") if wait["may_override"] else None
     item["is_awaited"] = head["status"] == "suspended" and wait["kind"] != "inline"
     tx.update(tx.tables.waits, wait, state="resolved", status=status, result_card_id=item["card_id"],

@@ -41,9 +41,9 @@ def _check_run(item: Any) -> None:
     check(wrong_url(item))
     check(wrong_id("a run id", run_id))
     if "/" in str(run_id) or len((get_text(item, "target") or "").encode()) > 200:
-        raise SqlError("22023", "a run id has no slash, and target at most 200 bytes")
+        raise SqlError("22023", "a run id must not contain a slash, and target at most 200 bytes")
     if not all(is_short(name) and "/" not in str(name) for name in j.texts(get(item, "agents"))):
-        raise SqlError("22023", "agents: a name has 1 to 200 bytes and no slash")
+        raise SqlError("22023", "agents: a name must have 1 to 200 bytes and no slash")
 
 
 def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:

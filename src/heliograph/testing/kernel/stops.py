@@ -42,11 +42,11 @@ def _check_stop(item: Any) -> None:
         raise SqlError("22023", "grace_seconds must be between 0 and 86400")
     reason = get_raw(item, "reason")
     if not (reason is None or isinstance(reason, str)) or reason == "":
-        raise SqlError("22023", "a reason is a string that is not empty")
+        raise SqlError("22023", "reason must be a string that is not empty")
     if len((reason or "").encode()) > 1000:
-        raise SqlError("22023", "a reason has at most 1000 bytes")
+        raise SqlError("22023", "reason must have at most 1000 bytes")
     if len((get_text(item, "actor") or "").encode()) > 200:
-        raise SqlError("22023", "an actor has at most 200 bytes")
+        raise SqlError("22023", "actor must have at most 200 bytes")
 
 
 def stop_turn(tx: Transaction, item: Any) -> Row:

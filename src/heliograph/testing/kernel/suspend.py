@@ -116,7 +116,7 @@ def _open_calls(tx: Transaction, items: list[Any], limited: Row) -> dict[str, in
                 _open_call(tx, item, call)
     others = [put_cards(tx, item, j.elements(get(item, "cards")), limited) for item in by_turn]
     if any(others):
-        raise SqlError("23505", "card_exists: there is another card already")
+        raise SqlError("23505", "card_exists: another card has this id: choose another id")
     for item in items:
         _log_once(tx, item, firsts)
     return firsts
@@ -276,7 +276,7 @@ def _wrong_wait(call: Any, item: Any) -> str | None:
     if get_text(call, "after_execution") not in (None, "suspend", "terminate"):
         return "after_execution is suspend or terminate"
     if token is not None and not 1 <= len(token.encode()) <= 1000:
-        return "a token has 1 to 1000 bytes"
+        return "a token must have 1 to 1000 bytes"
     objects = (command, get(command, "body"))
     if (
         not all(value is None or value is ABSENT or isinstance(value, dict) for value in objects)

@@ -53,9 +53,9 @@ def check_limits(item: Any) -> None:
     check(wrong_url(item))
     for key in ("context_box_id", "actor"):
         if len((get_text(item, key) or "").encode()) > 200:
-            raise SqlError("22023", f"{key} has at most 200 bytes")
+            raise SqlError("22023", f"{key} must have at most 200 bytes")
     if "/" in (instance or "") or get_text(item, "message_type") not in (None, "turn", "ui_action"):
-        raise SqlError("22023", "instance has no slash, and message_type is turn or ui_action")
+        raise SqlError("22023", "instance must not contain a slash, and message_type must be turn or ui_action")
 
 
 def _place(tx: Transaction, items: list[Row]) -> list[Row]:

@@ -33,7 +33,7 @@ begin
             'the database was upgraded and this program is older: stop it and start the version that was installed';
     end if;
     if not coalesce(octet_length(p_project) between 1 and 200, false) then
-        raise exception using errcode = '22023', message = 'a project has a name of 1 to 200 bytes';
+        raise exception using errcode = '22023', message = 'the name of a project must have 1 to 200 bytes';
     end if;
     select bool_or(g.project_id = p_project) into v_is_granted
       from heliograph.project_grants g where g.role_name = session_user;

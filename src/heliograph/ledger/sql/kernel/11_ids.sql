@@ -7,7 +7,7 @@ create function heliograph._wrong_id(p_what text, p_id text) returns text
     language sql immutable as $$
     select case when not coalesce(octet_length(p_id) between 1 and 200 and p_id !~ '[\u0001-\u001f:\u007f-\u009f]',
                                   false)
-                then p_what || ' has 1 to 200 bytes, none of them a colon or a control character' end
+                then p_what || ' must have 1 to 200 bytes, none of them a colon or a control character' end
 $$;
 
 -- _deliverable_id: the card that ends a turn. A turn has one deliverable, because that has one id (K21).
@@ -29,8 +29,8 @@ create function heliograph._wrong_card(p_card jsonb) returns text
         heliograph._wrong_keys('cards[]', p_card, '{card_id,kind,content}'),
         heliograph._wrong_id('a card id', p_card ->> 'card_id'),
         case when not coalesce(octet_length(p_card ->> 'kind') between 1 and 200, false)
-            then 'the kind of a card has 1 to 200 bytes'
-             when p_card -> 'content' is null then 'a card has content' end)
+            then 'the kind of a card must have 1 to 200 bytes'
+             when p_card -> 'content' is null then 'a card must have content' end)
 $$;
 
 -- _wrong_name: null, or the problem of a signal's name (SIG-11), as heliograph.signals.names checks it.

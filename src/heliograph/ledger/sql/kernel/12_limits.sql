@@ -154,7 +154,8 @@ declare
 begin
     perform heliograph._check_json(p_limits);
     if v_unknown is not null then
-        raise exception using errcode = '22023', message = format('there is no limit %s', v_unknown);
+        raise exception using errcode = '22023', message = format(
+            'there is no limit %s: call set_limits with {} to list all', v_unknown);
     end if;
     insert into heliograph.project_limits (project_id) values (p_project) on conflict do nothing;
     update heliograph.project_limits l

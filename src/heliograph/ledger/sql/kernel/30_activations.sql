@@ -1,20 +1,18 @@
 -- Activations: a signal wakes agents. Each activation becomes a queued turn, dispatched at once if its agent is idle
 -- (K27).
 
--- _enqueue: one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
+-- _enqueue: queue one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
 --   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth,
---   actor, budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that hold for its
+--   actor, budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that apply to its
 --   parent. Each has a turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into the
 --   drafts that were logged after position base, or cause is {"seq": n} for a signal that was in the log before.
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
---   An activation that names a target may be for an agent that has no head yet: it gets one.
+--   An activation with a target may name an agent without a head; the head is created.
 --   Returns the agents that it woke.
---   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (see
---           _reject_context), 23503 for an agent that the run does not have,
---           23505 for a turn id used before
+--   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (_reject_context);
+--           23503 for an agent that the run does not have; 23505 for a turn id that was used before
 --   locks:  a turn id that another caller creates at the same moment; the contexts against prune. The caller holds the
---   heads (K9)
---           and the runs
+--           heads (K9) and the runs
 create function heliograph._enqueue(p_project text, p_activations jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
@@ -128,11 +126,11 @@ begin
         case when p_item -> 'result_fields' is not null then heliograph._wrong_fields(p_item -> 'result_fields') end,
         case when p_item -> 'budget' is not null then heliograph._wrong_amounts('a budget', p_item -> 'budget') end,
         case when p_item -> 'callback_url' is not null then heliograph._wrong_url(p_item -> 'callback_url') end,
-        case when octet_length(p_item ->> 'context_box_id') > 200 then 'context_box_id has at most 200 bytes'
-             when octet_length(p_item ->> 'actor') > 200 then 'actor has at most 200 bytes'
-             when strpos(p_item ->> 'instance', '/') > 0 then 'an instance has no slash'
+        case when octet_length(p_item ->> 'context_box_id') > 200 then 'context_box_id must have at most 200 bytes'
+             when octet_length(p_item ->> 'actor') > 200 then 'actor must have at most 200 bytes'
+             when strpos(p_item ->> 'instance', '/') > 0 then 'instance must not contain a slash'
              when not coalesce(p_item ->> 'message_type' in ('turn', 'ui_action'), true)
-                 then 'message_type is turn or ui_action' end);
+                 then 'message_type must be turn or ui_action' end);
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;

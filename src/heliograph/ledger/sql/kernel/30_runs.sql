@@ -1,6 +1,6 @@
--- Runs: what a reaction reads, and what it changes.
+-- Runs: the input of a reaction, and its commit.
 
--- _run_view: what a reaction is computed from; its version guards the commit (K24).
+-- _run_view: the input from which a reaction is computed; its version guards the commit (K24).
 create function heliograph._run_view(p_run heliograph.runs) returns jsonb
     language sql stable as $$
     select jsonb_build_object('run_id', p_run.run_id, 'status', p_run.status, 'version', p_run.version,
@@ -9,8 +9,9 @@ create function heliograph._run_view(p_run heliograph.runs) returns jsonb
 $$;
 
 -- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their
---   signals, of runs that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how
---   many turns each ended in this transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns.
+--   signals, of runs that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: the
+--   number of turns that each ended in this transaction. state and memory may be absent: unchanged. stops: see
+--   _stop_open_turns.
 --   is_message: a message from outside, which restarts the count of max_activations. keeps_taint: the untrusted keys of
 --   the run's memory stay as they are, whatever the new memory says. Returns the agents that it woke.
 --   The caller has compared the versions.
@@ -65,7 +66,7 @@ begin
               from reaction n where n.reaction ->> 'stops' is not null)
       into v_count, v_called_back, v_activations, v_stops;
     if v_count < jsonb_array_length(p_items) then
-        raise exception using errcode = '23514', message = 'the run has ended, and ends only once';
+        raise exception using errcode = '23514', message = 'the run has ended, and a run ends only once';
     end if;
     if v_called_back is not null then
         perform heliograph._create_run_callbacks(p_project, v_called_back, p_now);
@@ -79,9 +80,9 @@ begin
     return v_woken;
 end $$;
 
--- _stop_open_turns: stop open turns of runs that begin to end. p_stops: [{run_id, turns, reason}]; turns: all, or
---   people for those that wait for people only, whose answers have no use any more. Gracefully: a turn that does not
---   run ends at once.
+-- _stop_open_turns: stop open turns of runs that begin to end. p_stops: [{run_id, turns, reason}]; turns: all,
+--   or people for turns that wait only for humans, whose answers have no use any more. The stops are graceful: a turn
+--   that does not run ends at once.
 --   locks:  rows of the outbox; the caller holds the runs
 create function heliograph._stop_open_turns(p_project text, p_stops jsonb, p_now timestamptz) returns void
     language plpgsql as $$
@@ -93,7 +94,7 @@ begin
 end $$;
 
 -- _order_stops: put a stop of each open turn of a run into the outbox, so that each ends in its own transaction;
---   p_only_human: only those that wait for people themselves, since a turn that waits for delegated turns may still get
+--   p_only_human: only those that wait for humans themselves, since a turn that waits for delegated turns may still get
 --   a result. p_body: the stop, {mode, grace_seconds, reason, actor}.
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._order_stops(
@@ -102,7 +103,7 @@ create function heliograph._order_stops(
 begin
     insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
     select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, p_body, p_now, p_now
-      -- those of the run: not all that are open
+      -- only the open turns of the run
       from (select x.agent_turn_id, x.state, x.human_wait_since from heliograph.agent_turns x
              where x.project_id = p_project and x.run_id = p_run_id order by x.queue_seq offset 0) t
      where t.state <> 'done' and (not p_only_human or t.human_wait_since is not null and not exists (
@@ -110,7 +111,7 @@ begin
             where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.state = 'open'
               and w.kind = 'child'))
      order by t.agent_turn_id
-    -- delivered before or not: it is on its way again, unless it was the stronger
+    -- a stop that was delivered before is sent again, unless it was the stronger one
     on conflict (project_id, key) do update
        set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
      where outbox.body ->> 'mode' <> 'force' or excluded.body ->> 'mode' = 'force';

@@ -65,7 +65,7 @@ begin
             v_woken := v_woken || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new),
                                                                    p_now);
             if jsonb_path_exists(p_runs, '$[*].callback_url ? (@ != null)') then
-                perform heliograph._create_run_callbacks(p_project, e.runs, p_now)  -- of those that end as they begin
+                perform heliograph._create_run_callbacks(p_project, e.runs, p_now)  -- of runs that end as they begin
                    from (select array_agg(v_runs[n] order by n) as runs from unnest(v_new) n
                           where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended'
                             and p_runs -> (n - 1) ->> 'callback_url' is not null) e
@@ -97,23 +97,23 @@ begin
         '{run_id,target,request_hash,agents,wakes_on_results,callback_url,signals,reaction}');
     v_wrong := (
         select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
-               when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'
-               when octet_length(r ->> 'target') > 200 then 'target has at most 200 bytes'
+               when strpos(r ->> 'run_id', '/') > 0 then 'a run id must not contain a slash'
+               when octet_length(r ->> 'target') > 200 then 'target must have at most 200 bytes'
                when heliograph._wrong_url(r -> 'callback_url') is not null
                    then heliograph._wrong_url(r -> 'callback_url')
                when exists (select from jsonb_array_elements_text(r -> 'agents') a
                              where not coalesce(octet_length(a) between 1 and 200 and strpos(a, '/') = 0, false))
-               then 'agents: a name has 1 to 200 bytes and no slash' end))
+               then 'agents: a name must have 1 to 200 bytes and no slash' end))
           from jsonb_array_elements(p_runs) r);
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
 end $$;
 
--- _log_and_activate: the log, the heads and the first turns of runs that were just begun. Returns the agents that it
+-- _log_and_activate: write the log, the heads and the first turns of new runs. Returns the agents that it
 --   woke.
 --   raises: see start_runs
---   The caller has made the runs.
+--   The caller has created the runs.
 create function heliograph._log_and_activate(p_project text, p_runs jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare

@@ -21,7 +21,7 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(
         select concat_ws('/', m ->> 'run_id', m ->> 'agent', m ->> 'instance') from jsonb_array_elements(p_messages) m);
-    -- a head that comes to be while the locks are waited for is not there yet: nothing is written without the lock (K9)
+    -- a head that is created while this call waits for locks is ignored: nothing is written without the lock (K9)
     v_heads text[] := array(
         select h.agent_id from heliograph.agent_state_head h where h.project_id = p_project
             and h.agent_id = any (v_agents));
@@ -47,7 +47,7 @@ begin
     end loop;
 end $$;
 
--- _enqueue_messages: one message after another; see enqueue.
+-- _enqueue_messages: enqueue one message after another; see enqueue.
 --   raises: see enqueue; 23505 for a turn id that another caller creates at the same moment
 --   The caller holds the heads and the runs.
 create function heliograph._enqueue_messages(
@@ -62,7 +62,7 @@ declare
 begin
     for v_message in select item from jsonb_array_elements(p_messages) with ordinality m (item, n) order by n loop
         v_woken := '{}';
-        v_message := v_message || coalesce((  -- a budget is of one run
+        v_message := v_message || coalesce((  -- a budget belongs to one run
             select jsonb_build_object('depth', 1 + t.depth, 'budgets', case when t.run_id = v_message ->> 'run_id'
                                       then t.budgets end)
               from heliograph.agent_turns t
@@ -134,7 +134,7 @@ begin
         return heliograph._rejection('unknown_turn', format('there is no turn %s', left(p_message ->> 'parent_turn_id',
                 200)));
     elsif p_message ->> 'cause' is not null and not coalesce(
-            -- the tail of the id of a signal is its place in the log of its run
+            -- the end of a signal's id is its position in the log of its run
             (p_message ->> 'cause') = heliograph._signal_id(v_run.run_id, substring(p_message ->> 'cause'
                     from '_([0-9]{1,18})$')::bigint)
             and substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint between 1 and v_run.signal_seq,
@@ -150,7 +150,7 @@ begin
                     heliograph._reject_activations(p_project, v_run.run_id, jsonb_build_array(p_message), p_limits));
 end $$;
 
--- _same_message: 'duplicate' when the turn that has this id came from the same message.
+-- _same_message: 'duplicate' if the turn with this id came from the same message, else 'conflict'.
 create function heliograph._same_message(p_project text, p_message jsonb) returns text
     language sql stable as $$
     select case when t.agent_id = concat_ws('/', p_message ->> 'run_id', p_message ->> 'agent',
@@ -163,7 +163,7 @@ create function heliograph._same_message(p_project text, p_message jsonb) return
                  and case when t.agent_turn_id = any (t.budgets) then heliograph._budget_of(p_project,
                          t.agent_turn_id) end
                      is not distinct from nullif(p_message -> 'budget', 'null')
-                 -- the box that came with it: the turn may have another by now
+                 -- the first context box of the turn: it may have another by now
                  and exists (select from heliograph.agent_inbox i
                               where i.project_id = p_project and i.agent_turn_id = t.agent_turn_id
                                 and i.message_type = t.message_type

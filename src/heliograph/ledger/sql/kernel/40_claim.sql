@@ -24,12 +24,12 @@ begin
     perform heliograph._check_keys('p_targets[]', p_targets, '{target,agents,run_id}');
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(octet_length(p_worker) between 1 and 200, false) then
-        raise exception using errcode = '22023', message = 'a worker has a name of 1 to 200 bytes';
+        raise exception using errcode = '22023', message = 'the name of a worker must have 1 to 200 bytes';
     end if;
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     end if;
-    -- where there is a limit, claims take turns: each counts what the one before has taken
+    -- with a limit, claims run one after another: each counts the turns that earlier ones have claimed
     select running_max into v_running_max
       from heliograph.project_limits where project_id = p_project and running_max is not null
           order by project_id for update;
@@ -105,8 +105,8 @@ create function heliograph._claimable(
 ) returns text[]
     language plpgsql as $$
 begin
-    -- each target by itself, so that the index gives the first ones in order however many are waiting; of those that
-    -- were deferred only the due ones are sorted
+    -- each target by itself, so that the index returns the first heads in order however many wait; of deferred heads
+    -- only the due ones are sorted
     return (select array_agg(agent_id) from (
         select ready.agent_id
           from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
@@ -130,7 +130,7 @@ begin
 end $$;
 
 -- _has_spoken: whether any owner of an agent's active turn has logged anything but its suspensions. Its leases are the
---   agent's last ones: no other is looked at, however many turns the agent has had.
+--   agent's last ones, so no earlier lease is read.
 create function heliograph._has_spoken(p_project text, p_agent_id text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (
@@ -142,7 +142,7 @@ create function heliograph._has_spoken(p_project text, p_agent_id text, p_turn_i
                 order by o.turn_epoch desc limit 1), -1))
 $$;
 
--- _waits: the calls of a turn, in the order in which they were opened, with the results that are in; null for none.
+-- _waits: the calls of a turn in the order in which they were opened, with their results so far; null for none.
 create function heliograph._waits(p_project text, p_turn_id text) returns table (waits jsonb)
     language sql stable as $$
     select jsonb_agg(jsonb_build_object(
@@ -188,7 +188,7 @@ begin
     perform heliograph._check_lease(p_lease_seconds);
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)) then
-        raise exception using errcode = '22023', message = 'phase is init, plan, act, reflect or terminate';
+        raise exception using errcode = '22023', message = 'phase must be init, plan, act, reflect or terminate';
     end if;
     perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id')
                                                from jsonb_array_elements(p_items) i));

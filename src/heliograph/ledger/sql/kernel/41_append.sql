@@ -107,7 +107,7 @@ declare
     v_first bigint;
 begin
     if not coalesce(p_item ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true) then
-        raise exception using errcode = '22023', message = 'phase is init, plan, act, reflect or terminate';
+        raise exception using errcode = '22023', message = 'phase must be init, plan, act, reflect or terminate';
     end if;
     update heliograph.agent_state_head set phase = p_item ->> 'phase'
      where project_id = p_project and agent_id = p_item ->> 'agent_id' and phase <> p_item ->> 'phase';
@@ -163,7 +163,7 @@ begin
     end if;
     if v_wrong is not null then
         delete from heliograph.cards where project_id = p_project and card_id = any (v_new);
-        return heliograph._rejection('card_exists', format('there is another card %s already', v_wrong));
+        return heliograph._rejection('card_exists', format('another card has the id %s: choose another id', v_wrong));
     elsif v_new is not null then
         update heliograph.agent_turns set card_count = card_count + cardinality(v_new)
          where project_id = p_project and agent_turn_id = p_turn_id;

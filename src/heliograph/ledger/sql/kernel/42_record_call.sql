@@ -39,7 +39,7 @@ begin
                 where not coalesce(i ->> 'status' in ('success', 'failed', 'timeout', 'unknown', 'canceled'), false)
                    or (i ->> 'status' <> 'success' and i ->> 'error' is null)) then
         raise exception using errcode = '22023', message =
-            'a call is recorded as success, or as failed, timeout, unknown or canceled with an error';
+            'status must be success, or failed, timeout, unknown or canceled with an error';
     end if;
     perform heliograph._lock_items(p_project, p_items);
     for v_item in

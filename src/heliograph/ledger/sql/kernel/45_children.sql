@@ -27,7 +27,7 @@ begin
     if v_held < (select count(*) from heliograph.agent_state_head
                   where project_id = p_project and agent_id = any (p_agent_ids)) then
         raise exception using errcode = '40001',
-            message = 'the head of a child''s agent has just been created: try again';
+            message = 'another call has just created the head of a child''s agent: repeat the call';
     end if;
 end $$;
 

@@ -65,7 +65,7 @@ begin
                       (select count(distinct c ->> 'call_id') from jsonb_array_elements(i -> 'calls') c)
                  then 'two calls of one turn have the same id'
                  when not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)
-                 then 'phase is init, plan, act, reflect or terminate' end),
+                 then 'phase must be init, plan, act, reflect or terminate' end),
         min((select min(heliograph._wrong_card(c)) from jsonb_array_elements(i -> 'cards') c)),
         min((select min(coalesce(heliograph._wrong_wait(c), heliograph._wrong_call(c), case
                  when not coalesce(c ->> 'kind' in ('tool', 'child', 'timer', 'human'), false)
@@ -76,7 +76,7 @@ begin
                  when not coalesce(c ->> 'after_execution' in ('suspend', 'terminate'), true)
                  then 'after_execution is suspend or terminate'
                  when not coalesce(octet_length(c ->> 'token') between 1 and 1000, true)
-                     then 'a token has 1 to 1000 bytes'
+                     then 'a token must have 1 to 1000 bytes'
                  when not coalesce(jsonb_typeof(c -> 'command') in ('object', 'null'), true)
                       or not coalesce(jsonb_typeof(c #> '{command,body}') in ('object', 'null'), true)
                       or octet_length(c #>> '{command,subject}') > 200
@@ -111,8 +111,8 @@ create function heliograph._wrong_call(p_call jsonb) returns text
         when heliograph._wrong_id('a call id', p_call ->> 'call_id') is not null then heliograph._wrong_id('a call id',
                 p_call ->> 'call_id')
         when not coalesce(octet_length(p_call ->> 'tool') between 1 and 200, false)
-            then 'the tool of a call has 1 to 200 bytes'
-        when octet_length(p_call ->> 'step_id') > 200 then 'a step id has at most 200 bytes'
+            then 'the tool of a call must have 1 to 200 bytes'
+        when octet_length(p_call ->> 'step_id') > 200 then 'a step id must have at most 200 bytes'
         when not coalesce(p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once'), true)
         then 'an effect is pure, idempotent, transactional or once'
         when not coalesce((p_call ->> 'timeout_seconds')::float8 between 0 and 31622400, true)
@@ -124,11 +124,11 @@ create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns
     language sql immutable as $$
     select case
         when not coalesce(octet_length(p_child ->> 'agent') between 1 and 200 and p_child ->> 'agent' !~ '/', false)
-        then 'the agent of a child has 1 to 200 bytes and no slash'
+        then 'the agent of a child must have 1 to 200 bytes and no slash'
         when p_child ->> 'instance' is not null and heliograph._wrong_id('an instance',
                                                                          p_child ->> 'instance') is not null
         then heliograph._wrong_id('the instance of a child', p_child ->> 'instance')
-        when p_child ->> 'instance' ~ '/' then 'the instance of a child has no slash'
+        when p_child ->> 'instance' ~ '/' then 'the instance of a child must not contain a slash'
         when heliograph._wrong_id('a turn id', p_child ->> 'turn_id') is not null
         then heliograph._wrong_id('the turn id of a child', p_child ->> 'turn_id')
         when p_child -> 'budget' is not null and heliograph._wrong_amounts('the budget of a child',
@@ -136,7 +136,8 @@ create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns
         then heliograph._wrong_amounts('the budget of a child', p_child -> 'budget')
         when heliograph._wrong_url(p_child -> 'callback_url') is not null
             then heliograph._wrong_url(p_child -> 'callback_url')
-        when octet_length(p_child ->> 'context_box_id') > 200 then 'the context_box_id of a child has at most 200 bytes'
+        when octet_length(p_child ->> 'context_box_id') > 200
+            then 'the context_box_id of a child must have at most 200 bytes'
         when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
         then 'the activation of a child is the index of one of the signals that come with it'
         when jsonb_typeof(p_child -> 'cause') = 'number'

@@ -80,7 +80,7 @@ begin
           from jsonb_array_elements(p_items) i;
         if v_other is not null then
             raise exception using errcode = '23505', message =
-                format('card_exists: there is another card %s already', v_other);
+                format('card_exists: another card has the id %s: choose another id', v_other);
         end if;
     end if;
     return v_firsts;

@@ -197,7 +197,7 @@ begin
     elsif not coalesce(octet_length(p_failure ->> 'code') between 1 and 200
                     and octet_length(p_failure ->> 'message') between 1 and 4000, false) then
         raise exception using errcode = '22023',
-            message = 'a failure has a code of 1 to 200 bytes, and a message of 1 to 4000';
+            message = 'a failure must have a code of 1 to 200 bytes and a message of 1 to 4000';
     end if;
 end $$;
 

@@ -182,10 +182,10 @@ begin
     elsif not coalesce((p_item ->> 'grace_seconds')::float8 between 0 and 86400, true) then
         raise exception using errcode = '22023', message = 'grace_seconds must be between 0 and 86400';
     elsif not coalesce(jsonb_typeof(p_item -> 'reason') in ('string', 'null'), true) or p_item ->> 'reason' = '' then
-        raise exception using errcode = '22023', message = 'a reason is a string that is not empty';
+        raise exception using errcode = '22023', message = 'reason must be a string that is not empty';
     elsif octet_length(p_item ->> 'reason') > 1000 then
-        raise exception using errcode = '22023', message = 'a reason has at most 1000 bytes';
+        raise exception using errcode = '22023', message = 'reason must have at most 1000 bytes';
     elsif octet_length(p_item ->> 'actor') > 200 then
-        raise exception using errcode = '22023', message = 'an actor has at most 200 bytes';
+        raise exception using errcode = '22023', message = 'actor must have at most 200 bytes';
     end if;
 end $$;

@@ -116,7 +116,7 @@ create function heliograph._invalid_report(p_item jsonb, p_limits heliograph.pro
         then '{"outcome": "invalid", "code": "invalid_result", '
              '"message": "the status of a report is success, or failed with an error"}'
         when octet_length(p_item ->> 'actor') > 200
-        then '{"outcome": "invalid", "code": "invalid_result", "message": "an actor has at most 200 bytes"}'
+        then '{"outcome": "invalid", "code": "invalid_result", "message": "actor must have at most 200 bytes"}'
         else heliograph._reject_result(p_item, p_limits) || '{"outcome": "invalid"}' end
 $$;
 

@@ -143,7 +143,7 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
      cross join lateral (select case x.status when 'success' then x.output else x.error end as value) v
      cross join lateral (
            select y.ctid as at, y.*,
-                  -- people are trusted, but the error of a question that timed out quotes the question; a delegated
+                  -- results of humans are trusted, but the error of an expired question quotes the question; a delegated
                   -- turn as far as its own turn was; a tool if its author vouches for it
                   case y.kind when 'human' then case when x.message_type = 'timeout' and y.taint is not null
                                                      then 'untrusted' else 'trusted' end
@@ -196,9 +196,9 @@ create function heliograph._result_entry(
         || case p_trust when 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end
 $$;
 
--- _after_results: what becomes of a suspended turn when p_calls have results: it resumes if no other call is open, or
---   at once if it resumes on each. waits, deadline and resumes_on are those of its head from now on. is_human: a turn
---   that resumes had waited for people (p_is_human), or a turn that does not resume now waits for people only.
+-- _after_results: the state of a suspended turn after results of p_calls: it resumes if no other call is open, or at
+--   once if it resumes on each. waits, deadline and resumes_on are the new values of its head. is_human: a turn
+--   that resumes had waited for humans (p_is_human), or a turn that does not resume now waits only for humans.
 create function heliograph._after_results(
     p_project text, p_turn_id text, p_calls text[], p_resumes_on text, p_is_human boolean
 ) returns table (resumes boolean, waits bigint, deadline timestamptz, resumes_on text, is_human boolean)

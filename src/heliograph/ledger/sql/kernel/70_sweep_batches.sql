@@ -1,4 +1,4 @@
--- What all sweeps have in common. Candidates are locked first, read again under the lock, and handled in lock order,
+-- The common part of all sweeps. Candidates are locked first, read again under the lock, and handled in lock order,
 -- each in a savepoint of its own. A candidate that fails is undone, listed in "failed" and counted on its head, and the
 -- next sweep handles it after all others. After five failures its turn is ended as failed (code INTERNAL_ERROR), and
 -- its entry in "failed" has "ended" (K23). If even that cannot be written, it is listed and counted as before.
@@ -30,9 +30,9 @@ begin
           from unnest(p_moves || '{failed}') move);
 end $$;
 
--- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, woken}, {} when
---   there was nothing to do after all, or {failed: {turn_id, code, message, ended}, woken}: nothing of it was written
---   but the count, or, from the fifth failure on, the end of the turn.
+-- _try_sweep: handle one candidate of one sweep in a savepoint. Answers {move: turn_id, woken}; {} if the candidate
+--   needs no change any more; or {failed: {turn_id, code, message, ended}, woken}. After a failure only its count is
+--   written or, from the fifth failure on, the end of the turn.
 --   raises: errors of the server itself (classes 40, 53, 57, 58)
 --   locks:  the run; the caller holds the head
 create function heliograph._try_sweep(p_project text, p_sweep text, p_agent_id text, p_turn_id text, p_now timestamptz)
@@ -58,7 +58,7 @@ exception when others then
     v_failed := jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm);
     update heliograph.agent_state_head set sweep_failures = sweep_failures + 1
      where project_id = p_project and agent_id = p_agent_id returning sweep_failures into v_failures;
-    -- that one is another transaction's failure: it held its lock for too long
+    -- not a failure of the candidate: another transaction held a lock for too long
     if v_failures >= 5 and sqlstate <> '55P03' then
         v_woken := heliograph._end_as_failed(p_project, p_agent_id, p_turn_id, format(
             'the kernel failed on this turn %s times, the last time with %s', v_failures, sqlstate), p_now);

@@ -1,6 +1,6 @@
 -- Sweeps: each way for a turn to be stuck has a sweep that finds it. They run in any worker, several at once: they skip
 -- candidates that another transaction has locked. See 70_sweep_batches.sql for what happens to a candidate.
--- p_limit: how many candidates at most; null for all.
+-- p_limit: the maximum number of candidates; null for all.
 
 -- sweep_leases: recover running turns with an expired lease (K7, L0-111, G-62). Below max_attempts the head becomes
 --   dispatched under the next epoch, its attempts increase by one, its inbox rows are pending again, and it keeps its
@@ -25,7 +25,7 @@ begin
 end $$;
 
 -- sweep_expired: end as timeout the turns that are past their expires_at, queued ones included (K19). Turns that wait
---   for people are skipped: see 48_human_waits.sql. In a project with dispatch_seconds_max, also end up to p_limit
+--   for humans are skipped: see 48_human_waits.sql. In a project with dispatch_seconds_max, also end up to p_limit
 --   turns that no worker has claimed in time: see 73_unclaimed.sql.
 --   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
@@ -37,20 +37,20 @@ declare
     v_due text[];
 begin
     perform heliograph._check_sweep(p_limit);
-    -- in the order of the index, and so as many as are wanted, however many are due
+    -- in the order of the index, so that at most p_limit are read, however many are due
     v_due := array(
         select t.agent_turn_id from heliograph.agent_turns t
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
          where t.project_id = p_project and t.state <> 'done' and t.human_wait_since is null and t.expires_at <= p_now
            and h.sweep_failures = 0
          order by t.expires_at, t.agent_turn_id limit p_limit for update of h skip locked);
-    if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
+    if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: retry those that failed before
         v_due := v_due || array(
             select t.agent_turn_id from heliograph.agent_turns t
               join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
              where t.project_id = p_project and t.agent_turn_id = any (array(
                    select d.agent_turn_id from heliograph.agent_turns d
-                    cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
+                    cross join lateral (  -- each head by its key, because few have failed
                           select x.sweep_failures from heliograph.agent_state_head x
                            where x.project_id = p_project and x.agent_id = d.agent_id offset 0) r
                     where d.project_id = p_project and d.state <> 'done' and d.human_wait_since is null
@@ -82,7 +82,7 @@ begin
          order by h.sweep_failures, h.agent_id limit p_limit for update of h skip locked), '{dispatched}', p_now);
 end $$;
 
--- _first_queued: for each agent with queued turns the oldest one, from agent to agent, however many wait for each.
+-- _first_queued: the oldest queued turn of each agent, read from agent to agent, however many wait for each.
 create function heliograph._first_queued(p_project text) returns table (agent_id text, turn_id text)
     language sql stable as $$
     with recursive waiting (agent_id, turn_id) as (

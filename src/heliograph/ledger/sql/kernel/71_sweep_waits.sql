@@ -1,5 +1,5 @@
 -- Sweeps of suspended turns: passed deadlines, ended children, and turns without an open call. 70_sweep_batches.sql
--- explains what all sweeps have in common.
+-- explains the common part of all sweeps.
 
 -- sweep_waits: resolve calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): a timer as success, every other
 --   call as timeout. A deadline and a report of the same call compete under the same lock, and the first one counts
@@ -16,19 +16,19 @@ declare
     v_due text[];
 begin
     perform heliograph._check_sweep(p_limit);
-    -- in the order of the index, and so as many as are wanted, however many are due
+    -- in the order of the index, so that at most p_limit are read, however many are due
     v_due := array(
         select w.agent_turn_id from heliograph.turn_waiting_tools w
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id
          where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
            and h.sweep_failures = 0
          order by w.deadline, w.agent_turn_id, w.tool_call_id limit p_limit for update of h skip locked);
-    if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
+    if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: retry those that failed before
         v_due := v_due || array(
             select h.active_agent_turn_id from heliograph.agent_state_head h
              where h.project_id = p_project and h.agent_id = any (array(
                    select w.agent_id from heliograph.turn_waiting_tools w
-                    cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
+                    cross join lateral (  -- each head by its key, because few have failed
                           select x.sweep_failures from heliograph.agent_state_head x
                            where x.project_id = p_project and x.agent_id = w.agent_id offset 0) r
                     where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
@@ -67,7 +67,7 @@ begin
     return heliograph._resolve_swept(p_project, p_turn_id, v_results, p_now);
 end $$;
 
--- _resolve_swept: resolve what a sweep found for one turn; the answer as _try_sweep wants it.
+-- _resolve_swept: resolve the calls of one turn that a sweep found, and answer as _try_sweep does.
 --   raises: see _resolve
 --   locks:  see _resolve; the caller holds the head and the run
 create function heliograph._resolve_swept(
@@ -116,7 +116,7 @@ begin
          where t.project_id = p_project and t.agent_turn_id = any (v_parents)
          order by h.agent_id for update of h skip locked);
     v_answer := heliograph._sweep_each(p_project, 'report', v_held, '{resolved,resumed}', p_now);
-    -- at the very end: no lock is waited for while these are held. A row that nobody waits for is done with
+    -- last, so that no lock is awaited while these are held. A row for which no turn waits is done
     with row as materialized (
         select x.key, exists (select from jsonb_array_elements(v_answer -> 'failed') f
                               where f ->> 'turn_id' = x.agent_turn_id) as has_failed
@@ -133,7 +133,7 @@ begin
     return v_answer;
 end $$;
 
--- _sweep_report: see sweep_reports. A wait that is resolved already, or closed with its turn, is passed over.
+-- _sweep_report: see sweep_reports. A wait that is resolved or closed already is skipped.
 --   raises: any error that the turn's rows cause
 --   locks:  the run, then the rows of the outbox; the caller holds the head
 create function heliograph._sweep_report(
@@ -210,7 +210,7 @@ begin
                               then v_agents[cardinality(v_agents)] end);
 end $$;
 
--- _sweep_stuck: see sweep_stuck. Its inbox has no open row, so the sweep puts something there.
+-- _sweep_stuck: see sweep_stuck. The sweep writes an inbox row, because the turn has no open one.
 --   raises: any error that the turn's rows cause
 --   The caller holds the head.
 create function heliograph._sweep_stuck(

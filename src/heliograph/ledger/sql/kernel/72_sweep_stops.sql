@@ -31,7 +31,7 @@ begin
          where t.project_id = p_project and t.agent_turn_id = any (v_ordered)
          order by h.agent_id for update of h skip locked);
     v_answer := heliograph._sweep_each(p_project, 'stop', v_due, '{stopped,stopping,owners}', p_now);
-    -- at the very end: no lock is waited for while these are held
+    -- last, so that no lock is awaited while these are held
     update heliograph.outbox o set deliveries = o.deliveries + 1, due_at = heliograph._redelivery_at(o.deliveries,
             p_now)
       from (select x.key from heliograph.outbox x
@@ -43,7 +43,7 @@ begin
     return v_answer;
 end $$;
 
--- _sweep_stop: see sweep_stops. What is ordered comes first: it may be stronger than what waits.
+-- _sweep_stop: see sweep_stops. A stop in the outbox comes first: it may be stronger than the pending one.
 --   raises: any error that the turn's rows cause
 --   locks:  the run, then the row of the outbox; the caller holds the head
 create function heliograph._sweep_stop(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb

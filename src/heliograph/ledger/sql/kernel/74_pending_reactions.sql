@@ -48,9 +48,9 @@ begin
     return to_jsonb(v_items);
 end $$;
 
--- _readable_run: one item of sweep_pending_reactions's answer, and how many bytes its contents have: as text, which is
---   sent, or as jsonb, whichever is more. A run that cannot be read, or not within p_bytes_max, has a failure instead
---   of its contents.
+-- _readable_run: one item of the answer of sweep_pending_reactions, and the size of its contents in bytes: as text,
+--   which is sent, or as jsonb, whichever is larger. A run that cannot be read, or not within p_bytes_max, has a failure
+--   instead of its contents.
 --   raises: errors of the server itself (classes 40, 53, 55, 57, 58)
 create function heliograph._readable_run(
     p_project text, p_run heliograph.runs, p_bytes_max integer, out item jsonb, out bytes bigint
@@ -58,7 +58,7 @@ create function heliograph._readable_run(
 declare
     v_failure jsonb;
 begin
-    begin  -- a savepoint: what exceeds one value of JSON cannot even be measured, or built
+    begin  -- a savepoint: contents that exceed one JSON value cannot be measured or built
         bytes := heliograph._bytes_of_pending(p_project, p_run);  -- before it is built, which takes much longer
         if bytes <= p_bytes_max then
             item := heliograph._run_with_pending(p_project, p_run);
@@ -85,8 +85,8 @@ begin
                                'rejections', p_run.rejections, 'signals', '[]'::jsonb, 'failure', v_failure);
 end $$;
 
--- _bytes_of_pending: how many bytes a run's state and memory, and the log entries with signals that it has not reacted
---   to, have as text.
+-- _bytes_of_pending: the size as text of a run's state, memory, and log entries with signals to which it has not
+--   reacted.
 --   raises: 54000 for a value whose text exceeds 1 GB
 create function heliograph._bytes_of_pending(p_project text, p_run heliograph.runs) returns bigint
     language sql stable as $$
@@ -96,8 +96,8 @@ create function heliograph._bytes_of_pending(p_project text, p_run heliograph.ru
      where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending
 $$;
 
--- _run_with_pending: a run with the signals that it has not reacted to.
---   raises: 54000 where they exceed one JSON value
+-- _run_with_pending: a run with the signals to which it has not reacted.
+--   raises: 54000 if they exceed one JSON value
 create function heliograph._run_with_pending(p_project text, p_run heliograph.runs) returns jsonb
     language sql stable as $$
     select jsonb_build_object(

@@ -23,7 +23,8 @@ begin
     if not coalesce(p_limit between 1 and 10000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 10000, not %s', p_limit);
     elsif not coalesce(p_before < p_now, false) then
-        raise exception using errcode = '22023', message = format('prune before a time that is past, not %s', p_before);
+        raise exception using errcode = '22023',
+            message = format('p_before must be a time in the past, not %s', p_before);
     end if;
     v_turns := heliograph._lock_old_turns(p_project, p_before, p_limit);
     v_runs := array(select distinct t.run_id from heliograph.agent_turns t

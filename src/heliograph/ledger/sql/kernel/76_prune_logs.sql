@@ -1,9 +1,9 @@
--- Pruning, second part: the logs of runs, and the runs themselves; contexts, blobs and tombstones. See prune.
+-- Pruning of logs and runs, and of contexts, blobs and tombstones. See prune.
 
--- _prune_logs: shorten logs by up to p_limit rows: those of p_run_ids, whose turns have just gone, and of the oldest
---   runs. Of a run that goes on, the front; of one that has ended, and has no turn any more, all, and then it goes
---   itself. Answers {signals, runs}.
---   locks:  the runs, and the heads of those that go, skipping what others hold
+-- _prune_logs: shorten logs by up to p_limit rows: the logs of p_run_ids, whose turns were just deleted, and of the
+--   oldest runs. An open run loses the front of its log. An ended run without turns loses its whole log and is then
+--   deleted itself. Answers {signals, runs}.
+--   locks:  the runs, and the heads of deleted runs, skipping rows that another transaction has locked
 create function heliograph._prune_logs(
     p_project text, p_run_ids text[], p_before timestamptz, p_limit integer, p_now timestamptz
 ) returns jsonb language plpgsql as $$
@@ -37,8 +37,8 @@ begin
     return jsonb_build_object('signals', v_signals, 'runs', v_runs);
 end $$;
 
--- _shorten_log: delete up to p_limit rows from the front of a run's log, up to the first that is young, has a pending
---   signal, or is the cause of a turn that is left. Answers how many.
+-- _shorten_log: delete up to p_limit rows from the front of a run's log, up to the first that is too recent, has a
+--   pending signal, or is the cause of a remaining turn. Returns their number.
 --   The caller holds the run.
 create function heliograph._shorten_log(p_project text, p_run heliograph.runs, p_before timestamptz, p_limit integer)
     returns integer language plpgsql as $$
@@ -64,7 +64,7 @@ begin
     return v_rows;
 end $$;
 
--- _forget_run: delete a run that is over, once nothing is left of it but its agents; answers 1 if it is gone, else 0.
+-- _forget_run: delete an ended run of which only its agents remain. Returns 1 if it was deleted, else 0.
 --   locks:  its heads, unless another transaction has locked one; the caller holds the run
 create function heliograph._forget_run(p_project text, p_run heliograph.runs, p_now timestamptz) returns integer
     language plpgsql as $$
@@ -98,15 +98,15 @@ begin
     return 1;
 end $$;
 
--- _is_read: true when a turn has this box as its context, or a box was forked from it.
+-- _is_read: whether a turn has this box as its context, or a box was forked from it.
 create function heliograph._is_read(p_project text, p_box_id text) returns boolean
     language sql stable as $$
     select exists (select from heliograph.agent_turns where project_id = p_project and context_box_id = p_box_id)
         or exists (select from heliograph.boxes where project_id = p_project and base_box_id = p_box_id)
 $$;
 
--- _prune_contexts: delete context boxes that are old and that no turn and no fork uses any more. Answers {boxes}.
---   locks:  the boxes, skipping what others hold
+-- _prune_contexts: delete old context boxes that no turn and no fork uses. Answers {boxes}.
+--   locks:  the boxes, skipping rows that another transaction has locked
 create function heliograph._prune_contexts(p_project text, p_before timestamptz, p_limit integer) returns jsonb
     language plpgsql as $$
 declare
@@ -124,7 +124,7 @@ begin
     return jsonb_build_object('boxes', cardinality(v_boxes));
 end $$;
 
--- _prune_rest: blobs that no card points to, and tombstones that are old enough. Answers {blobs, tombstones}.
+-- _prune_rest: delete blobs without a card, and old tombstones. Answers {blobs, tombstones}.
 --   locks:  the blobs, skipping those that are being put again
 create function heliograph._prune_rest(p_project text, p_before timestamptz, p_limit integer) returns jsonb
     language plpgsql as $$
@@ -132,14 +132,14 @@ declare
     v_blobs text[];
     v_forgotten integer;
 begin
-    -- one look at all cards that point to a blob: under row security no index can find the cards of one
+    -- reads all cards that point to a blob once: under row security no index finds the cards of one blob
     v_blobs := array(
         select b.blob_id from heliograph.blobs b
          where b.project_id = p_project and b.created_at < p_before and b.blob_id not in (
                select c.content ->> '$blob' from heliograph.cards c
                 where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' is not null)
          order by b.created_at, b.blob_id limit p_limit for update skip locked);
-    with gone as (  -- looked at again, under the locks
+    with gone as (  -- checked again, under the locks
         delete from heliograph.blobs b
          where b.project_id = p_project and b.blob_id = any (v_blobs) and b.blob_id not in (
                select c.content ->> '$blob' from heliograph.cards c

@@ -5,7 +5,7 @@
 -- declare_wire: record that a project publishes its events on a wire, such as nats. From then on only workers with
 --   this wire publish.
 --   Answers 'declared' or 'duplicate'.
---   raises: 22023 for a name without 1 to 200 bytes, and what _enter raises
+--   raises: see _enter; 22023 for a name without 1 to 200 bytes
 --   locks:  the new row
 create function heliograph.declare_wire(p_project text, p_wire text, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -13,7 +13,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
 begin
     if not coalesce(octet_length(p_wire) between 1 and 200, false) then
-        raise exception using errcode = '22023', message = 'a wire has a name of 1 to 200 bytes';
+        raise exception using errcode = '22023', message = 'the name of a wire must have 1 to 200 bytes';
     end if;
     insert into heliograph.project_wires (project_id, wire, declared_at) values (p_project, p_wire, p_now)
         on conflict do nothing;
@@ -23,7 +23,7 @@ end $$;
 -- forget_wire: remove a wire of a project: workers without it may publish its events again. Only an operator may call
 --   this.
 --   Answers 'forgotten' or 'unknown'.
---   raises: what _enter raises
+--   raises: see _enter
 --   locks:  the row
 create function heliograph.forget_wire(p_project text, p_wire text) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -11,7 +11,7 @@ create function heliograph.read_outbox(p_project text, p_limit integer, p_now ti
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    -- as of the same moment as the rows: what was written once a wire was declared is never read without it
+    -- read in the same snapshot as the rows: a row that was written after a wire was declared names this wire
     v_wires constant jsonb := heliograph._wires(p_project);
 begin
     return (
@@ -30,7 +30,7 @@ begin
                   where c.project_id = p_project and c.published_at is null and c.kind = 'cmd' and c.due_at <= p_now
                     and c.subject is not null and v_wires <> '[]'
                   order by c.due_at, c.outbox_id limit p_limit)) o
-          left join lateral (  -- each by its key: a join may read all turns that there are
+          left join lateral (  -- each by its key, because a join may read all turns
                 select x.agent_turn_id, x.agent_id, x.outcome, x.output_box_id, x.deliverable_card_id,
                        (select h.target from heliograph.agent_state_head h
                          where h.project_id = p_project and h.agent_id = x.agent_id) as target

@@ -95,7 +95,7 @@ begin
                 where not coalesce(i ->> 'state' in ('delivered', 'failed'), false)
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
         raise exception using errcode = '22023',
-        message = 'a try was delivered, or failed with again_seconds from 0 to 366 days, or null';
+        message = 'state must be delivered, or failed with again_seconds null or from 0 to 366 days';
     end if;
     perform heliograph._lock_callbacks(p_project, array(select i ->> 'callback_id'
                                                         from jsonb_array_elements(p_items) i));

@@ -118,7 +118,8 @@ begin
     end if;
     if not exists (select from heliograph.boxes where project_id = p_project and box_id = v_box_id) then
         v_rejection := (
-            select heliograph._rejection('card_exists', format('there is a card %s already', x.card_id))
+            select heliograph._rejection('card_exists',
+                                         format('another card has the id %s: choose another id', x.card_id))
               from jsonb_array_elements(v_cards) c
              cross join lateral (select y.card_id from heliograph.cards y
                                   where y.project_id = p_project and y.card_id = c ->> 'card_id' offset 0) x
@@ -190,7 +191,7 @@ begin
         raise exception using errcode = '22023', message = heliograph._wrong_id('a box id', p_box_id);
     elsif p_box_id like 'box\_%' then
         raise exception using errcode = '22023',
-        message = format('a box id does not begin with box_, not %s: those are the turns'' own', p_box_id);
+        message = format('a box id must not begin with box_, which is reserved for boxes of turns, not %s', p_box_id);
     end if;
 end $$;
 
@@ -207,8 +208,8 @@ begin
     elsif coalesce(p_card ->> 'kind', 'task.deliverable') = 'task.deliverable'
         or octet_length(p_card ->> 'kind') > 200 then
         raise exception using errcode = '22023',
-        message = 'a card has a kind of at most 200 bytes, and only an ending writes a task.deliverable';
+        message = 'kind must have at most 200 bytes and not be task.deliverable, which only an ending writes';
     elsif p_card -> 'content' is null then
-        raise exception using errcode = '22023', message = 'a card has content';
+        raise exception using errcode = '22023', message = 'a card must have content';
     end if;
 end $$;

@@ -56,7 +56,7 @@ create function heliograph._wrong_memory(p_item jsonb) returns text
             then 'a memory has a text'
         when not coalesce(jsonb_typeof(p_item -> 'agent') in ('string', 'null'), true)
              or not coalesce(octet_length(p_item ->> 'agent') between 1 and 200, true)
-        then 'the agent of a memory has 1 to 200 bytes, or is null'
+        then 'the agent of a memory must have 1 to 200 bytes, or be null'
         when not coalesce(jsonb_typeof(p_item -> 'metadata') in ('object', 'null'), true)
             then 'the metadata of a memory is an object'
         when not coalesce(jsonb_typeof(p_item -> 'ttl_seconds') in ('number', 'null'), true)
@@ -119,7 +119,7 @@ begin
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     elsif octet_length(p_query) > 8192 then
-        raise exception using errcode = '22023', message = 'a query has at most 8192 bytes';
+        raise exception using errcode = '22023', message = 'p_query must have at most 8192 bytes';
     end if;
     v_words := websearch_to_tsquery('simple', coalesce(p_query, '')) || websearch_to_tsquery('english',
             coalesce(p_query, ''));
