@@ -143,8 +143,8 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
      cross join lateral (select case x.status when 'success' then x.output else x.error end as value) v
      cross join lateral (
            select y.ctid as at, y.*,
-                  -- results of humans are trusted, but the error of an expired question quotes the question; a delegated
-                  -- turn as far as its own turn was; a tool if its author vouches for it
+                  -- results of humans are trusted, but the error of an expired question quotes it; a delegated turn
+                  -- is trusted as far as its own content was; a tool if its author vouches for it
                   case y.kind when 'human' then case when x.message_type = 'timeout' and y.taint is not null
                                                      then 'untrusted' else 'trusted' end
                               when 'child' then coalesce(x.trust, 'trusted')

@@ -49,8 +49,8 @@ begin
 end $$;
 
 -- _readable_run: one item of the answer of sweep_pending_reactions, and the size of its contents in bytes: as text,
---   which is sent, or as jsonb, whichever is larger. A run that cannot be read, or not within p_bytes_max, has a failure
---   instead of its contents.
+--   which is sent, or as jsonb, whichever is larger. A run that cannot be read, or not within p_bytes_max, has
+--   a failure instead of its contents.
 --   raises: errors of the server itself (classes 40, 53, 55, 57, 58)
 create function heliograph._readable_run(
     p_project text, p_run heliograph.runs, p_bytes_max integer, out item jsonb, out bytes bigint
