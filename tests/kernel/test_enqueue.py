@@ -110,7 +110,9 @@ async def test_unknown_agent_is_refused(kernel: Kernel, run_id: str, agent: str)
 @pytest.mark.proves("S1")
 @pytest.mark.parametrize("run_id", ["run_a/b", "/", "", "r" * 201])
 async def test_run_id_that_resembles_an_agent_id_is_refused(kernel: Kernel, run_id: str) -> None:
-    with pytest.raises(asyncpg.InvalidParameterValueError, match=r"a run id must (have 1 to 200 bytes|not contain a slash)"):
+    with pytest.raises(
+        asyncpg.InvalidParameterValueError, match=r"a run id must (have 1 to 200 bytes|not contain a slash)"
+    ):
         await kernel.start(run_id, ["c"], {"turn_1": "c"})
     await kernel.start("run_a", ["b"], {"turn_2": "b"})
     assert (await kernel.enqueue("run_a", "b/c", "turn_3"))["outcome"] == "unknown_agent"

@@ -179,9 +179,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
     for item in listed:
         status = get_text(item, "status")
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
-            raise SqlError(
-                "22023", "status must be success, or failed, timeout, unknown or canceled with an error"
-            )
+            raise SqlError("22023", "status must be success, or failed, timeout, unknown or canceled with an error")
     answers, results, seen = [], list[Row](), set[Any]()
     for item in listed:
         verdict = _judge_record(tx, item, limited)
