@@ -13,7 +13,7 @@
 -- * Loop only if an item depends on the items before it, if each item needs its own savepoint, or if the call is rare.
 --   A batch in which items meet is divided into rounds (_rounds), and each round is handled at once.
 
--- Projects: every public function enters one before anything else. Row security compares with what was entered
+-- Projects: every public function enters one before anything else. Row security compares rows with it
 --   (96_roles.sql).
 
 -- _enter: the first act of every public function. From here to the end of the transaction no statement of the kernel
@@ -37,7 +37,7 @@ begin
     end if;
     select bool_or(g.project_id = p_project) into v_is_granted
       from heliograph.project_grants g where g.role_name = session_user;
-    if not v_is_granted then  -- null: it is bound to none
+    if not v_is_granted then  -- null: the login has no grants
         raise exception using errcode = '42501', message = format('not_found: no project %s', p_project);
     end if;
     return set_config('heliograph.project', p_project, true);
@@ -63,7 +63,7 @@ end $$;
 
 -- grant_project: bind a login to a project. A login without grants may use every project; from its first grant on it
 --   may use only granted ones. Only an operator may call this.
---   Answers 'granted' or 'duplicate'.
+--   Returns 'granted' or 'duplicate'.
 --   raises: see _enter; 42704 for a role that does not exist
 create function heliograph.grant_project(p_project text, p_role text, p_now timestamptz) returns text
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -80,7 +80,7 @@ end $$;
 
 -- revoke_project: remove the grant of a login for a project. The last grant of a login with a service role remains,
 --   because without grants the login could use every project. Only an operator may call this.
---   Answers 'revoked'; 'last' if the grant remains; 'unknown' if the login has no such grant.
+--   Returns 'revoked'; 'last' if the grant remains; 'unknown' if the login has no such grant.
 --   raises: see _enter
 --   locks:  the login's grants
 create function heliograph.revoke_project(p_project text, p_role text) returns text

@@ -1,6 +1,6 @@
 -- JSON from outside. PostgreSQL stores more than its clients can read: numbers of 131,072 digits, and thousands of
--- containers inside each other. One such value, stored, stops every reader of its row. So every public function checks
--- what it is given.
+-- containers inside each other. One such stored value stops every reader of its row. So every public function checks
+-- its JSON arguments.
 
 -- _check_json: reject JSON that some client cannot decode. The codes are those of heliograph.signals.payload.
 --   Linear, and cheap where nothing is wrong: only JSON with 255 digits in a row has its numbers compared. Returns the
@@ -16,7 +16,7 @@ begin
     if pg_column_size(p_json) > v_bytes_max then
         perform heliograph._invalid(format('json_too_large: over %s bytes of JSON', v_bytes_max));
     end if;
-    -- one level, and nothing below it: a walk of all levels would run out of stack
+    -- one level at a time: a recursion through all levels would exhaust the stack
     if jsonb_path_exists(p_json, 'strict $.**{101}') then
         perform heliograph._invalid('json_too_deep: over 100 containers inside each other');
     end if;
@@ -24,10 +24,10 @@ begin
     if octet_length(v_text) > v_bytes_max then
         perform heliograph._invalid(format('json_too_large: over %s bytes of JSON', v_bytes_max));
     end if;
-    -- jsonb writes its numbers without exponents: what is outside the range of a double has over 255 digits in a row
+    -- jsonb writes its numbers without exponents: a number outside the range of a double has over 255 digits in a row
     if octet_length(v_text) > 255 and v_text ~ '[0-9]{255}' and exists (
         select from jsonb_path_query(p_json, 'strict $.** ? (@.type() == "number")') n (value)
-         where octet_length(n.value::text) > 4302  -- a sign and a point are no digits
+         where octet_length(n.value::text) > 4302  -- the sign and the point do not count as digits
             or abs(n.value::numeric) > 1.797693134862315708145274237317043567981e308) then
         perform heliograph._invalid('number_too_large: a number outside the range of a double, or of over 4300 digits; '
                                     'send it as a string');

@@ -1,4 +1,4 @@
--- The signal log: one row per commit, its signals as their writer sent them. What a signal's id is, and where it is.
+-- The signal log: one row per commit, with the signals as their writer sent them; and the ids of signals.
 
 -- _signal_id: the id of the signal at one position of a run's log, as heliograph.ids.signal_id computes it.
 create function heliograph._signal_id(p_run_id text, p_seq bigint) returns text
@@ -15,7 +15,7 @@ create function heliograph._run_of(p_agent_id text) returns text
 $$;
 
 -- _log: append entries to a run's log after its newest signal, and raise signal_seq and, for entries with is_pending,
---   pending_reactions and version. For the kernel's own signals and for writers that commit no reaction. Answers the
+--   pending_reactions and version. For the kernel's own signals and for writers that commit no reaction. Returns the
 --   position of the first.
 --   The caller holds the run.
 create function heliograph._log(p_project text, p_run_id text, p_turn_id text, p_entries jsonb, p_now timestamptz)
@@ -35,8 +35,8 @@ begin
     return v_first;
 end $$;
 
--- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. True for an end that is no
---   number: the id then belongs to a run whose own id begins as this one's.
+-- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. True if the end is not a
+--   number: the id then belongs to a run whose own id begins like this one's.
 create function heliograph._is_earlier(p_end text, p_base bigint) returns boolean
     language sql immutable as $$
     select case when p_end ~ '^[1-9][0-9]{0,17}$' then p_end::bigint <= p_base
@@ -76,8 +76,8 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
         then format('the parent of %s is no earlier signal of the run', left(p_draft ->> 'name', 80)) end
 $$;
 
--- _signal_at: one signal of a run's log: {id, name, payload, agent, trust}, trust of an untrusted one only. Null where
---   it is pruned.
+-- _signal_at: one signal of a run's log: {id, name, payload, agent, trust}; only an untrusted signal has trust. Null
+--   for a pruned signal.
 create function heliograph._signal_at(p_project text, p_run_id text, p_seq bigint) returns table (signal jsonb)
     language sql stable as $$
     select jsonb_build_object('id', heliograph._signal_id(p_run_id, p_seq), 'name', e -> 'name',

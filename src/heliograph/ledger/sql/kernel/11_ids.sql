@@ -10,7 +10,7 @@ create function heliograph._wrong_id(p_what text, p_id text) returns text
                 then p_what || ' must have 1 to 200 bytes, none of them a colon or a control character' end
 $$;
 
--- _deliverable_id: the card that ends a turn. A turn has one deliverable, because that has one id (K21).
+-- _deliverable_id: the id of the card that ends a turn. A turn has one deliverable, because this id is unique (K21).
 create function heliograph._deliverable_id(p_turn_id text) returns text
     language sql immutable as $$
     select 'card:' || p_turn_id || ':end'
@@ -85,7 +85,7 @@ begin
     raise exception using errcode = '22023', message = p_message;
 end $$;
 
--- _callback_id: the id that every try of one callback carries; p_what: turn:<id> or run:<id>.
+-- _callback_id: the id that every attempt of one callback carries; p_what: turn:<id> or run:<id>.
 create function heliograph._callback_id(p_project text, p_what text) returns text
     language sql immutable as $$
     select 'callback_' || encode(substr(sha256(convert_to(p_project || '/' || p_what, 'UTF8')), 1, 16), 'hex')

@@ -98,7 +98,7 @@ create function heliograph._reject_activations(
      where w.queued + w.more > p_limits.queue_max order by w.agent limit 1))
 $$;
 
--- _put_blob: store content as a blob unless it is one already; answers the pointer that a card keeps instead.
+-- _put_blob: store content as a blob unless it is one already; returns the pointer that a card keeps instead.
 --   locks:  the blob against prune
 create function heliograph._put_blob(p_project text, p_content jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -141,7 +141,7 @@ $$;
 
 -- set_limits: set limits of a project. p_limits: {name: number, or null for the default}. Limits that p_limits does
 --   not name keep their values.
---   Answers all limits in force.
+--   Returns all limits in force.
 --   raises: see _enter; 22023 for an unknown limit, 23514 for a number out of range
 --   locks:  the project's row
 create function heliograph.set_limits(p_project text, p_limits jsonb) returns jsonb

@@ -13,7 +13,7 @@ $$;
 --   number of turns that each ended in this transaction. state and memory may be absent: unchanged. stops: see
 --   _stop_open_turns.
 --   is_message: a message from outside, which restarts the count of max_activations. keeps_taint: the untrusted keys of
---   the run's memory stay as they are, whatever the new memory says. Returns the agents that it woke.
+--   the run's memory remain, even if the new memory differs. Returns the agents that it woke.
 --   The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction pending (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs

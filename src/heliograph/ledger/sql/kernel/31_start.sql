@@ -2,7 +2,7 @@
 --   that these wake.
 --   p_runs: [{run_id, target, request_hash, agents: [name], wakes_on_results, callback_url, signals: [draft],
 --   reaction}]; reaction: see _commit_reactions. wakes_on_results: an agent subscribes to tool:result.
---   Answers [{run_id, outcome, targets}] in the order of p_runs. 'started'. 'duplicate': a run with the same request
+--   Returns [{run_id, outcome, targets}] in the order of p_runs. 'started'. 'duplicate': a run with the same request
 --   exists, or existed before it was pruned; nothing changes. 'conflict': another request has this run id. 'rejected'
 --   with code and message: payload_too_large, fan_out, invalid_signal. targets: the workers to notify, for the whole
 --   call.

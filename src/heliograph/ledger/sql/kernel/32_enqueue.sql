@@ -6,7 +6,7 @@
 --   (L0-35). parent_turn_id: the turn that sends the message; the new turn is one level deeper (G-74) and, in the same
 --   run, shares its budgets. budget: {tokens, micros, model_calls, tool_calls}, the limits for the turn and for its
 --   delegated turns.
---   Answers [{turn_id, outcome, targets}] in the order of p_messages. 'queued'. 'duplicate': a turn with this id
+--   Returns [{turn_id, outcome, targets}] in the order of p_messages. 'queued'. 'duplicate': a turn with this id
 --   exists or existed. 'conflict': another message has this turn id; agent, name, payload, type, context,
 --   result_fields, budget and callback_url are compared. 'busy': the agent of a ui_action is not idle.
 --   'unknown_agent'. 'ended': the run is over. 'rejected' with code and message: queue_full, recursion_depth_exceeded,

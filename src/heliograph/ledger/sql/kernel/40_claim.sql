@@ -3,7 +3,7 @@
 --   p_targets: [target], or [{target, agents, run_id}] for a worker that runs only these agents, or only this run.
 --   Turns are claimed by priority, then first ready time, then agent id. A deferred turn waits until its time. A head
 --   that another claim has locked is skipped.
---   Answers one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
+--   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
 --   turn has budgets. has_spoken, of a delegated turn: an earlier owner has logged a signal. The answer can be empty
 --   because other workers are claiming at this moment: call once more before waiting.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
@@ -172,7 +172,7 @@ end $$;
 
 -- renew: renew the leases of running turns (L0-111).
 --   p_items: [{agent_id, turn_id, epoch, phase}].
---   Answers [{turn_id, outcome, stop}] in the order of p_items. 'ok'. 'stale': the caller no longer owns the turn and
+--   Returns [{turn_id, outcome, stop}] in the order of p_items. 'ok'. 'stale': the caller no longer owns the turn and
 --   stops working on it. stop, if somebody stopped the turn: {reason, requested_at}; its owner ends the turn as
 --   canceled, before sweep_stops does.
 --   raises: see _enter; 22023 for a lease out of range, or an unknown phase

@@ -2,7 +2,7 @@
 --   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards: [{card_id, kind, content}], signals:
 --   [draft]}]. signals_emitted: the number of drafts that this owner has appended before. A draft with is_pending
 --   wakes other agents: see react.
---   Answers [{turn_id, outcome, first_seq}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message;
+--   Returns [{turn_id, outcome, first_seq}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message;
 --   nothing is written: too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal. A repeated call
 --   is 'ok' and writes nothing: the kernel recognizes cards by id, and drafts by signals_emitted.
 --   raises: see _enter; 22023 for an invalid card or phase; 23514 for a card of kind task.deliverable, which only an
@@ -42,7 +42,7 @@ begin
     return v_answer;
 end $$;
 
--- _lock_items: lock what gated items {agent_id} concern: their heads, then the runs of these.
+-- _lock_items: lock the heads of gated items {agent_id}, then the runs of these heads.
 --   locks:  the heads, then the runs
 create function heliograph._lock_items(p_project text, p_items jsonb) returns void
     language plpgsql as $$
@@ -95,7 +95,7 @@ create function heliograph._reject_cards_and_signals(
         (select d.rejection from heliograph._reject_own_drafts(p_project, p_item) d))
 $$;
 
--- _append_drafts: write, once, the drafts of one gated item, and its phase. Answers the log position of the first
+-- _append_drafts: write, once, the drafts of one gated item, and its phase. Returns the log position of the first
 --   draft.
 --   raises: see append
 --   The caller holds the head and the run, and has passed the gate.

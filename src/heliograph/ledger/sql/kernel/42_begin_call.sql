@@ -6,7 +6,7 @@
 --   effect: pure, idempotent, transactional or once; without it once. taint: the untrusted sources that the turn has
 --   read, or null. is_trusted: the author of the tool vouches for its results. reserve: {tokens, micros, model_calls,
 --   tool_calls}, the most that the call may use of its turn's budgets.
---   Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': perform the effect. The same epoch receives
+--   Returns [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': perform the effect. The same epoch receives
 --   it again, because an owner starts no effect before it has read this answer. 'again': an earlier owner began the
 --   call, and repeating it is safe. A transactional call that is open has not happened, because its effect is committed
 --   with its result. 'done', with status and content: the result is recorded. 'in_doubt', with status and content: an
@@ -129,7 +129,7 @@ create function heliograph._judge_begin(p_project text, p_items jsonb, p_waits_m
               and x.agent_turn_id = i.item ->> 'turn_id' offset 0) o on true
 $$;
 
--- _with_results: answers of begin_call; calls in doubt with the status and the content that _resolve has recorded.
+-- _with_results: results of begin_call; calls in doubt with the status and the content that _resolve has recorded.
 create function heliograph._with_results(p_project text, p_answers jsonb) returns jsonb
     language sql stable as $$
     select jsonb_agg(a.item || coalesce(w.result, '{}') order by a.n)

@@ -8,7 +8,7 @@
 --   taint: the untrusted sources that the turn has read by now, if this call read some; without it those of begin_call
 --   remain. not_made: {step_id, tool, taint} of a call that was never begun, because it is not to run at all. It is
 --   opened and recorded in this commit.
---   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
+--   Returns [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
 --   before; nothing is written. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
 --   too_many_waits, reserved_name, invalid_signal.
 --   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call

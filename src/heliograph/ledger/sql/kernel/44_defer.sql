@@ -5,7 +5,7 @@
 --   p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, defers_max, trust}]. defers_max null: the project's
 --   limit. trust: 'untrusted', if the turn has read untrusted content that its reason may quote. The inbox records the
 --   time, the reason and the count.
---   Answers [{turn_id, outcome, targets}] in the order of p_items. 'deferred', with due_at. 'exhausted': the turn was
+--   Returns [{turn_id, outcome, targets}] in the order of p_items. 'deferred', with due_at. 'exhausted': the turn was
 --   deferred defers_max times before, and has ended as failed. 'stopped': a graceful stop was pending and has ended
 --   the turn. 'stale'.
 --   raises: see _enter; 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
@@ -35,7 +35,7 @@ begin
     return v_answer;
 end $$;
 
--- _defer: one item of defer; see there. Answers {outcome, ..}.
+-- _defer: one item of defer; see there. Returns {outcome, ..}.
 --   The caller holds the head and the run.
 create function heliograph._defer(p_project text, p_item jsonb, p_defers_max integer, p_now timestamptz) returns jsonb
     language plpgsql as $$

@@ -14,7 +14,7 @@ $$;
 -- _lock_new_heads: lock the heads that were created while the caller waited for the runs. Another transaction may hold
 --   one by now. Waiting for it could be a deadlock, because the caller holds the runs.
 --   raises: 40001: try again
---   locks:  heads that are free
+--   locks:  the new heads, without waiting
 create function heliograph._lock_new_heads(p_project text, p_agent_ids text[]) returns void
     language plpgsql as $$
 declare

@@ -4,7 +4,7 @@
 -- fail_unclaimable: end as failed the turn that claim takes next, if claim raises an error for this turn (K23). A
 --   worker calls this after its claim of a single turn failed.
 --   p_targets: as for claim.
---   Answers {turn_id, run_id, target, message, targets}, or {} if no turn is ready or claim takes the turn. The turn
+--   Returns {turn_id, run_id, target, message, targets}, or {} if no turn is ready or claim takes the turn. The turn
 --   ends with the code RESOURCE_EXHAUSTED if the reply to its claim is too large, and with INTERNAL_ERROR otherwise.
 --   raises: see _enter
 --   locks:  the head, then its run
@@ -25,7 +25,7 @@ begin
     if v_head.agent_id is null then
         return '{}';
     end if;
-    v_why := heliograph._unclaimable_reason(p_project, p_targets, p_now);  -- of the same head: its lock is held
+    v_why := heliograph._unclaimable_reason(p_project, p_targets, p_now);  -- its head is locked already
     if v_why is null then
         return '{}';
     end if;

@@ -2,7 +2,7 @@
 
 -- _open_calls: write the cards, drafts, waits, edges and commands of a round of suspend. Drafts that an earlier append
 --   of the same owner has written are not repeated, see _append_drafts. p_bytes: see _exceeds.
---   Answers {turn_id: log position of its first draft}.
+--   Returns {turn_id: log position of its first draft}.
 --   raises: see suspend
 --   locks:  a card id or a command that another caller is writing, and blobs, see _store_content; the caller holds the
 --           heads and the runs

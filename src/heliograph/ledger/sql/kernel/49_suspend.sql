@@ -14,7 +14,7 @@
 --   the first call of a step that fails cancels the other calls of the step that have this mark. taint, is_trusted: as
 --   in begin_call. timeout_seconds null: no deadline. token: the capability to report; the table keeps its hash, and
 --   the command keeps it while the call is open. A call id that the turn has already remains as it is, resolved or not.
---   Answers [{turn_id, outcome, first_seq, targets}] in the order of p_items. 'suspended'. 'resolved', with "waits" as
+--   Returns [{turn_id, outcome, first_seq, targets}] in the order of p_items. 'suspended'. 'resolved', with "waits" as
 --   in claim: everything is written, but the turn keeps running, because early reports resolved its last calls, or
 --   because a streaming join has a result that its owner has not received. 'stopped': a graceful stop was pending and
 --   has ended the turn. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits, too_many_cards,
@@ -142,7 +142,7 @@ $$;
 -- _suspend: write the accepted items of a round, and answer them; see suspend. p_places: their places in the batch.
 --   p_is_family: some call of the batch is a child. p_is_early: a report is kept for one of these turns.
 --   p_bytes: see _exceeds.
---   Answers {answers: [{n, turn_id, outcome, first_seq, waits}], woken}.
+--   Returns {answers: [{n, turn_id, outcome, first_seq, waits}], woken}.
 --   raises: see suspend
 --   The caller holds the heads and the runs.
 create function heliograph._suspend(

@@ -2,7 +2,7 @@
 --   that these signals wake (K1, K24).
 --   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction}]; reaction: see
 --   _commit_reactions.
---   Answers [{turn_id, outcome, targets, run}] in the order of p_items. 'ok'. 'conflict': the run has changed since
+--   Returns [{turn_id, outcome, targets, run}] in the order of p_items. 'ok'. 'conflict': the run has changed since
 --   the reaction was computed; nothing is written, and run is the new view to compute the reaction from. 'duplicate':
 --   this epoch has delivered before; its reply was lost. 'stale': another worker owns the turn. 'rejected' with code
 --   and message; nothing is written: payload_too_large, fan_out, queue_full, result_fields, invalid_content,
@@ -147,7 +147,7 @@ $$;
 --   becomes dispatched under the next epoch and keeps its place. A release counts as no attempt.
 --   p_items: [{agent_id, turn_id, epoch, failure}]. failure: {code, message} of a turn that no worker can run; it ends
 --   as failed.
---   Answers [{turn_id, outcome, targets}] in the order of p_items. 'ok'. 'stopped': a stop was pending and has ended
+--   Returns [{turn_id, outcome, targets}] in the order of p_items. 'ok'. 'stopped': a stop was pending and has ended
 --   the turn. 'stale'.
 --   raises: see _enter; 22023 for a failure without a code of 1 to 200 bytes and a message of 1 to 4000
 --   locks:  the heads, and the runs of stopped turns

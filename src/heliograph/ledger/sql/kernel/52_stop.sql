@@ -6,7 +6,7 @@
 --   running turn grace_seconds, 10 by default (CTL-73): renew returns the stop to its owner, which ends the turn;
 --   after the grace sweep_stops ends it. A turn that is not running ends at once in both modes. reason: the reason in
 --   the signal halt, external_signal by default (CTL-30). Stops of delegated turns leave from the outbox (_terminal).
---   Answers [{turn_id, outcome, targets}] in the order of p_items. 'stopped', with the owner that the turn had.
+--   Returns [{turn_id, outcome, targets}] in the order of p_items. 'stopped', with the owner that the turn had.
 --   'stopping' with owner and force_at; a repeated graceful stop keeps the earlier force_at. 'already_done' with
 --   turn_outcome. 'unknown_turn'.
 --   raises: see _enter; 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is
@@ -36,7 +36,7 @@ end $$;
 -- stop_runs: stop runs. A stopped run wakes no more agents. Stops of its open turns leave from the outbox, each in its
 --   own transaction, and the reaction to the last one ends the run as canceled.
 --   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins.
---   Answers [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.
+--   Returns [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.
 --   raises: see stop
 --   locks:  the runs, then the rows of the outbox: every writer of a turn's stop has locked its run
 create function heliograph.stop_runs(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -57,7 +57,7 @@ begin
     return v_answer;
 end $$;
 
--- _stop_turn: one stop {turn_id, mode, grace_seconds, reason, actor}; see stop. Answers {outcome, ..}.
+-- _stop_turn: one stop {turn_id, mode, grace_seconds, reason, actor}; see stop. Returns {outcome, ..}.
 --   The caller holds the head and the run.
 create function heliograph._stop_turn(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -117,7 +117,7 @@ begin
             p_item ->> 'actor', p_now, p_now, case when p_status = 'consumed' then p_now end);
 end $$;
 
--- _stop_run: one stop {run_id, mode, grace_seconds, reason, actor}; see stop_runs. Answers {outcome, ..}.
+-- _stop_run: one stop {run_id, mode, grace_seconds, reason, actor}; see stop_runs. Returns {outcome, ..}.
 --   The run's memory records the reason, unless the run is ending for another reason: the last reaction logs it.
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._stop_run(p_project text, p_item jsonb, p_now timestamptz) returns jsonb

@@ -1,6 +1,6 @@
 -- react: commit the pending reactions of runs (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from the answer of sweep_pending_reactions.
---   Answers [{run_id, outcome, targets}] in the order of p_items. 'ok'. 'conflict': the run has changed since; another
+--   Returns [{run_id, outcome, targets}] in the order of p_items. 'ok'. 'conflict': the run has changed since; another
 --   worker has reacted, or the next sweep finds the run again. 'rejected' with code and message: payload_too_large,
 --   fan_out, queue_full, invalid_signal, or a SQLSTATE such as 23514 for a run that may not end yet. The run counts
 --   its rejections, and sweep_pending_reactions returns runs with fewer of them first (K23).

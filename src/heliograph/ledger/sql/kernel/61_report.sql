@@ -6,7 +6,7 @@
 --   p_items: [{turn_id, call_id, token, status, result, error, actor}]. status: 'success' with result, or 'failed' with
 --   error. token: the capability that came with the call's command. A call that was opened without a token accepts
 --   reports from every login that may execute this function.
---   Answers [{turn_id, call_id, outcome, resumed, targets}] in the order of p_items. 'applied': the call is resolved;
+--   Returns [{turn_id, call_id, outcome, resumed, targets}] in the order of p_items. 'applied': the call is resolved;
 --   resumed: the turn resumes. 'early': the report is kept, because the turn is running and has not opened this call
 --   yet; suspend applies it. 'duplicate': a result was reported before. 'late': the call has timed out. 'turn_done'.
 --   After these five the reporter has nothing more to do. 'unknown_turn', 'unknown_call', 'bad_token': nothing is
@@ -94,7 +94,7 @@ end $$;
 
 -- report_result: report one result from any language: select heliograph.report_result('project', 'turn', 'call',
 --   'token', 'success', '{"answer": 42}'). p_result: the result, or the error if p_status is 'failed'. The time is that
---   of the database. Answers the outcome, see report. Repeat the call until it returns: a report counts once.
+--   of the database. Returns the outcome, see report. Repeat the call until it returns: a report counts once.
 --   raises: see _enter
 --   locks:  see report
 create function heliograph.report_result(
@@ -121,7 +121,7 @@ create function heliograph._invalid_report(p_item jsonb, p_limits heliograph.pro
 $$;
 
 -- _keep_others: keep what remains of reports that were not applied. An early report is kept until suspend can check its
---   token; of the reports that came too late the inbox keeps a few per call, for display. Answers p_answers with the
+--   token; of the reports that came too late the inbox keeps a few per call, for display. Returns p_answers with the
 --   final outcomes. The caller holds the heads.
 create function heliograph._keep_others(
     p_project text, p_items jsonb, p_answers jsonb, p_limits heliograph.project_limits, p_now timestamptz

@@ -3,7 +3,7 @@
 -- take_commands: take up to p_limit open commands for tools that fetch their work, oldest first (K18).
 --   p_tools: [name]. A command that is taken is hidden for p_visible_seconds. If the tool has not reported by then,
 --   another call may take it, so tools deduplicate by turn and call id.
---   Answers [{turn_id, call_id, tool, body, deadline, delivery}]. body contains the token for the report, if the call
+--   Returns [{turn_id, call_id, tool, body, deadline, delivery}]. body contains the token for the report, if the call
 --   has one. delivery: how often the command was delivered, including this time.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
 --   locks:  the commands taken, skipping rows that another transaction has locked

@@ -1,7 +1,7 @@
 -- Early reports: the report of a call that its turn has not opened yet is kept until suspend opens the call (K28).
 
 -- _keep_early: keep the report of a call that is not open yet. It is kept under the hash of its token, so that a forged
---   report neither replaces it nor is applied instead of it. Answers {outcome}.
+--   report neither replaces it nor is applied instead of it. Returns {outcome}.
 --   The caller holds the head.
 create function heliograph._keep_early(p_project text, p_item jsonb, p_limits heliograph.project_limits,
                                        p_now timestamptz)

@@ -4,7 +4,7 @@
 -- its entry in "failed" has "ended" (K23). If even that cannot be written, it is listed and counted as before.
 
 -- _sweep_each: try each of these turns by one sweep, in the lock order: p_sweep is lease, expiry, queue, wait, report,
---   stuck or stop. Answers {move: [turn_id] for each of p_moves, failed, targets}.
+--   stuck or stop. Returns {move: [turn_id] for each of p_moves, failed, targets}.
 --   locks:  the runs, ascending; the caller holds the heads
 create function heliograph._sweep_each(p_project text, p_sweep text, p_turn_ids text[], p_moves text[],
                                        p_now timestamptz)

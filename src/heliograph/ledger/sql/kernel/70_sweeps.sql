@@ -6,7 +6,7 @@
 --   dispatched under the next epoch, its attempts increase by one, its inbox rows are pending again, and it keeps its
 --   place in the claim order (K22). At max_attempts the turn ends as failed. A turn with a pending stop ends as
 --   canceled.
---   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed:
+--   Returns {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed:
 --   turns whose data made the sweep fail; ended: true after the fifth failure, when the turn has ended as failed
 --   (K23).
 --   raises: see _enter; 22023 for a negative limit
@@ -27,7 +27,7 @@ end $$;
 -- sweep_expired: end as timeout the turns that are past their expires_at, queued ones included (K19). Turns that wait
 --   for humans are skipped: see 48_human_waits.sql. In a project with dispatch_seconds_max, also end up to p_limit
 --   turns that no worker has claimed in time: see 73_unclaimed.sql.
---   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see sweep_leases.
+--   Returns {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_expired(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -65,7 +65,7 @@ end $$;
 
 -- sweep_queued: dispatch queued turns of idle agents (K10b). The end of a turn dispatches the next one (K8), so this
 --   sweep finds work only after a defect.
---   Answers {dispatched: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see sweep_leases.
+--   Returns {dispatched: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, and the runs of turns that end as failed
 create function heliograph.sweep_queued(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -113,7 +113,7 @@ begin
     end if;
     v_before := p_now - make_interval(secs => p_older_seconds);
     return (
-        with recursive ready (target) as (  -- from target to target, however many heads wait in each
+        with recursive ready (target) as (  -- steps from target to target, so many waiting heads cost no time
             (select h.target from heliograph.agent_state_head h
               where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null order by h.target limit 1)
             union all

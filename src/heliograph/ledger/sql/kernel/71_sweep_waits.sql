@@ -5,7 +5,7 @@
 --   call as timeout. A deadline and a report of the same call compete under the same lock, and the first one counts
 --   (G-73).
 --   p_limit: the maximum number of calls; null for all. All overdue calls of a turn are resolved together.
---   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see
+--   Returns {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see
 --   sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the commands acknowledged
@@ -90,7 +90,7 @@ end $$;
 --   delegated turn is the status of the call; partial counts as success. Its deliverable is the output or the error,
 --   with a pointer to the card.
 --   p_limit: the maximum number of outbox rows; null for all.
---   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets} of the
+--   Returns {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets} of the
 --   waiting turns, see sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads of the parents, then their runs, then the rows of the outbox
@@ -183,7 +183,7 @@ end $$;
 --   finds work only after a defect.
 --   It reads the heads in order, at most ten times p_limit per call (null: all), and continues after the agent id
 --   p_after, which is `after` of the last answer.
---   Answers {resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets, after}; after: null at the end of
+--   Returns {resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets, after}; after: null at the end of
 --   the heads.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, and the runs of turns that end as failed

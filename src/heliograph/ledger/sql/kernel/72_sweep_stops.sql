@@ -3,7 +3,7 @@
 -- sweep_stops: enforce stops. A turn that has not ended by its force_at ends as canceled. Rows of the outbox of kind
 --   stop are delivered as stop would deliver them.
 --   p_limit: the maximum of each kind; null for all.
---   Answers {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message, ended}], targets}, see
+--   Returns {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message, ended}], targets}, see
 --   sweep_leases. owners: the workers to notify, because they have to end a turn or have just lost one.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the rows of the outbox

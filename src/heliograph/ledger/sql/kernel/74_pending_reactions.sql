@@ -4,7 +4,7 @@
 -- sweep_pending_reactions: list runs of p_targets with pending reactions (K25), each with its signals without a
 --   reaction. Runs with fewer rejected reactions come first. One answer has at most p_limit runs and at most 128 MiB;
 --   the next call returns further runs.
---   Answers [{target, run, rejections, signals: [{seq, name, payload, agent, turn_id}]}]. A run that exceeds one
+--   Returns [{target, run, rejections, signals: [{seq, name, payload, agent, turn_id}]}]. A run that exceeds one
 --   answer comes without signals, state and memory, and with failure: {code, message}; its worker ends it as failed.
 --   raises: see _enter; 22023 for a negative limit
 --   Takes no locks: react compares the version.

@@ -7,7 +7,7 @@
 --   its boxes. A log keeps pending signals and the causes of remaining turns. Each deleted turn and run leaves a
 --   tombstone, by which a late duplicate is recognized; prune deletes it 30 days later. Rows that another transaction
 --   has locked remain until the next call. p_limit: the maximum of each kind in this call.
---   Answers {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals counts rows of the log;
+--   Returns {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals counts rows of the log;
 --   more: call again.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
 --   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories: rows that
@@ -107,7 +107,7 @@ create function heliograph._is_needed(p_project text, p_turn_id text) returns bo
                                      and r.agent_turn_id <> p_turn_id))
 $$;
 
--- _prune_turns: delete these turns and their rows, and leave tombstones. Answers {turns, cards}.
+-- _prune_turns: delete these turns and their rows, and leave tombstones. Returns {turns, cards}.
 --   The caller holds their heads and the turns.
 create function heliograph._prune_turns(p_project text, p_turn_ids text[], p_now timestamptz) returns jsonb
     language plpgsql as $$

@@ -2,7 +2,7 @@
 
 -- read_outbox: return the oldest due rows for the wire: task events and, in a project with a wire (79_wires.sql),
 --   commands with a subject.
---   Answers [{outbox_id, kind, key, target, subject, body, wires}]. target: the application of the turn. wires: the
+--   Returns [{outbox_id, kind, key, target, subject, body, wires}]. target: the application of the turn. wires: the
 --   wires that the row must reach; a worker that lacks one of them does not publish it. A task event carries ids, and
 --   no content (L0-86, L0-107).
 --   raises: see _enter
@@ -40,7 +40,7 @@ end $$;
 
 -- mark_published: record that rows of the outbox have been published. A task event is done. A command is due again
 --   after 1, 2, 4 .. 60 seconds, until its call is resolved (K18).
---   p_keys: [key]. A second call changes nothing for an event. Answers the number of rows.
+--   p_keys: [key]. A second call changes nothing for an event. Returns the number of rows.
 --   raises: see _enter
 --   locks:  those rows, skipping rows that another transaction has locked
 create function heliograph.mark_published(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb

@@ -25,7 +25,7 @@ $$;
 
 -- take_callbacks: take up to p_limit due callbacks, longest due first. Each is hidden from other workers for
 --   p_hidden_seconds and counts as tried.
---   Answers [{callback_id, url, attempt, run_id, turn_id, agent, call_id, outcome, content, card_id, duration_ms}].
+--   Returns [{callback_id, url, attempt, run_id, turn_id, agent, call_id, outcome, content, card_id, duration_ms}].
 --   For a turn, content is its deliverable, agent its agent, and call_id the call of its parent, if it has one. For a
 --   run, turn_id is null, and content is its state.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, or seconds that are not between 0 and 86400
@@ -80,7 +80,7 @@ end $$;
 -- record_callbacks: record the results of attempts to deliver callbacks.
 --   p_items: [{callback_id, attempt, state, error, again_seconds}]. state: 'delivered', or 'failed'. A failed callback
 --   is tried again after again_seconds; if that is null, it is dead until somebody redelivers it.
---   Answers [{callback_id, outcome}] in the order of p_items. 'ok'. 'stale': a later attempt has begun.
+--   Returns [{callback_id, outcome}] in the order of p_items. 'ok'. 'stale': a later attempt has begun.
 --   raises: see _enter; 22023 for another state, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, ascending
 create function heliograph.record_callbacks(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -128,7 +128,7 @@ end $$;
 --   first, and keep their last error. They happen in projects where no worker can sign, and would keep their turns
 --   from being pruned. No callback is abandoned while a worker delivers any callback of the project.
 --   p_limit: the maximum number of callbacks; null for all.
---   Answers {abandoned: [callback_id]}.
+--   Returns {abandoned: [callback_id]}.
 --   raises: see _enter; 22023 for a negative limit, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, skipping rows that another transaction has locked
 create function heliograph.sweep_callbacks(
@@ -160,7 +160,7 @@ end $$;
 
 -- redeliver_callbacks: send callbacks again, delivered or dead, starting with a first attempt.
 --   p_keys: [callback_id].
---   Answers [{callback_id, outcome}] in the order of p_keys: 'due' or 'unknown_callback'.
+--   Returns [{callback_id, outcome}] in the order of p_keys: 'due' or 'unknown_callback'.
 --   raises: see _enter
 --   locks:  the callbacks, ascending
 create function heliograph.redeliver_callbacks(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb

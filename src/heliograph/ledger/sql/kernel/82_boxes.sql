@@ -4,7 +4,7 @@
 
 -- put_boxes: create context boxes with their cards (L0-95). A context box never changes.
 --   p_items: [{box_id, cards: [{card_id, kind, content}]}]. A card without an id becomes card:<box_id>:<n>.
---   Answers [{box_id, outcome}] in the order of p_items. 'put'. 'duplicate': the box exists with the same cards.
+--   Returns [{box_id, outcome}] in the order of p_items. 'put'. 'duplicate': the box exists with the same cards.
 --   'conflict': a box of another kind, or with other cards, has this id. 'rejected' with code and message:
 --   payload_too_large, card_exists.
 --   raises: see _enter; 22023 for an invalid id, the id of a turn's own box or deliverable, and a card without kind or
@@ -34,7 +34,7 @@ end $$;
 --   output box of a turn.
 --   p_items: [{box_id, base_box_id, writer_turn_id}]. With writer_turn_id the fork is an output box of this turn,
 --   which may write to it after replace_boxes; without, it is a context box.
---   Answers [{box_id, outcome}] in the order of p_items. 'forked'. 'duplicate': the same fork exists and remains
+--   Returns [{box_id, outcome}] in the order of p_items. 'forked'. 'duplicate': the same fork exists and remains
 --   unchanged. 'conflict': another box has this id. 'unknown_box': there is no such base. 'unknown_turn': there is no
 --   such writer.
 --   raises: see _enter; 22023 for an invalid id, or the id of a turn's own box
@@ -63,7 +63,7 @@ end $$;
 --   p_items: [{agent_id, turn_id, epoch, context_box_id, output_box_id}]. A missing key changes nothing; a
 --   context_box_id of null removes the context. The output box is the turn's own, box_<turn>, or a fork for this turn.
 --   The context is a box that no turn writes to.
---   Answers [{turn_id, outcome}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message; nothing
+--   Returns [{turn_id, outcome}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message; nothing
 --   changes: unknown_box, box_not_writable, box_in_use.
 --   raises: see _enter
 --   locks:  the heads; the boxes against prune
@@ -96,7 +96,7 @@ begin
     return v_answer;
 end $$;
 
--- _put_box: one box {box_id, cards}; see put_boxes. Answers {outcome, ..}.
+-- _put_box: one box {box_id, cards}; see put_boxes. Returns {outcome, ..}.
 --   raises: 23505 for a card id that another caller takes at the same moment
 --   locks:  the new box
 create function heliograph._put_box(
@@ -174,7 +174,7 @@ begin
               from heliograph.boxes where project_id = p_project and box_id = p_box_id);
 end $$;
 
--- _box_results: [{box_id, ..}] in the order of p_items, from answers by their place.
+-- _box_results: [{box_id, ..}] in the order of p_items, from results by their place.
 create function heliograph._box_results(p_items jsonb, p_answers jsonb) returns jsonb
     language sql immutable as $$
     select coalesce(jsonb_agg(jsonb_build_object('box_id', i.item -> 'box_id') || (p_answers -> i.n::text)

@@ -1,8 +1,8 @@
--- What a box holds: its own cards, and before them those of the box that it was forked from.
+-- The contents of a box: its own cards, and before them those of the box that it was forked from.
 
 -- read_box: return up to p_limit cards of a box after a position, in order, first those of its bases. A box that does
 --   not exist has no cards. Each page costs the same, however many cards the box has.
---   Answers [{position, card_id, kind, content, turn_id, epoch, created_at}].
+--   Returns [{position, card_id, kind, content, turn_id, epoch, created_at}].
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000
 create function heliograph.read_box(p_project text, p_box_id text, p_after bigint, p_limit integer) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -42,7 +42,7 @@ create function heliograph._box_chain(
         union all
         select b.base_box_id, least(c.up_to, b.base_position), c.level + 1
           from chain c
-         cross join lateral (  -- by its key: not among all that are forks
+         cross join lateral (  -- by its key: a join may read all forks
                select x.base_box_id, x.base_position from heliograph.boxes x
                 where x.project_id = p_project and x.box_id = c.box_id offset 0) b
          where b.base_box_id is not null)
@@ -60,7 +60,7 @@ select b.project_id, b.box_id, c.position, c.card_id, c.agent_turn_id, c.turn_ep
        coalesce((select x.content from heliograph.blobs x
                   where x.project_id = c.project_id and x.blob_id = c.content ->> '$blob'), c.content), c.created_at
   from heliograph.boxes b
- cross join lateral (  -- _box_chain; readers of a view may not execute functions that read for them
+ cross join lateral (  -- as in _box_chain, which readers of a view may not execute
        with recursive chain (box_id, up_to, level) as (
            select b.box_id, 9223372036854775807, 0
            union all

@@ -4,7 +4,7 @@
 --   p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: the agent that the memory belongs to;
 --   null: all agents of the project. trust: 'untrusted' for a text that follows from untrusted content. ttl_seconds
 --   null: until somebody deletes it.
---   Answers [{memory_id, outcome}] in the order of p_items. 'remembered'. 'duplicate': the memory exists with the same
+--   Returns [{memory_id, outcome}] in the order of p_items. 'remembered'. 'duplicate': the memory exists with the same
 --   agent, text and metadata. 'conflict': another memory has this id. 'rejected' with code and message:
 --   memory_too_large, too_many_memories.
 --   raises: see _enter; 22023 for an invalid item
@@ -103,7 +103,7 @@ $$;
 --   must not occur (websearch_to_tsquery). An empty query matches every memory. Results come by rank, then newest
 --   first. If the query is not all ASCII, its parts are also searched as plain text, because languages without spaces
 --   have no words to search for. A search over all agents reads the newest memories_max memories.
---   Answers [{memory_id, agent, text, metadata, trust, created_at, rank}], at most p_limit.
+--   Returns [{memory_id, agent, text, metadata, trust, created_at, rank}], at most p_limit.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, and for a query of more than 8192 bytes
 create function heliograph.recall(
     p_project text, p_query text, p_agent text, p_limit integer, p_now timestamptz
@@ -151,7 +151,7 @@ end $$;
 
 -- forget: delete memories.
 --   p_items: [{memory_id}].
---   Answers [{memory_id, outcome}] in the order of p_items: 'forgotten' or 'unknown'.
+--   Returns [{memory_id, outcome}] in the order of p_items: 'forgotten' or 'unknown'.
 --   raises: see _enter
 --   locks:  the memories, ascending
 create function heliograph.forget(p_project text, p_items jsonb) returns jsonb

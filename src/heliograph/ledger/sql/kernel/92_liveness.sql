@@ -3,7 +3,7 @@
 
 -- liveness: list work that a worker or a sweep should have done by now. Each check has its own bound plus the interval
 --   of one sweep. It returns up to a hundred findings of a kind, the oldest first.
---   Answers [{check, subject, since}], empty when all is well.
+--   Returns [{check, subject, since}], empty when all is well.
 --   raises: see _enter
 create function heliograph.liveness(p_project text, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$

@@ -1,15 +1,15 @@
--- Who may do what (S1, S2, S18, S21). Service roles execute functions and read views; they have no right on any table.
+-- Roles and rights (S1, S2, S18, S21). Service roles execute functions and read views; they have no right on any table.
 -- The functions run as their owner. Row security applies to the owner, too, so they see only the entered project.
 --
 -- heliograph_owner   owns the schema, the tables and the functions; its members are operators
 -- heliograph_views   owns the views, so that they have their own policy; it has no members
 -- heliograph_worker, heliograph_api, heliograph_reader   are granted to logins
 --
--- Where the installer may not make roles all belongs to it, and nobody else has any right. Everything here may be done
--- again, and by the installers of several databases of one cluster at once. What is as it should be is not touched: a
--- table is locked when it gets its policy, and never again.
+-- If the installer may not create roles, it owns everything, and no other login has any right. All statements here can
+-- be repeated, and installers of several databases of one cluster may run them at once. An object that is already
+-- correct is not changed: a table is locked when it receives its policy, and never again.
 
--- The roles, and the schema given to its owner, or nothing of it.
+-- Create the roles and give the schema to its owner, completely or not at all.
 do $$
 declare
     v_role text;
@@ -32,7 +32,7 @@ begin
     alter schema heliograph owner to heliograph_owner;
     grant usage on schema heliograph to heliograph_views, heliograph_worker, heliograph_api, heliograph_reader;
 exception when insufficient_privilege then
-    null;  -- the last block of this file finds the schema in the installer's hands
+    null;  -- otherwise the last block of this file finds that the installer owns the schema
 end $$;
 
 -- How long a client may hold a lock (S21). `helio db grant` copies these settings from the role to a login, because
@@ -57,14 +57,13 @@ begin
         execute format('alter role %I set %I = %L', v_each.rolname, v_each.name, v_each.value);
     end loop;
 exception when insufficient_privilege then
-    null;  -- the roles are another operator's, who has set them
+    null;  -- another operator owns the roles, and has set them
 end $$;
 
 -- Tables: their owner, and the second lock. No function reads a row without naming its project; if one did, this would
--- hide it. "case .. is not null" keeps the policy out of the planner's sight. As a plain comparison it would be offered
--- as an index condition, and rows that are found by their whole key, or where they lie, would be looked for in the
--- whole project; and it would count as a second reason for few rows, so that all of a project would seem to be as good
--- as nothing.
+-- hide that row. "case .. is not null" hides the policy from the planner. The planner would use a plain comparison as
+-- an index condition, and search the whole project for rows that it finds by their whole key or by their ctid. It
+-- would also count the comparison as a second filter, and expect almost no rows in a whole project.
 do $$
 declare
     v_has_roles constant boolean := 'heliograph_owner' = (
@@ -92,7 +91,7 @@ begin
         continue when not exists (select from pg_attribute a
                                    where a.attrelid = v_table.name and a.attname = 'project_id' and not a.attisdropped);
         if v_table.is_grants and not 'own' = any (v_table.policies) then
-            -- asked before there is a project: a login sees what it is bound to, an operator sees all
+            -- read before a project is entered: a login sees its own grants, an operator sees all
             execute format('create policy own on %s using '
                 '(role_name = session_user or pg_has_role(session_user, current_user, ''member''))', v_table.name);
         elsif not v_table.is_grants and not 'project' = any (v_table.policies) then
@@ -103,8 +102,8 @@ begin
             execute format('alter policy project on %s to %s', v_table.name, v_table.owner);
         end if;
         if v_has_roles and not v_table.is_grants and not 'seen' = any (v_table.policies) then
-            -- what the views show: to a bound login its projects, to an operator all, to others the one that the
-            -- session has named; and where it has named one, nothing else
+            -- the views show a bound login its own projects, an operator all projects, and any other login the project
+            -- that its session names; a session that names a project sees only that one
             execute format('create policy seen on %s for select to heliograph_views using (case when '
                 'coalesce(project_id = any ((select array_agg(g.project_id order by g.project_id) '
                     'from heliograph.project_grants g where g.role_name = session_user)::text[]), '
@@ -120,7 +119,7 @@ begin
 end $$;
 
 -- Functions and views, which are new at each installation. The public ones run as their owner. pg_temp comes last: it
--- would come first if it were not named, and a type that a caller made there would be taken for ours.
+-- would come first if it were not named, and a caller's type there would replace ours.
 do $$
 declare
     v_has_roles constant boolean := 'heliograph_owner' = (
@@ -143,7 +142,7 @@ begin
         return;
     end if;
 
-    -- what a service does; set_limits, prune, forget_wire, grant_project and revoke_project are for operators
+    -- the functions of each service; set_limits, prune, forget_wire, grant_project and revoke_project are for operators
     for v_each in
         select p.oid::regprocedure as name, array_to_string(g.roles, ', ') as roles
           from (values
@@ -177,7 +176,7 @@ begin
                        v_each.name);
     end loop;
 
-    grant create on schema heliograph to heliograph_views;  -- as long as it takes to be given the views
+    grant create on schema heliograph to heliograph_views;  -- only until it has received the views
     for v_each in
         select c.oid::regclass as name from pg_class c
          where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'v' order by c.oid
