@@ -1,7 +1,7 @@
-"""Test suites for implementations of the ports, to inherit from.
+"""Test suites for implementations of the ports.
 
-A test module names its class `Test...`, inherits from the suite and gives the
-fixture that the suite asks for; pytest does the rest:
+A test module defines a class `Test...` that inherits from a suite, and the fixture that the suite requires. pytest runs
+the inherited tests:
 
     class TestMyBell(DoorbellConformance):
         @pytest_asyncio.fixture
@@ -50,28 +50,28 @@ class BellGround(Protocol):
     """One wire of bells, with an attacker who can break it, forge rings and listen."""
 
     def make(self, on_ring: Callable[[list[str]], None]) -> Bell:
-        """A bell as a process of its own would have it; not open yet."""
+        """Make a bell, like that of another process. It is not open yet."""
         ...
 
     async def cut(self) -> None:
-        """Every connection breaks, and none can be made."""
+        """Break all connections, and prevent new ones."""
         ...
 
     async def restore(self) -> None:
-        """Connections can be made again; the broken ones stay broken."""
+        """Allow connections again. Broken connections stay broken."""
         ...
 
     async def forge(self, text: str) -> None:
-        """Put on the bells' wire what no bell would send; `text` where the keys would stand."""
+        """Send a message that no bell sends, with `text` in the place of the keys."""
         ...
 
     async def listen(self) -> asyncio.Queue[OnWire]:
-        """Hear the events from now on, as an outsider does."""
+        """Receive all later events, like an observer outside Heliograph."""
         ...
 
 
 class DoorbellConformance:
-    """The promises of `heliograph.doorbell.base.Bell`. The fixture `ground` is a BellGround of the implementation."""
+    """Tests of every promise of `heliograph.doorbell.base.Bell`. The fixture `ground` is the implementation's BellGround."""
 
     rings: RecordedRings
     local: Bell
@@ -103,7 +103,7 @@ class DoorbellConformance:
         try:
             bell.ring(["work:mine"])
             await self.rings.wait_for("work:mine")
-            self.local.ring(["work:other"])  # what came back would have come before this
+            self.local.ring(["work:other"])  # a ring that returned would arrive before this one
             await mine.wait_for("work:other")
             assert mine.keys == ["work:other"]
         finally:
@@ -124,7 +124,7 @@ class DoorbellConformance:
         await eventually(lambda: not (self.local.is_up or self.remote.is_up))
         self.local.ring(["work:lost"])
         await ground.restore()
-        await self.rings.wait_for("*")  # look everywhere, for what may have been missed
+        await self.rings.wait_for("*")  # '*': rings may have been lost, so check everything
         await eventually(lambda: self.local.is_up)
         self.local.ring(["work:newsroom"])
         await self.rings.wait_for("work:newsroom")

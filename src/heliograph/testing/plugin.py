@@ -16,7 +16,8 @@ from heliograph.testing.database import TestServer
 def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
     """A server shared by all test processes of one run.
 
-    The embedded one, PostgreSQL 18 unless parametrised indirectly; with HELIOGRAPH_TEST_DATABASE_URL set, that one.
+    The embedded server, PostgreSQL 18 unless an indirect parameter gives another version. If HELIOGRAPH_TEST_DATABASE_URL is
+    set, the server at that URL.
     """
     shared = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):  # under xdist each process has a folder below the run's own
@@ -30,7 +31,7 @@ def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest_asyncio.fixture
 async def database_url(postgres: TestServer) -> AsyncIterator[str]:
-    """The URL of a database with the schema installed and nothing in it; gone after the test."""
+    """The URL of an empty database with the schema installed. It is dropped after the test."""
     url = await postgres.create()
     yield url
     await postgres.drop(url)

@@ -112,7 +112,7 @@ def _put_cards(tx: Transaction, item: Any, limited: Row) -> Row | None:
 
 
 def put_cards(tx: Transaction, item: Any, cards: list[Any], limited: Row) -> str | None:
-    """The id of one that is another card's."""
+    """Write new cards; return the id of the first one that another card has, or None."""
     turn = tx.tables.turns[str(get_text(item, "turn_id"))]
     for card in cards:
         check(wrong_card(card))

@@ -35,7 +35,7 @@ TABLES = {  # each with its primary key, which orders the rows of a dump
 
 
 class Backend(Protocol):
-    """A kernel that is called synchronously: `InMemoryKernel`, or `PostgresBackend`."""
+    """A kernel with synchronous calls: `InMemoryKernel` or `PostgresBackend`."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Boxes, of which the in-memory kernel has those that turns write: a part of 82_boxes and 83_box_contents.sql."""
+"""The boxes that turns write, in memory: a part of 82_boxes and 83_box_contents.sql. There are no other boxes."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def _shortfall(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
         if row["kind"] in asked and asked[row["kind"]] > _left_of(row) + held:
             message = (f"the budget of turn {row['turn_id']} has {max(_left_of(row), 0)} of {row['amount_max']} {row['kind']} left; "
                        f"this call asks for {asked[row['kind']]}")  # fmt: skip
-            told = {key: row[key] for key in ("turn_id", "kind", "amount_max", "used", "reserved", "overspent")}
-            return {**rejection("BUDGET_EXCEEDED", message), "budget": told}
+            budget = {key: row[key] for key in ("turn_id", "kind", "amount_max", "used", "reserved", "overspent")}
+            return {**rejection("BUDGET_EXCEEDED", message), "budget": budget}
     return None
 
 
@@ -147,8 +147,8 @@ def settle(tx: Transaction, call: Any, used: Row) -> None:
 
 def used_of(item: Any) -> Row:
     """Read the amounts that record_call reports as used."""
-    said = get(item, "used")
-    return {**(_NOTHING if get_text(item, "status") == "canceled" else {}), **(said if isinstance(said, dict) else {})}
+    used = get(item, "used")
+    return {**(_NOTHING if get_text(item, "status") == "canceled" else {}), **(used if isinstance(used, dict) else {})}
 
 
 def settle_ended(tx: Transaction, turn_ids: list[str]) -> None:

@@ -102,16 +102,16 @@ def _open_inline(tx: Transaction, item: Any) -> None:
 
 
 def _open_not_made(tx: Transaction, item: Any) -> None:
-    said = item["not_made"]
+    not_made = item["not_made"]
     _open_inline(
         tx,
         {
             **item,
-            "step_id": get_raw(said, "step_id"),
-            "tool": said["tool"],
+            "step_id": get_raw(not_made, "step_id"),
+            "tool": not_made["tool"],
             "effect": "pure",
             "timeout_seconds": None,
-            "taint": get_raw(said, "taint"),
+            "taint": get_raw(not_made, "taint"),
             "is_trusted": True,
         },
     )
@@ -204,12 +204,16 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _wrong_not_made(item: Any) -> str | None:
-    if (said := get_raw(item, "not_made")) is None:
+    if (not_made := get_raw(item, "not_made")) is None:
         return None
-    if not isinstance(said, dict):
+    if not isinstance(not_made, dict):
         return "not_made is an object with the step_id and the tool of the call"
     return wrong_call(
-        {"call_id": get_raw(item, "call_id"), "tool": get_raw(said, "tool"), "step_id": get_raw(said, "step_id")}
+        {
+            "call_id": get_raw(item, "call_id"),
+            "tool": get_raw(not_made, "tool"),
+            "step_id": get_raw(not_made, "step_id"),
+        }
     )
 
 

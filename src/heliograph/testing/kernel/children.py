@@ -16,7 +16,7 @@ from heliograph.testing.kernel.turn_queue import enqueue_turns
 
 
 def has_children(items: Any) -> bool:
-    """Whether `_child_agents` finds any. Raises 22023 for calls that are no array."""
+    """Whether `_child_agents` finds any. Raises 22023 unless the calls are an array."""
     calls = [call for item in j.elements(items) for call in j.elements(get(item, "calls"))]
     return any(get_text(call, "kind") == "child" for call in calls)
 

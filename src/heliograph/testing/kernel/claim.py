@@ -65,7 +65,7 @@ def _is_wanted(head: Row, target: tuple[str | None, Any, str | None]) -> bool:
 
 
 def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list[Row]:
-    """The inbox rows that are due for it now. Bug: no_bump."""
+    """Claim one turn: return its inbox rows that are due. Bug: no_bump."""
     bump = 0 if "no_bump" in tx.bugs else 1
     tx.update(
         tx.tables.heads, head, status="running", turn_epoch=head["turn_epoch"] + bump, owner=worker,

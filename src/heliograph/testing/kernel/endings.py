@@ -54,7 +54,7 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
 
 
 def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
-    """All of one ending but its card and its events. Answers the children that are to be stopped."""
+    """Write one ending, except its card and its events. Returns the children to stop."""
     tables, turn_id = tx.tables, turn["agent_turn_id"]
     head = tables.heads[turn["agent_id"]]
     if head["active_agent_turn_id"] == turn_id and head["status"] == "suspended" and turn["human_wait_since"] is None:

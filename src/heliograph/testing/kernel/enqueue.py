@@ -19,10 +19,10 @@ from heliograph.testing.kernel.turn_queue import agent_of
 
 def enqueue(tx: Transaction, messages: Any) -> list[Row]:
     limited, answer = limits(tx), []
-    for said in j.elements(messages):
-        parent = tx.tables.turns.get(get_text(said, "parent_turn_id"))
-        is_of_run = parent is not None and parent["run_id"] == get_text(said, "run_id")  # a budget is of one run
-        message = j.joined(said, {"depth": 1 + (-1 if parent is None else parent["depth"]),
+    for item in j.elements(messages):
+        parent = tx.tables.turns.get(get_text(item, "parent_turn_id"))
+        is_of_run = parent is not None and parent["run_id"] == get_text(item, "run_id")  # a budget is of one run
+        message = j.joined(item, {"depth": 1 + (-1 if parent is None else parent["depth"]),
                                   "budgets": parent["budgets"] if parent is not None and is_of_run else None})  # fmt: skip
         verdict, awake = _reject_message(tx, message, limited) or reject_context(tx, message), list[str]()
         if verdict is None:
@@ -36,14 +36,14 @@ def enqueue(tx: Transaction, messages: Any) -> list[Row]:
 def _reaction_to(message: Row) -> Row:
     run_id, agent, cause = (get_text(message, key) for key in ("run_id", "agent", "cause"))
     assert run_id is not None
-    said = {"name": get_text(message, "name"), "payload": payload_of(message),
+    sent = {"name": get_text(message, "name"), "payload": payload_of(message),
             "parent": signal_id(run_id, 1) if cause is None else cause}  # fmt: skip
     woken = {"name": "agent:activated", "parent": 0, "agent": agent, "payload": {"agent": agent}}
     activation = {key: value for key, value in message.items() if key != "parent_turn_id"}
     reaction: Row = {"activations": [{**activation, "cause": 0, "activation": 1}]}
     if get_text(message, "parent_turn_id") is None:
         reaction["is_message"] = True
-    return {"run_id": run_id, "signals": [said, woken], "reaction": reaction}
+    return {"run_id": run_id, "signals": [sent, woken], "reaction": reaction}
 
 
 def _reject_message(tx: Transaction, message: Any, limited: Row) -> Row | None:

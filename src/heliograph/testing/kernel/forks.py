@@ -10,13 +10,13 @@ from heliograph.testing.kernel.tables import Row, Transaction
 
 
 def goes_on_without(result: Any) -> bool:
-    """Whether the child of this call is to be stopped, because its parent goes on."""
+    """Whether to stop the child of this call, because its parent continues without it."""
     return get_text(result, "message_type") == "timeout" or get(result, "is_canceled_sibling") is True
 
 
 def with_canceled_siblings(tx: Transaction, results: list[Any]) -> list[Any]:
     """Bug: no_fail_fast."""
-    told = {(get_text(result, "turn_id"), get_text(result, "call_id")) for result in results}
+    reported = {(get_text(result, "turn_id"), get_text(result, "call_id")) for result in results}
     first: dict[tuple[str, str], Row] = {}
     for result in results:
         wait = tx.tables.waits.get((get_text(result, "turn_id"), get_text(result, "call_id")))
@@ -26,7 +26,7 @@ def with_canceled_siblings(tx: Transaction, results: list[Any]) -> list[Any]:
         (wait, failed)
         for (turn_id, step_id), failed in (first.items() if "no_fail_fast" not in tx.bugs else ())
         for wait in tx.tables.waits.of(turn_id)
-        if _is_cancelable(wait) and wait["step_id"] == step_id and (turn_id, wait["tool_call_id"]) not in told
+        if _is_cancelable(wait) and wait["step_id"] == step_id and (turn_id, wait["tool_call_id"]) not in reported
     ]
     canceled.sort(key=lambda pair: (pair[0]["agent_turn_id"], pair[0]["position"]))
     return results + [_canceled(wait, failed) for wait, failed in canceled]

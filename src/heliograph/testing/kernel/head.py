@@ -56,7 +56,7 @@ def signal_at(tx: Transaction, run_id: str, seq: int) -> Row | None:
 
 
 def trust_of(content: Any) -> Row:
-    """The mark of an untrusted signal or deliverable; nothing of a trusted one."""
+    """The mark of an untrusted signal or deliverable; an empty dict for a trusted one."""
     return {"trust": "untrusted"} if get_text(content, "trust") == "untrusted" else {}
 
 
@@ -89,7 +89,7 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
 
 
 def activate(tx: Transaction, turn: Row) -> None:
-    """The turn becomes its agent's active one. Raises 23505 where there is one already."""
+    """Make this the active turn of its agent. Raises 23505 if the agent has one already."""
     if any(t["state"] == "active" and t is not turn for t in tx.tables.turns.of(turn["agent_id"])):
         raise SqlError("23505", f"{turn['agent_id']} has an active turn already")
     tx.set(turn, state="active")
@@ -111,7 +111,7 @@ def is_owner(tx: Transaction, item: Any) -> bool:
 
 
 def rounds(keys: Iterable[Hashable]) -> list[list[int]]:
-    """Places from 0, of items that do not meet."""
+    """Divide items into rounds in which no two items have the same key; return the positions of each round, from 0."""
     seen: dict[Hashable, int] = {}
     found: list[list[int]] = []
     for place, key in enumerate(keys):
@@ -123,14 +123,14 @@ def rounds(keys: Iterable[Hashable]) -> list[list[int]]:
 
 
 def bells(tx: Transaction, woken: Iterable[str]) -> Row:
-    """`_bells`: the pools to ring, and the agents that the call woke, which is absent where it woke none."""
+    """`_bells`: the pools to ring, and the agents that the call woke, if any."""
     agent_ids = distinct(woken)
     targets = distinct(tx.tables.heads[agent_id]["target"] for agent_id in agent_ids)
     return {"targets": targets, **({"woken": agent_ids} if agent_ids else {})}
 
 
 def add_bells(tx: Transaction, answers: list[Row], woken: Iterable[str]) -> list[Row]:
-    """Each row has the pools of the whole call; its first row alone has the agents."""
+    """Add the pools of the whole call to each row, and the agents to the first row only."""
     found = bells(tx, woken)
     for n, row in enumerate(answers):
         row.update(found if n == 0 else {"targets": found["targets"]})

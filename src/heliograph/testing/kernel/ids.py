@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+){0,15}")
 
 
 def is_short(text: str | None, most: int = 200) -> bool:
-    """Whether it has from 1 to that many bytes."""
+    """Whether a text has at least one byte and at most the given number."""
     return text is not None and 1 <= len(text.encode()) <= most
 
 

@@ -83,7 +83,7 @@ class InMemoryKernel:
             raise KernelRejected(f"heliograph.{function} refused: {error.message} ({error.state})") from None
 
     def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
-        """Nothing: the doctor examines databases."""
+        """Return no findings, because the doctor examines databases only."""
         return []
 
     def heads(self, project: str) -> list[Row]:

@@ -132,7 +132,7 @@ def get_text(value: Any, key: str) -> str | None:
 
 
 def elements(value: Any) -> list[Any]:
-    """jsonb_array_elements; nothing comes of SQL NULL. Raises 22023 for anything that is no array."""
+    """jsonb_array_elements; SQL NULL has no elements. Raises 22023 unless the value is an array."""
     if value is ABSENT:
         return []
     if not isinstance(value, list):
@@ -141,7 +141,7 @@ def elements(value: Any) -> list[Any]:
 
 
 def length(value: Any) -> int:
-    """jsonb_array_length, and 0 of SQL NULL. Raises 22023 for anything that is no array."""
+    """jsonb_array_length, and 0 for SQL NULL. Raises 22023 unless the value is an array."""
     if value is ABSENT:
         return 0
     if not isinstance(value, list):
@@ -157,7 +157,7 @@ def has(value: Any, key: str | None) -> bool:
 
 
 def joined(value: Any, added: Mapping[str, Any]) -> Any:
-    """`value || added`: what is no object becomes an array with one more item."""
+    """`value || added`: an object is merged; any other value becomes an array with one more item."""
     if isinstance(value, dict):
         return {**value, **added}
     return [*(value if isinstance(value, list) else [value]), dict(added)]

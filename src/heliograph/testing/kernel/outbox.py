@@ -13,7 +13,8 @@ def outbox_row(
     tx: Transaction, key: str, kind: str, turn_id: str, *, call_id: str | None = None, tool: str | None = None,
     subject: str | None = None, body: Any = None,
 ) -> bool:  # fmt: skip
-    """Whether it is new. The caller has taken its number, as PostgreSQL does for a row that is there already, too."""
+    """Insert a row unless its key exists; return whether it is new. The caller draws its number even for an existing key,
+    as PostgreSQL does."""
     return tx.offer(tx.tables.outbox, key, {
         "outbox_id": tx.last("outbox_id"), "kind": kind, "key": key, "subject": subject, "agent_turn_id": turn_id,
         "call_id": call_id, "tool": tool, "body": body, "created_at": tx.now, "due_at": tx.now, "hidden_until": None, "deliveries": 0,
@@ -22,7 +23,7 @@ def outbox_row(
 
 
 def order_stop(tx: Transaction, turn_id: str, body: Row) -> None:
-    """Put a stop on its way, also where a gentler one went before."""
+    """Put a stop into the outbox, even if a gentler stop has been delivered."""
     key = f"stop:{turn_id}"
     tx.next("outbox_id")
     if outbox_row(tx, key, "stop", turn_id, body=body):
@@ -64,7 +65,7 @@ def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
 
 
 def acknowledge(tx: Transaction, key: str) -> None:
-    """The command is done with, and its token with it."""
+    """Mark the command as done, and remove its token."""
     row = tx.tables.outbox.get(key)
     if row is not None and row["published_at"] is None:
         body = {k: v for k, v in row["body"].items() if k != "token"} if isinstance(row["body"], dict) else row["body"]
@@ -72,7 +73,7 @@ def acknowledge(tx: Transaction, key: str) -> None:
 
 
 def read_outbox(tx: Transaction, limit: int) -> list[Row]:
-    """Bug: commands_die (a command that was handed over counts as done)."""
+    """Bug: commands_die (a delivered command counts as done)."""
     if limit < 0:
         raise SqlError("2201W", "LIMIT must not be negative")
     known = sorted(str(row["wire"]) for row in tx.tables.wires.values())

@@ -106,7 +106,7 @@ def react(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
-    """In a savepoint: what is refused leaves nothing of itself."""
+    """Commit one reaction in a savepoint, so a rejected one leaves nothing behind."""
     savepoint = tx.savepoint()
     try:
         for row in tx.tables.signals.of(run["run_id"]):

@@ -29,8 +29,10 @@ def report(tx: Transaction, items: Any) -> list[Row]:
                 verdict["outcome"] = "duplicate"
                 continue
             seen.add(call)
-            told = {key: get_raw(item, key) for key in ("turn_id", "call_id", "status", "error", "actor")}
-            results.append({**told, "output": get_raw(item, "result"), "message_type": "tool_result", "session": LOGIN})
+            fields = {key: get_raw(item, key) for key in ("turn_id", "call_id", "status", "error", "actor")}
+            results.append(
+                {**fields, "output": get_raw(item, "result"), "message_type": "tool_result", "session": LOGIN}
+            )
     resumed, woken = resolve(tx, results, limited, logs=True)
     for item, verdict in zip(listed, verdicts, strict=True):
         _keep_other(tx, item, verdict, limited)

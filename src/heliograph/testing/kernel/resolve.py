@@ -62,7 +62,7 @@ def _may_resolve(tx: Transaction, wait: Row) -> bool:
 
 
 def _number(tx: Transaction, items: list[Row]) -> None:
-    """Each result's place in the arrivals of its turn, and in the log of its run. Puts them in the order of the latter."""
+    """Set each result's position among the results of its turn and in the log of its run; sort by the position in the log."""
     by_run: dict[str, int] = {}
     for item in sorted(items, key=lambda i: (i["wait"]["run_id"], i["turn"]["agent_turn_id"], i["n"])):
         run_id = item["wait"]["run_id"]
@@ -120,7 +120,7 @@ def _trust(wait: Row, result: Any) -> str:
 def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool) -> None:
     result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
     turn_id, call_id, known = turn["agent_turn_id"], wait["tool_call_id"], j.get_whole(result, "inbox_id")
-    told = {
+    fields = {
         "applied": True,
         "report_status": item["status"],
         "payload_card_id": item["card_id"],
@@ -129,9 +129,9 @@ def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool)
     if known is None:
         inbox_id = tx.next("inbox_id")
         tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
-            tx, turn, inbox_id, message_type, "pending", call_id, actor=get_text(result, "actor"), **told))  # fmt: skip
+            tx, turn, inbox_id, message_type, "pending", call_id, actor=get_text(result, "actor"), **fields))  # fmt: skip
     else:
-        tx.set(tx.tables.inbox[turn_id, known], payload=None, **told)
+        tx.set(tx.tables.inbox[turn_id, known], payload=None, **fields)
     edge_id = tx.next("edge_id")
     tx.insert(tx.tables.edges, (turn_id, edge_id), {
         "edge_id": edge_id, "primitive": "report" if wait["child_turn_id"] is None else "join", "edge_phase": "response",

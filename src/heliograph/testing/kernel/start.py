@@ -47,7 +47,7 @@ def _check_run(item: Any) -> None:
 
 
 def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
-    """The run's row, where it is new; else why not, where that is known already."""
+    """Insert the row of a new run, or write the reason not to into `answer`. Return whether the run is new."""
     run_id, reaction, request = answer["run_id"], get(item, "reaction"), get_text(item, "request_hash")
     woken = j.length(get(reaction, "activations"))
     written = j.length(get(item, "signals"))

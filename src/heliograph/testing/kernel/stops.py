@@ -79,10 +79,10 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
 
 def _note_stop(tx: Transaction, turn: Row, item: Any, reason: str, status: str) -> None:
     head = tx.tables.heads[turn["agent_id"]]
-    said = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
+    actor = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
     seq = log(tx, turn["run_id"], turn["agent_turn_id"], [{
         "name": "halt", "agent": head["agent_name"], "parent": signal_id(turn["run_id"], turn["activation_seq"]),
-        "payload": {"reason": reason, "graceful": get_text(item, "mode") == "graceful"} | said,
+        "payload": {"reason": reason, "graceful": get_text(item, "mode") == "graceful"} | actor,
     }])  # fmt: skip
     inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn["agent_turn_id"], inbox_id), inbox_row(
@@ -101,8 +101,8 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
     reason = "external_signal" if reason is None else reason
     was_running = run["status"] == "running"
     if was_running:
-        said = {"reason": reason} | ({} if actor is None else {"actor": get_raw(item, "actor")})
-        log(tx, run_id, None, [{"name": "workflow:terminating", "parent": signal_id(run_id, 1), "payload": said}])
+        payload = {"reason": reason} | ({} if actor is None else {"actor": get_raw(item, "actor")})
+        log(tx, run_id, None, [{"name": "workflow:terminating", "parent": signal_id(run_id, 1), "payload": payload}])
     if was_running or run["stop_reason"] is None:
         memory, why = run["memory"], run["stop_reason"]
         if not j.has(memory, "stopped_by"):
@@ -151,5 +151,5 @@ def _sweep_stop(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         answer = {"outcome": "stopped", "owner": owner, "woken": end_if_stopping(tx, agent_id)}
     if answer.get("outcome") not in ("stopped", "stopping"):
         return {}
-    told = {answer["outcome"]: turn_id, "woken": answer.get("woken") or []}
-    return told if answer.get("owner") is None else {**told, "owners": answer["owner"]}
+    moved = {answer["outcome"]: turn_id, "woken": answer.get("woken") or []}
+    return moved if answer.get("owner") is None else {**moved, "owners": answer["owner"]}

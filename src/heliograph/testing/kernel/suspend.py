@@ -42,9 +42,9 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
                 awake += end_if_stopping(tx, str(get_text(listed[n], "agent_id"))) or []
         taken = [n for n in places if answers[n]["outcome"] == "suspended"]
         if taken:
-            told, woken = _suspend(tx, [listed[n] for n in taken], limited)
+            rows, woken = _suspend(tx, [listed[n] for n in taken], limited)
             awake += woken
-            for n, row in zip(taken, told, strict=True):
+            for n, row in zip(taken, rows, strict=True):
                 answers[n] |= row
     return add_bells(tx, answers, awake)
 
@@ -87,12 +87,12 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
     firsts = _open_calls(tx, items, limited)
     awake = enqueue_children(tx, items, firsts)
     _apply_early(tx, items, limited)
-    asleep = {str(get_text(item, "turn_id")) for item in items if _suspend_heads(tx, item)}
+    suspended = {str(get_text(item, "turn_id")) for item in items if _suspend_heads(tx, item)}
     answers = []
     for item in items:
         turn_id = str(get_text(item, "turn_id"))
         row: Row = {"first_seq": firsts.get(turn_id)}
-        if turn_id not in asleep:
+        if turn_id not in suspended:
             _keep_running(tx, item, firsts.get(turn_id))
             row |= {"outcome": "resolved", "waits": waits_of(tx, turn_id) or []}
         answers.append(row)
@@ -103,7 +103,7 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
 
 
 def _open_calls(tx: Transaction, items: list[Any], limited: Row) -> dict[str, int]:
-    """Answers {turn_id: log position of its first draft}."""
+    """Returns {turn_id: log position of its first draft}."""
     firsts: dict[str, int] = {}
     known = set(tx.tables.waits)
     by_turn = sorted(items, key=lambda item: str(get_text(item, "turn_id")))
@@ -193,7 +193,7 @@ def _apply_early(tx: Transaction, items: list[Any], limited: Row) -> None:
                 tx.set(row, status="dead", payload=None, consumed_at=tx.now)
 
 
-# ---- whether it sleeps ----
+# ---- whether it suspends ----
 
 
 def _suspend_heads(tx: Transaction, item: Any) -> bool:

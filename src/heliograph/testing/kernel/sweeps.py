@@ -58,7 +58,7 @@ def _sweep_either(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 
 
 def _first_unrefused(tx: Transaction, rows: list[Row], key: Any, limit: int | None) -> list[Row]:
-    """The first ones of heads on which no sweep failed; and when there are few, the others."""
+    """The first heads without a failed sweep; if there are too few, also the first of the others."""
     heads = tx.tables.heads
     found = first([r for r in rows if not heads[r["agent_id"]]["sweep_failures"]], key, limit)
     if limit is None or len(found) < limit:
@@ -180,12 +180,12 @@ def sweep_reports(tx: Transaction, limit: int | None) -> Row:
 def _sweep_report(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     results = []
     keys = sorted(f"report:{w['child_turn_id']}" for w in tx.tables.waits.of(turn_id) if w["kind"] == "child")
-    told = [
+    candidates = [
         o
         for key in keys
         if (o := tx.tables.outbox.get(key)) is not None and o["published_at"] is None and o["due_at"] <= tx.now
     ]
-    for row in sorted(told, key=lambda o: int(o["outbox_id"])):
+    for row in sorted(candidates, key=lambda o: int(o["outbox_id"])):
         if "child_reported_twice" not in tx.bugs:
             tx.set(row, published_at=tx.now, deliveries=row["deliveries"] + 1)
         child = tx.tables.turns.get(row["body"]["child_turn_id"])

@@ -43,14 +43,14 @@ def interval(seconds: float) -> int:
 
 
 def end_of(turn_id: str) -> str:
-    """The id of a turn's deliverable: it has one, because that has one id."""
+    """The id of a turn's deliverable. A turn has only one, because the id follows from the turn's id."""
     return f"card:{turn_id}:end"
 
 
 class Table(dict[Any, Row]):
     """Rows by primary key. `required` columns are not null; `holds` says whether a row meets the table's checks.
 
-    group: a column that never changes; `of` answers the rows that have one value of it.
+    group: a column that never changes; `of` returns the rows with one value of it.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Transaction:
         return other
 
     def next(self, counter: str) -> int:
-        """An identity column's next value; like PostgreSQL's, it is not given back by a rollback."""
+        """An identity column's next value. As in PostgreSQL, a rollback does not return it."""
         self._counters[counter] = value = self._counters.get(counter, 0) + 1
         return value
 

@@ -94,9 +94,9 @@ def agent_of(item: Any) -> str:
 
 def _insert_turn(tx: Transaction, placed: Row) -> None:
     item, agent_id, is_next = placed["item"], placed["agent_id"], placed["is_next"]
-    told = {key: get_text(item, key) for key in (
+    given = {key: get_text(item, key) for key in (
         "run_id", "turn_id", "message_type", "parent_turn_id", "parent_call_id", "context_box_id", "actor")}  # fmt: skip
-    turn_id, run_id, message_type = told["turn_id"], told["run_id"], told["message_type"] or "turn"
+    turn_id, run_id, message_type = given["turn_id"], given["run_id"], given["message_type"] or "turn"
     ttl, attempts = j.parse_float(get_text(item, "ttl_seconds")), j.parse_integer(get_text(item, "max_attempts"))
     assert ttl is not None
     fields = get(item, "result_fields")
@@ -104,10 +104,10 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         "agent_turn_id": turn_id, "agent_id": agent_id, "run_id": run_id, "queue_seq": tx.next("queue_seq"),
         "state": "queued", "message_type": message_type, "outcome": None, "priority": placed["priority"], "attempts": 0,
         "max_attempts": attempts, "defer_count": 0, "card_count": 0, "depth": placed["depth"],
-        "parent_turn_id": told["parent_turn_id"], "parent_call_id": told["parent_call_id"],
+        "parent_turn_id": given["parent_turn_id"], "parent_call_id": given["parent_call_id"],
         "cause_seq": placed["cause_seq"], "activation_seq": placed["activation_seq"],
-        "context_box_id": told["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
-        "result_fields": None if fields is ABSENT else fields, "actor": told["actor"], "deliverable_card_id": None,
+        "context_box_id": given["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
+        "result_fields": None if fields is ABSENT else fields, "actor": given["actor"], "deliverable_card_id": None,
         "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "human_wait_since": None, "human_wait_time": 0,
         "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners, "callback_url": get_text(item, "callback_url"),
     })  # fmt: skip
@@ -118,11 +118,11 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
     inbox_id, edge_id = tx.next("inbox_id"), tx.next("edge_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
         tx, turn, inbox_id, message_type, "pending" if is_next else "queued", cause_id,
-        turn_epoch=placed["epoch"] if is_next else None, payload_box_id=told["context_box_id"], actor=told["actor"],
+        turn_epoch=placed["epoch"] if is_next else None, payload_box_id=given["context_box_id"], actor=given["actor"],
     ))  # fmt: skip
     tx.insert(tx.tables.edges, (turn_id, edge_id), {
         "edge_id": edge_id, "primitive": "enqueue", "edge_phase": "request", "run_id": run_id, "agent_id": agent_id,
-        "agent_turn_id": turn_id, "call_id": None, "other_turn_id": told["parent_turn_id"], "cause_id": cause_id,
+        "agent_turn_id": turn_id, "call_id": None, "other_turn_id": given["parent_turn_id"], "cause_id": cause_id,
         "created_at": tx.now,
     })  # fmt: skip
 
@@ -142,7 +142,7 @@ def inbox_row(
 
 
 def _dispatch(tx: Transaction, placed: Row) -> str:
-    """The turn's head, which may be new, is dispatched at once."""
+    """Dispatch the turn at once; its head may be new."""
     item, head = placed["item"], placed["head"]
     turn_id, run_id = get_text(item, "turn_id"), get_text(item, "run_id")
     assert run_id is not None
@@ -161,7 +161,7 @@ def _dispatch(tx: Transaction, placed: Row) -> str:
 
 
 def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | None, target: str | None) -> Row:
-    """An idle one, unless it is there already."""
+    """Insert an idle head unless the agent has one."""
     row = {
         "agent_id": agent_id, "run_id": run_id, "agent_name": name, "target": target, "status": "idle", "phase": None,
         "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None, "priority": 1,

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.tables import Row, Transaction, interval
 
 
 def fail_unclaimable(_tx: Transaction, _targets: object) -> Row:
-    """No value in memory is too large for an answer: a claim takes every turn."""
+    """Does nothing: no value in memory is too large for a reply, so every turn can be claimed."""
     return {}
 
 

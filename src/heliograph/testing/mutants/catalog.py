@@ -117,7 +117,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
 
 
 def hunt(mutant: Mutant, backend: Backend, seeds: range) -> Result | None:
-    """The first failure that detects this mutant, or None. `backend` has the bug already."""
+    """Find the first failure that detects this mutant, or None. backend: contains the mutant."""
     for seed in seeds:
         result = simulate(mutant.case(seed), backend)
         if result.violations:

@@ -19,7 +19,7 @@ select p.oid::regprocedure::text as name, pg_get_functiondef(p.oid) as definitio
 
 @contextmanager
 def installed(mutant: Mutant, backend: PostgresBackend) -> Iterator[PostgresBackend]:
-    """The backend, with this mutant while the context lasts."""
+    """Install this mutant in the backend until the context ends."""
     originals = backend.run(lambda connection: install_mutant(connection, mutant))
     try:
         yield backend
@@ -43,7 +43,7 @@ async def install_mutant(connection: Any, mutant: Mutant) -> Sequence[str]:
 
 
 def _find(mutant: Mutant, text: str, functions: dict[str, str]) -> str:
-    """The function that contains the text, once."""
+    """The function that contains the text exactly once."""
     pattern = _pattern(text)
     found = [name for name, definition in functions.items() for _ in pattern.findall(definition)]
     if len(found) != 1:
@@ -55,5 +55,5 @@ def _find(mutant: Mutant, text: str, functions: dict[str, str]) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """The text, however it is divided into lines."""
+    """A pattern of the text with any line breaks."""
     return re.compile(r"\s+".join(re.escape(word) for word in text.split()))

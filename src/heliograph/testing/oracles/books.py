@@ -1,4 +1,4 @@
-"""The records of the oracles, made from calls and answers only, never from stored rows. Times in virtual microseconds."""
+"""The records of the oracles. They are made only from calls and their results, never from stored rows. Times are in virtual microseconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Violation:
 
 @dataclass(slots=True)
 class WaitBook:
-    """One call of a turn. is_delivered: its owner has the result."""
+    """One call of a turn. is_delivered: the owner of the turn has received its result."""
 
     call_id: str
     kind: str

@@ -52,7 +52,7 @@ def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *
 
 
 def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
-    """The state is its log, and no update is lost: sums are checked against what the agents returned."""
+    """Check that the state follows from the log, and that no update is lost: sums agree with the outputs of the agents."""
     state = dict(log[0]["payload"]["state"]) if log else {}
     sums: Counter[str] = Counter()
     for signal in log:
@@ -73,13 +73,13 @@ def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
 
 
 def _check_emitted(oracles: Oracles, log: list[Row]) -> None:
-    """Nothing sent ahead is logged twice, and deltas are the text that was completed."""
+    """Check that no signal sent before its commit is logged twice, and that joined deltas equal the complete text."""
     ahead = [s for s in log if s["name"] in _SENT_AHEAD]
-    for said, count in Counter(
+    for logged, count in Counter(
         (s["name"], repr(s["payload"]), s["agent"], s["at"], s["agent_turn_id"]) for s in ahead
     ).items():
         if count > 1:
-            oracles.blame("said_twice", f"{said[0]} {said[1]} of {said[4]}")
+            oracles.blame("logged_twice", f"{logged[0]} {logged[1]} of {logged[4]}")
     texts: dict[str | None, str] = {}
     for signal in log:
         if signal["name"] == "text:delta":
@@ -92,7 +92,7 @@ def _check_emitted(oracles: Oracles, log: list[Row]) -> None:
 
 
 def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
-    """Every turn ends once, in the log too; one that succeeded had its effect."""
+    """Check that every turn ends once, in the log as well, and that a successful turn had its effect."""
     for signal in log:
         is_once = signal["name"] == "agent:completed" and workflow.agents[signal["agent"]].effect == "once"
         if is_once and oracles.books.effects[signal["agent_turn_id"]] != 1:
@@ -105,16 +105,16 @@ def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
 
 
 def _check_results(oracles: Oracles, log: list[Row]) -> None:
-    """Each resolved call is in the log once, and no other call is."""
+    """Check that the log contains the result of each resolved call once, and of no other call."""
     run_id = log[0]["run_id"]
-    told = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
+    logged = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
     resolved = Counter(
         (turn.turn_id, wait.call_id) for turn in oracles.books.turns.values() if turn.run_id == run_id
         for wait in turn.waits.values() if wait.state == "resolved"
     )  # fmt: skip
-    for call in sorted((told - resolved) + (resolved - told)):
+    for call in sorted((logged - resolved) + (resolved - logged)):
         oracles.blame(
-            "result_in_log", f"{call} was resolved {resolved[call]} times and is {told[call]} times in the log"
+            "result_in_log", f"{call} was resolved {resolved[call]} times and is {logged[call]} times in the log"
         )
 
 
@@ -124,7 +124,7 @@ def _is_result(signal: Row) -> bool:
 
 
 def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
-    """Each signal woke or skipped each agent that subscribes to it, once. A stopped run may lack some."""
+    """Check that each signal woke or skipped each subscribed agent once. A stopped run may lack some."""
     if "stopped_by" in run["memory"]:
         return
     answers = Counter((s["parent_id"], s["agent"]) for s in log if s["name"] in ("agent:activated", "agent:skipped"))

@@ -17,7 +17,7 @@ def record_suspended(books: Books, turn: TurnBook, now: int) -> None:
 
 
 def record_resolved(books: Books, turn: TurnBook, kinds: set[str], now: int, *, resumes: bool) -> None:
-    """kinds: the kinds of the calls that were resolved."""
+    """Record that calls of a suspended turn were resolved. kinds: their kinds."""
     if resumes:
         if {"human", "child"} & kinds:
             waited = _waited(books, turn, now, with_open=False)
@@ -28,7 +28,7 @@ def record_resolved(books: Books, turn: TurnBook, kinds: set[str], now: int, *, 
 
 
 def record_ended(books: Books, turn: TurnBook, now: int) -> None:
-    """A turn that ends while it waits for others takes along the time for which these have waited for people."""
+    """Record the end of a turn. If it waits for other turns, it is credited with the time that these waited for people."""
     if turn.join is not None and turn.human_wait_since is None:
         turn.human_wait_since = now - _waited(books, turn, now, with_open=True)
 

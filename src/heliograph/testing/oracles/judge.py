@@ -41,13 +41,13 @@ class Oracles(WaitOracle):
         self.counters[what] += number
 
     def effect(self, key: str, *, is_once: bool = True) -> None:
-        """The outside world was changed, by a turn or by one of its steps."""
+        """Record that a turn, or one of its steps, changed the outside world."""
         self.books.effects[key] += 1
         if is_once and self.books.effects[key] > 1:
             self.blame("effect_twice", f"{key} happened {self.books.effects[key]} times")
 
     def step_effect(self, turn_id: str, call_id: str, effect: str) -> None:
-        """A step has changed the outside world: it was announced before (K13), and happens once unless it may repeat."""
+        """Check an effect of a step: its intent was committed before (K13), and it happens once unless it may be repeated."""
         wait = self.turn(turn_id).waits.get(call_id)
         if wait is None or wait.kind != "inline":
             self.blame("effect_without_intent", f"{turn_id} {call_id}: {wait}")
@@ -69,7 +69,7 @@ class Oracles(WaitOracle):
             self.blame("task_died", f"{name}: {type(error).__name__}: {error}")
 
     def refused(self, who: str, function: str, error: KernelRejected) -> None:
-        """The constraints are the last line of defence (K21): nothing that the runtime does may reach it."""
+        """Blame a rejected call: the constraints are the last line of defence (K21), which no call of the runtime reaches."""
         self.blame("kernel_rejected", f"{who} {function}: {error.message}")
 
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
@@ -86,13 +86,14 @@ class Oracles(WaitOracle):
             self.heads.compare(function, self.backend.heads(self.project), now)
 
     def check_overdue(self, now: int) -> None:
-        """Every way to be stuck has a sweep that finds it, in time."""
+        """Check that a sweep finds every stuck turn in time."""
         late = now - interval(OVERDUE_SECONDS)
         for turn in self.books.turns.values():
             if turn.ended_by is not None:
                 if not turn.is_delivered and turn.ended_at < late and self._waits_for(turn.parent):
                     self.blame(
-                        "overdue_report", f"{turn.turn_id} ended at {turn.ended_at}, and {turn.parent} is not told"
+                        "overdue_report",
+                        f"{turn.turn_id} ended at {turn.ended_at}, and {turn.parent} has no report of it",
                     )
                 continue
             if turn.human_wait_since is None and turn.expires_at < late:
@@ -111,7 +112,7 @@ class Oracles(WaitOracle):
                 self.blame("overdue_lease", f"{agent_id} was leased until {token.lease_until}, and it is {now}")
 
     def _waits_for(self, parent: tuple[str, str] | None) -> bool:
-        """Whether the parent's call is still open: a parent that went on without its child needs no report."""
+        """Whether the parent's call is still open: a parent that continued without its child needs no report."""
         turn = self.books.turns.get(parent[0]) if parent is not None else None
         return parent is not None and turn is not None and turn.ended_by is None and turn.waits[parent[1]].is_awaited
 
@@ -133,7 +134,7 @@ class Oracles(WaitOracle):
 
     @staticmethod
     def _is_nothing(answer: Any) -> bool:
-        """Nothing was done, so no head has moved."""
+        """Whether a call had no effect, so no head has changed."""
         if isinstance(answer, dict):
             return not any(answer.values())
         return not answer

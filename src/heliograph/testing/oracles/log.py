@@ -1,4 +1,4 @@
-"""The log of a run as its single signals."""
+"""Read the signals in the rows of a run's log."""
 
 from __future__ import annotations
 

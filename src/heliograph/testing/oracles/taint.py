@@ -34,7 +34,7 @@ def check_state_taint(blame: Blame, run: Row, log: list[Row], workflow: Workflow
             is_untrusted = is_read or bool(old if key in agent.updates else before)
             if signal["is_untrusted"] != is_untrusted:
                 blame("taint_of_change", f"{key} of {run['run_id']} at {signal['seq']} is untrusted: "
-                      f"{signal['is_untrusted']}; its turn and its reducer say: {is_untrusted}")  # fmt: skip
+                      f"{signal['is_untrusted']}; expected from its turn and its reducer: {is_untrusted}")  # fmt: skip
             (marked.add if is_untrusted else marked.discard)(key)
     recorded = untrusted_keys(run["memory"])
     if recorded != marked:
@@ -42,7 +42,7 @@ def check_state_taint(blame: Blame, run: Row, log: list[Row], workflow: Workflow
 
 
 def check_turn_taint(blame: Blame, books: Books, log: list[Row]) -> None:
-    """Compare the mark of each end of a turn with what the turn can have read, and with what it must have read."""
+    """Compare the mark of each end of a turn with the content that the turn may have read and must have read."""
     results: dict[str, dict[str, bool]] = defaultdict(dict)  # by turn and call, whether it is untrusted
     is_marked: dict[str, bool] = {}  # by signal: whether it, or what it stands for, is untrusted
     has_marked_keys = False
@@ -58,9 +58,9 @@ def check_turn_taint(blame: Blame, books: Books, log: list[Row]) -> None:
             results[turn_id][signal["payload"]["id"]] = signal["is_untrusted"]
         elif signal["name"] == "agent:completed":
             read, waits = results[turn_id], books.turns[turn_id].waits.values()
-            told = [read[wait.call_id] for wait in waits if wait.is_delivered and wait.kind in ("tool", "child")]
+            delivered = [read[wait.call_id] for wait in waits if wait.is_delivered and wait.kind in ("tool", "child")]
             may = any(read.values()) or has_marked_keys or is_marked[signal["parent_id"]]
-            must = bool(told) and all(told)
+            must = bool(delivered) and all(delivered)
             if not must <= signal["is_untrusted"] <= may:
                 blame("taint_of_turn", f"{turn_id} ended untrusted: {signal['is_untrusted']}; it may have read untrusted "
                       f"content: {may}, it must have: {must}")  # fmt: skip

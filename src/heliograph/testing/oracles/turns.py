@@ -14,7 +14,7 @@ from heliograph.testing.oracles.books import Books, Token, TurnBook
 from heliograph.testing.oracles.heads import HeadOracle
 from heliograph.testing.oracles.human_tasks import is_kept, record_ended, waits_for_humans
 
-# What the owner of a turn may be answered; everybody else is stale.
+# The outcomes for the owner of a turn. Every other caller receives stale.
 _OWNERS = frozenset({
     "ok", "conflict", "rejected", "stopped", "suspended", "resolved", "deferred", "exhausted", "fresh", "again", "done", "in_doubt",
 })  # fmt: skip
@@ -37,7 +37,7 @@ class TurnOracle:
         return self.books.turns[turn_id]
 
     def is_owned(self, function: str, item: Any, outcome: str) -> bool:
-        """Whether the caller owns the turn; blames an inconsistent answer (L0-02, K1, K2)."""
+        """Whether the caller owns the turn. Blames an outcome that contradicts this (L0-02, K1, K2)."""
         token = self.books.tokens.get(item["agent_id"])
         is_owner = token is not None and (token.turn_id, token.epoch) == (item["turn_id"], item["epoch"])
         answers = _OWNERS | {"duplicate"} if function == "record_call" else _OWNERS
@@ -54,14 +54,14 @@ class TurnOracle:
         self.count(f"turn {outcome}")
 
     def end_stopped(self, function: str, turn: TurnBook, now: int) -> None:
-        """A graceful stop waited for a turn that its owner gives back (or loses)."""
+        """End a turn with a pending graceful stop, because its owner released or lost it."""
         if turn.force_at is None:
-            self.blame("stopped_unasked", f"{function} stopped {turn.turn_id}, and nobody had asked for that")
+            self.blame("stopped_unasked", f"{function} stopped {turn.turn_id} without a request")
         self.end(turn, "canceled", now)
 
     def expect_not_stopping(self, function: str, turn: TurnBook) -> None:
         if turn.force_at is not None:
-            self.blame("stop_lost", f"{function} let {turn.turn_id} go, which was to stop")
+            self.blame("stop_lost", f"{function} released {turn.turn_id}, which has a pending stop")
 
     # ---- runs ----
 
@@ -113,7 +113,7 @@ class TurnOracle:
         self.expect_within("depth_max", depth, item["turn_id"])
 
     def expect_room(self, run_id: str, activations: list[Any]) -> None:
-        """For more turns of these agents, those that were queued before counted."""
+        """Check that the queues of these agents have room for more turns, counting the turns that were queued before."""
         for agent_id, more in Counter(f"{run_id}/{item['agent']}" for item in activations).items():
             queued = [turn_id for turn_id in self.books.queues.get(agent_id, ())
                       if self.turn(turn_id).ended_by is None and self.heads.status_of(self.turn(turn_id)) == "queued"]  # fmt: skip
@@ -143,10 +143,10 @@ class TurnOracle:
 
     def deliver_results(self, turn: TurnBook, waits: list[Any]) -> None:
         """The owner receives each of its calls in its present state."""
-        told = {w["call_id"]: (w["state"], w["status"]) for w in waits}
+        received = {w["call_id"]: (w["state"], w["status"]) for w in waits}
         known = {w.call_id: (w.state, w.status) for w in turn.waits.values()}
-        if told != known:
-            self.blame("waits_told", f"{turn.turn_id} has {known}, and was told {told}")
+        if received != known:
+            self.blame("waits_of_claim", f"{turn.turn_id} has {known}, and its owner received {received}")
         for wait in turn.waits.values():
             wait.is_delivered = wait.is_delivered or wait.state == "resolved"
 
@@ -238,7 +238,7 @@ class TurnOracle:
         self.expect_swept("sweep_leases", (t.turn_id for t in self.books.tokens.values() if t.lease_until <= now))
 
     def expect_swept(self, sweep: str, left: Iterable[str]) -> None:
-        """A sweep leaves nothing of what it is there for; there are never more at a time than it takes."""
+        """Check that a sweep left no work. There is never more work than one sweep takes."""
         if found := sorted(left):
             self.blame("left_by_sweep", f"{sweep} left {found}")
 
@@ -263,7 +263,7 @@ class TurnOracle:
     # ---- the wire ----
 
     def check_event(self, subject: str, key: str, body: dict[str, Any]) -> None:
-        """A task event on the wire: of a turn that has ended, and what it says of it."""
+        """Check a task event on the wire: its turn has ended, and the event describes that end."""
         turn = self.books.turns.get(body["agent_turn_id"])
         if turn is None or turn.ended_by is None:
             self.blame("event_before_end", key)

@@ -18,7 +18,7 @@ class WaitOracle(TurnOracle):
     """See `turns.TurnOracle`."""
 
     def resolve(self, turn: TurnBook, wait: WaitBook, status: str, now: int) -> None:
-        """Each call once (K4)."""
+        """Resolve a call; blame a second resolution (K4)."""
         if wait.state != "open":
             self.blame(
                 "resolved_twice",
@@ -37,7 +37,7 @@ class WaitOracle(TurnOracle):
         for wait in turn.awaited():
             if wait.step is not None and wait.step in failed:
                 self.resolve(turn, wait, "canceled", now)
-                self.count("call given up")
+                self.count("call canceled with its step")
                 if wait.child is not None:
                     self.books.order_stop(wait.child, "force", None, now)
 
@@ -45,11 +45,11 @@ class WaitOracle(TurnOracle):
         """Exactly the due turns resume after a result (K15)."""
         for turn_id in answered:
             self.abandon(self.turn(turn_id), now)
-        asleep = [self.turn(turn_id) for turn_id in dict.fromkeys(answered) if self.turn(turn_id).join is not None]
-        due = {turn.turn_id for turn in asleep if turn.is_due()}
+        suspended = [self.turn(turn_id) for turn_id in dict.fromkeys(answered) if self.turn(turn_id).join is not None]
+        due = {turn.turn_id for turn in suspended if turn.is_due()}
         if due != set(resumed):
             self.blame("resume", f"{function} resumed {sorted(resumed)}, and {sorted(due)} were due")
-        for turn in asleep:
+        for turn in suspended:
             record_resolved(self.books, turn, self.resolved.get(turn.turn_id, set()), now, resumes=turn.turn_id in due)
             if turn.turn_id in due:
                 turn.join = None
@@ -125,7 +125,7 @@ class WaitOracle(TurnOracle):
                 self.blame("delegation_cycle", f"{child['turn_id']} of {agent_id} is to be done before it can begin")
 
     def spend(self, turn: TurnBook, calls: int) -> None:
-        """Each call of a tool counts when it is begun, or its command is sent, once; none beyond what a budget allows."""
+        """Count each tool call once, when it begins or when its command is written; blame a call beyond a budget."""
         for owner in self.books.upwards(turn) if calls else ():
             owner.calls += calls
             if owner.calls_most is not None and owner.calls > owner.calls_most:
@@ -135,7 +135,7 @@ class WaitOracle(TurnOracle):
                 )
 
     def _apply_early(self, turn: TurnBook, now: int) -> None:
-        """Reports that came before their calls: the first one with the right token counts, the others are gone."""
+        """Apply reports that came before their calls: the first one with the right token counts, the others are dropped."""
         for call_id, token, status in turn.early:
             wait = turn.waits.get(call_id)
             if wait is not None and wait.is_awaited and wait.kind in ANSWERED and wait.token in (None, token):
@@ -145,11 +145,11 @@ class WaitOracle(TurnOracle):
         self.abandon(turn, now)
 
     def _check_suspended(self, turn: TurnBook, item: Any, row: Any, now: int) -> None:
-        """It sleeps if, and only if, there is something to wait for, and no result that its owner does not know (K16)."""
+        """Check that a turn suspends if and only if it has an open call, and no result that its owner has not received (K16)."""
         join = item["join"]
         has_news = any(wait.position > item["seen"] for wait in turn.waits.values())
-        sleeps = bool(turn.awaited()) and not (join == "each" and has_news)
-        if sleeps != (row["outcome"] == "suspended"):
+        suspends = bool(turn.awaited()) and not (join == "each" and has_news)
+        if suspends != (row["outcome"] == "suspended"):
             self.blame(
                 "suspend",
                 f"{turn.turn_id} is {row['outcome']} with {turn.awaited()} open, news: {has_news}, join {join}",
@@ -201,7 +201,7 @@ class WaitOracle(TurnOracle):
             self.check_command(row["turn_id"], row["call_id"], row["body"], is_now=True)
 
     def check_command(self, turn_id: str, call_id: str, body: Any, *, is_now: bool) -> None:
-        """A command that somebody got: of a call that was opened, with its token; is_now: and is still open (K18)."""
+        """Check a delivered command: its call was opened with this token. is_now: the call is still open (K18)."""
         turn = self.books.turns.get(turn_id)
         wait = None if turn is None else turn.waits.get(call_id)
         if wait is None:
@@ -288,7 +288,7 @@ class WaitOracle(TurnOracle):
             ended = [(wait, child) for wait in turn.waits.values() if (child := self.books.turns.get(wait.child or ""))
                      is not None and not child.is_delivered]  # fmt: skip
             if not ended:
-                self.blame("child_reported_twice", f"{turn_id} was told of an end, and had been told of all")
+                self.blame("child_reported_twice", f"{turn_id} received a report, although it had received all")
             for wait, child in ended:
                 child.is_delivered = True
                 if wait.is_awaited:  # it may have timed out, or been closed with its turn

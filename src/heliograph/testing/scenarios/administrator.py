@@ -23,7 +23,7 @@ async def administer(world: SimWorld, function: str, *args: object) -> Any:
 
 
 async def set_limits(world: SimWorld, project: str) -> None:
-    """In some seeds, some limits are small."""
+    """In some seeds, set some limits to small values."""
     plan = world.stage.plan
     if plan.draw("limits") < 0.55:
         chosen = {limit: small for limit, small in _SMALL.items() if plan.draw(f"limits/{limit}") < 0.35}

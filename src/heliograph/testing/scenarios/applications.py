@@ -11,7 +11,7 @@ from heliograph.types import JsonObject
 
 
 def mill(cast: Cast) -> Heliograph:
-    """Two agents end at about the same time and update one key, a third waits for both: K24, joins, guards."""
+    """Two agents end at about the same time and update one key; a third one waits for both. Rules: K24, joins, guards."""
     app = Heliograph("mill", reducers={"total": lambda old, new: old + new})
 
     @app.agent(activate_on=["workflow:start"], emits=["plan:ready"], updates="plan")
@@ -45,7 +45,7 @@ def mill(cast: Cast) -> Heliograph:
 
 
 def choir(cast: Cast) -> Heliograph:
-    """Prompt agents stream, and what they stream wakes others before they end: append, pending reactions, K25."""
+    """Prompt agents stream signals, which wake other agents before the stream ends. Rules: append, pending reactions, K25."""
     app = Heliograph("choir", reducers={"received": lambda old, new: [*old, new]})
 
     @app.agent(activate_on=["workflow:start", "rehearse"], emits=["verse:ready"], updates="verse", max_attempts=3)
@@ -79,7 +79,7 @@ def choir(cast: Cast) -> Heliograph:
 
 
 def errand(cast: Cast) -> Heliograph:
-    """Effects that may not happen twice, turns that expire, messages that queue: K14, K19, K8, first come first served."""
+    """Effects that may not happen twice, turns that expire, queued messages. Rules: K14, K19, K8, first come first served."""
     app = Heliograph("errand", reducers={"total": lambda old, new: old + new})
 
     effect: Any = "idempotent" if cast.repeats_once else "once"
@@ -109,7 +109,7 @@ def errand(cast: Cast) -> Heliograph:
 
 
 def wheel(cast: Cast) -> Heliograph:
-    """Two agents wake each other until a goal is met, a limit stops them or one gives up: ends with turns still open."""
+    """Two agents wake each other until a goal is met, a limit stops them or one of them fails. The run ends with open turns."""
     limit, patience = (9, 40)[cast.plan.index("wheel", 2)], (12, 1000)[cast.plan.index("wheel", 2)]
     app = Heliograph("wheel", end_when=lambda state: state["total"] >= 25, max_activations=limit,
                      reducers={"total": lambda old, new: old + new})  # fmt: skip

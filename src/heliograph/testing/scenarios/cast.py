@@ -44,8 +44,8 @@ class Cast:
 
     def may_fail(self, context: Context, rate: float) -> None:
         if self.plan.draw(f"fail/{context.agent}") < rate:
-            raise ValueError(f"{context.agent} was told to fail")
+            raise ValueError(f"{context.agent} fails as planned")
 
     def pick(self, context: Context, what: str, choices: Sequence[T]) -> T:
-        """Choose one, and the same one whenever the turn's function runs again."""
+        """Choose an option: the same one whenever the turn's function runs again."""
         return choices[int(self.plan.fixed(f"{context.turn_id}/{what}") * len(choices))]

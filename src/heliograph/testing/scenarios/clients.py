@@ -98,7 +98,7 @@ def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[s
 
 
 def _books(world: SimWorld) -> Books:
-    """The turns that outsiders know: users list them, and tools have their commands."""
+    """The turns whose ids programs outside have: users list turns, and tools receive commands."""
     return world.stage.judge.books
 
 
@@ -209,7 +209,7 @@ async def _decide(world: SimWorld, ledger: Ledger, turn: TurnBook, call_id: str)
 
 
 async def stop_things(world: SimWorld, ledger: Ledger) -> None:
-    """Stop turns and runs, gently and at once, whatever they are doing; some of them twice, some that are done."""
+    """Stop turns and runs in any state, gracefully or at once; stop some of them twice, and some that have ended."""
     plan = world.stage.plan
     while not world.stage.is_calm:
         await world.sleep(plan.between("stop", 0.3, 4.0))

@@ -31,8 +31,8 @@ def count(results: Iterable[CallResult]) -> int:
 
 
 def foundry(cast: Cast) -> Heliograph:
-    """Calls that tools answer, all at once and one by one, results that end a turn, an agent that hears results, and more
-    calls than a budget allows: K3, K4, K5, K11, K15, K16, K18, S12."""
+    """Calls of tools, together and one by one; results that end a turn; an agent that subscribes to results; and more calls
+    than a budget allows. Rules: K3, K4, K5, K11, K15, K16, K18, S12."""
     app = Heliograph(
         "foundry", reducers={"total": lambda old, new: old + new, "received": lambda old, new: [*old, new]}
     )
@@ -87,13 +87,13 @@ def foundry(cast: Cast) -> Heliograph:
 
 
 def bench(cast: Cast) -> Heliograph:
-    """Steps of each effect class, pauses, and turns that are put off, some too often: K13, K14, L0-64, timers."""
+    """Steps of each effect class, pauses, and deferred turns, some of them deferred too often. Rules: K13, K14, L0-64, timers."""
     app = Heliograph("bench", reducers={"total": lambda old, new: old + new})
 
     async def do(
         context: Context, call_id: str, effect: CallEffect, connection: SimTransaction | None = None
     ) -> int | str:
-        """The effect of a step on the outside world, in its middle."""
+        """Run a step that changes the outside world in its middle."""
         await context.sleep(cast.plan.between("step", 0.0, 0.8))
         happens = partial(cast.oracles.step_effect, context.turn_id, call_id, effect)
         if connection is None:
@@ -125,7 +125,7 @@ def bench(cast: Cast) -> Heliograph:
 
     @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=6)
     async def both(context: Context) -> int:
-        """Two steps at a time, then a call: what is recorded must be there before the turn is given back."""
+        """Run two steps in parallel, then make a call: both results must be recorded before the turn is released."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(step(context, n, cast.pick(context, f"kind{n}", CALL_EFFECTS))) for n in range(2)
@@ -146,8 +146,8 @@ def bench(cast: Cast) -> Heliograph:
 
 
 def clan(cast: Cast) -> Heliograph:
-    """Turns that have other turns do something: fork and join, levels of them, parents that are stopped or resume, a budget
-    that they share, and a turn that waits for people for longer than its time to live: K4, K17, K19, S12."""
+    """Delegation: fork and join on several levels, parents that are stopped or resume, a shared budget, and a turn that waits
+    for people for longer than its time to live. Rules: K4, K17, K19, S12."""
     app = Heliograph("clan", reducers={"total": lambda old, new: old + new})
 
     def kids(context: Context, agent: str) -> list[Delegation]:

@@ -35,7 +35,7 @@ def make_workflows(cast: Cast) -> dict[str, Workflow]:
 
 
 def make_harness(world: SimWorld) -> Callable[[Any], ScriptedModel]:
-    """Every model streams the same song, or has no time for it; in the virtual time of its own process."""
+    """Make a harness whose model streams a fixed text or is busy, in the virtual time of its process."""
     plan = world.stage.plan
 
     def reply(request: ModelRequest) -> str:

@@ -18,22 +18,22 @@ from typing import Any
 
 
 class SimDeadlock(RuntimeError):
-    """Nothing is ready and no timer is set: whatever is awaited will never come."""
+    """Nothing is ready and no timer is set, so the awaited event never happens."""
 
 
 class Process:
-    """Tasks that live and die together. `ended` is done when it was killed."""
+    """A group of tasks that a kill ends together. ended: done once the process was killed."""
 
     def __init__(self, name: str, ended: asyncio.Future[None]):
         self.name = name
         self.ended = ended
         self.is_dead = False
         self.is_frozen = False
-        self.frozen_callbacks: list[asyncio.Handle] = []  # what became ready while it was frozen
+        self.frozen_callbacks: list[asyncio.Handle] = []  # callbacks that became ready while it was frozen
 
 
 class SimLoop(base_events.BaseEventLoop):
-    """`choose(n)` answers which of n ready callbacks runs next."""
+    """The loop. choose: `choose(n)` returns the index of the ready callback, of n, that runs next."""
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[Any]
@@ -54,11 +54,13 @@ class SimLoop(base_events.BaseEventLoop):
 
     def spawn(self, process: Process, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.create_task(work, name=name)
-        self._owners[task] = process  # also keeps the task: what is dropped unfinished runs its `finally`
+        self._owners[task] = (
+            process  # also keeps a reference: Python would run the `finally` blocks of a collected task
+        )
         return task
 
     def kill(self, process: Process) -> None:
-        """Its tasks never run again. The caller, if it is one of them, has to await something next."""
+        """Kill a process: its tasks never run again. A caller that is one of them must await something next."""
         process.is_dead = True
         if not process.ended.done():
             process.ended.set_result(None)
@@ -69,7 +71,7 @@ class SimLoop(base_events.BaseEventLoop):
             self.call_later(seconds, self._thaw, process)
 
     def drop_everything(self) -> None:
-        """End all coroutines; whatever their `finally` does finds its process dead."""
+        """End all coroutines. Their processes are dead, so their `finally` blocks have no effect."""
         for process in self._owners.values():
             process.is_dead = True
         for task in [*self._owners, *asyncio.all_tasks(self)]:
@@ -107,7 +109,7 @@ class SimLoop(base_events.BaseEventLoop):
         handle._run()
 
     def _pass_time(self) -> None:
-        """Move what is due next from the timers to the ready callbacks; what is due together comes together."""
+        """Advance the time to the next timer, and move all timers of that time to the ready callbacks."""
         timers = self._scheduled
         while timers and (not self._ready or timers[0]._when <= self._now):
             timer = heapq.heappop(timers)
@@ -125,4 +127,4 @@ class SimLoop(base_events.BaseEventLoop):
         """There is no selector to wake."""
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
-        """An abandoned generator is dropped: closing it would be one more task at a time nobody chose."""
+        """Drop an abandoned generator: closing it would add a task that the plan did not schedule."""

@@ -70,7 +70,7 @@ def open_backend(name: str, mutant: Mutant | None = None) -> Iterator[Backend]:
 
 @contextmanager
 def open_mutants(name: str) -> Iterator[Callable[[Mutant], AbstractContextManager[Backend]]]:
-    """Opens a backend with a mutant in it, for one mutant after another; all of PostgreSQL's share one database."""
+    """Open backends with one mutant each, one after another. On PostgreSQL they share one database."""
     if name == "memory":
         yield lambda mutant: nullcontext(mutant.in_memory())
         return
@@ -84,8 +84,7 @@ def open_mutants(name: str) -> Iterator[Callable[[Mutant], AbstractContextManage
 
 @contextmanager
 def databases(count: int) -> Iterator[list[str]]:
-    """The URLs of new databases: on the embedded server in a folder of its own, or where HELIOGRAPH_TEST_DATABASE_URL
-    says."""
+    """The URLs of new databases, on an embedded server in a temporary folder or on the server of HELIOGRAPH_TEST_DATABASE_URL."""
     with TemporaryDirectory(prefix="heliograph-sim-", ignore_cleanup_errors=True) as folder:
         server = TestServer(Path(folder), url=os.environ.get("HELIOGRAPH_TEST_DATABASE_URL"))
         urls: list[str] = []

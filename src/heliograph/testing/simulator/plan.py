@@ -40,11 +40,11 @@ class Plan:
         self._position = 0
 
     def draw(self, site: str) -> float:
-        """A number from 0 up to 1, for the next question at `site`."""
+        """A number from 0 up to 1, for the next decision at `site`."""
         return self._draw(site)[1]
 
     def fixed(self, site: str) -> float:
-        """A number from 0 up to 1, the same whenever it is asked for: for what runs again and has to do the same."""
+        """A number from 0 up to 1, always the same at this `site`: for functions that run again and must decide the same."""
         return self._number(site, "fixed")
 
     def between(self, site: str, low: float, high: float) -> float:
@@ -55,7 +55,7 @@ class Plan:
         return int(self.draw(site) * count)
 
     def name(self, kind: str) -> str:
-        """An id whose order says nothing about when it was made."""
+        """An id that does not sort by the time of its creation."""
         return f"{kind}_{int(self.draw(f'id/{kind}') * 36**8):08x}{self._draws[f'id/{kind}']}"
 
     def fault(self, site: str, kinds: Iterable[str], now: float) -> str | None:

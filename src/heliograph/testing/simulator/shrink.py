@@ -25,7 +25,7 @@ _TRIES = 300
 
 
 class Shrinker:
-    """`run` plays a case; `runs` counts how often it was asked."""
+    """Shrinks failing cases. run: simulates a case; `runs` counts the simulations."""
 
     def __init__(self, run: Callable[[Case], Result]):
         self._run = run
@@ -75,7 +75,7 @@ class Shrinker:
 
 
 def minimize(items: list[T], fails: Callable[[Sequence[T]], bool], tries: int = _TRIES) -> list[T]:
-    """A short list that still fails, by leaving out parts of it: halves first, then ever smaller ones (ddmin)."""
+    """Find a short list that still fails, by omitting parts of it: halves first, then ever smaller parts (ddmin)."""
     if fails([]):
         return []
     parts = 2

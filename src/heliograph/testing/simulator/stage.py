@@ -127,7 +127,7 @@ class SimSubscription:
         self._bell.set()
 
     def found(self) -> None:
-        """The simulator forges no rings, so none has to be paced."""
+        """Does nothing: the simulator forges no rings, so it needs no rate limit."""
 
     async def wait(self, timeout_seconds: float) -> bool:
         waits_for_bell = not self._stage.polls and self._keys[0].name.startswith("work:")

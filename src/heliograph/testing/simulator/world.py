@@ -34,7 +34,7 @@ IN_SLEEP = ("crash_in_sleep", "freeze_in_sleep")
 
 
 class SimTransaction:
-    """See `heliograph.world.seam.Transaction`: what is done in it happens when the kernel call that ends it has been executed."""
+    """See `heliograph.world.seam.Transaction`. Its effects happen when the kernel call that ends it has been executed."""
 
     def __init__(self, world: SimWorld):
         self._world = world
@@ -156,8 +156,8 @@ class SimWorld:
             await self._travel(f"{self.slot}/publish")
             if self.stage.fault(self.process.name, f"{self.slot}/publish", ("wire_down",)):
                 raise StoreUnavailable(f"the simulator lost event {event.key}")
-            said = encode(event.body).decode()
-            self.stage.record(self.process.name, f"published {event.subject} {event.key} {said}")
+            body = encode(event.body).decode()
+            self.stage.record(self.process.name, f"published {event.subject} {event.key} {body}")
             self.stage.judge.published(event.subject, event.key, event.body)
             if event.subject.startswith("cmd."):
                 self.stage.commands.append(event.body)
@@ -167,7 +167,7 @@ class SimWorld:
             await self._suffer(name, AT_POINT)
 
     async def crash(self) -> None:
-        """The process is gone; this line is the last it runs."""
+        """Kill this process; it runs no further line."""
         for subscriptions in self.stage.subscriptions.values():
             subscriptions[:] = [each for each in subscriptions if each.process is not self.process]
         self.stage.loop.kill(self.process)
@@ -177,7 +177,7 @@ class SimWorld:
         await asyncio.sleep(self.stage.plan.between(f"{site}/latency", 0.0005, 0.004) * self.stage.distance)
 
     async def _suffer(self, where: str, kinds: tuple[str, ...]) -> None:
-        """Whatever goes wrong here. Raises StoreUnavailable."""
+        """Inject the faults of this place. Raises StoreUnavailable."""
         site = f"{self.slot}/{where}"
         kind = self.stage.fault(self.process.name, site, kinds)
         if kind is None:
