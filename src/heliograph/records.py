@@ -30,7 +30,7 @@ class Card(msgspec.Struct, frozen=True):
 class RunView(msgspec.Struct, frozen=True):
     """The run as a reaction reads it.
 
-    version: the commit of the reaction fails if it has changed since (K24). memory: what reactions store between signals.
+    version: the commit of the reaction fails if it has changed since. memory: what reactions store between signals.
     pending_reactions: the number of signals without a reaction yet.
     """
 

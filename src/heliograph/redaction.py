@@ -1,4 +1,4 @@
-"""Redact secrets: replace registered values by stars in every table, log, signal and message (S13).
+"""Redact secrets: replace registered values by stars in every table, log, signal and message.
 
 Redaction works by value, whether plain or encoded. The registry belongs to the process: it contains the secrets that this
 process has resolved, those of its environment, and the passwords of its URLs. Texts of fewer than `LENGTH_MIN`

@@ -1,4 +1,4 @@
-"""Secrets by reference: the ledger stores `secret://name`, and the value is resolved where it is used (S13).
+"""Secrets by reference: the ledger stores `secret://name`, and the value is resolved where it is used.
 
 A resolved secret is redacted from everything that the process writes, see `redaction`.
 """

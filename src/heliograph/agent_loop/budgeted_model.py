@@ -1,4 +1,4 @@
-"""Model calls within the turn's budgets: reserve, call, settle (S12, decision 0018).
+"""Model calls within the turn's budgets: reserve, call, settle (decision 0018).
 
 Before each model call, its maximum usage is reserved: an upper bound of the input tokens, and the output tokens that the
 provider receives as its limit. Each attempt is a recorded call (`m1`, `m1-try2`, ...). A failed attempt has used tokens, too,

@@ -1,4 +1,4 @@
-"""The agent loop: call the model, run its tool calls, and repeat until it gives its final reply (L0-100).
+"""The agent loop: call the model, run its tool calls, and repeat until it gives its final reply.
 
 It is a function over the journal, like every agent. Each reply is recorded before its tool calls run. A turn that resumes
 replays the recorded replies and results, and continues after them. The last reply is not recorded: it is the deliverable.

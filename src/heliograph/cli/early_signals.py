@@ -20,7 +20,7 @@ _OPTIONS_WITH_VALUE = ("--database-url", "--project")  # those that may stand be
 
 
 def catch_early_signals(arguments: Sequence[str]) -> None:
-    """Until others replace these handlers, SIGINT ends the process with 130, and SIGTERM as `exit_code_at_sigterm` says.
+    """Until others replace these handlers, SIGINT ends the process with 130, and SIGTERM ends it with the code of `exit_code_at_sigterm`.
 
     Python handles signals in the main thread only: in any other thread this does nothing.
     """

@@ -1,4 +1,4 @@
-"""Fewer runs of Python's cycle collector in a worker, where they took a third of its CPU time."""
+"""Run Python's garbage collector less often in a worker, where it took a third of the CPU time."""
 
 from __future__ import annotations
 

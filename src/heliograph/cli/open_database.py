@@ -30,7 +30,7 @@ async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
     """Open a reader if the database exists.
 
     wanted: the object that the command looks for, like `run first`; None for a list.
-    Raises NotFound (`no_data`), or NothingYet for a list, and what `open_reader` raises.
+    Raises NotFound (`no_data`), or NothingYet for a list, and the errors of `open_reader`.
     """
     settings = read_settings(os.environ)
     lacking = missing_database(settings)
@@ -44,7 +44,7 @@ async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
 
 @asynccontextmanager
 async def open_client(wanted: str) -> AsyncIterator[Client]:
-    """Open a client if the database exists. Raises NotFound (`no_data`), and what `open_runtime` raises."""
+    """Open a client if the database exists. Raises NotFound (`no_data`), and the errors of `open_runtime`."""
     from heliograph.client.client import Client  # slow to import; readers do without it
 
     lacking = missing_database(read_settings(os.environ))
@@ -77,7 +77,7 @@ async def open_connection() -> AsyncIterator[tuple[Any, str]]:
 def missing_database(settings: Settings) -> str | None:
     """The message that there is no database yet, with the next step; None when there is one, or a URL.
 
-    Raises what `find_binaries` raises.
+    Raises the errors of `find_binaries`.
     """
     if settings.database_url is not None:
         return None

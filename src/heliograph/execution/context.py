@@ -1,4 +1,4 @@
-"""The context of an agent's function: what woke it, and everything that it can do."""
+"""The context of an agent's function: the signal that woke it, the state, and its actions."""
 
 from __future__ import annotations
 

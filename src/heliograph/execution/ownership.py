@@ -1,4 +1,4 @@
-"""Proof that a worker owns a turn, in each of the turn's kernel calls (K6)."""
+"""Proof that a worker owns a turn, in each of the turn's kernel calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OwnedLedger:
         return self._ledger.pages_of_box(box_id)
 
     def _checked(self, result: T) -> T:
-        """`result`. Raises TurnLost for the answer `stale`."""
+        """Return `result`. Raises TurnLost if its outcome is `stale`."""
         if result.outcome == "stale":
             raise TurnLost(
                 f"{self._owner['turn_id']} is no longer this worker's; another worker owns it or it has ended"

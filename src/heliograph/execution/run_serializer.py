@@ -1,6 +1,6 @@
 """Commit the endings of one run one after another within a worker.
 
-The version of a run guards its reactions (K24): of several concurrent commits only the first succeeds, and the others are
+The version of a run guards its reactions: of several concurrent commits only the first succeeds, and the others are
 computed again. So the turns of one run commit one after another, and each computes its reaction from the run as the previous
 one left it.
 """

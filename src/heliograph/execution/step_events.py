@@ -1,4 +1,4 @@
-"""Step events: the position of a turn, for observers on the wire (L0-108). Best effort, without a commit."""
+"""Step events: the position of a turn, for observers on the wire. Best effort, without a commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commit the intent of a step before its effect, and its result afterwards (K13, K14).
+"""Commit the intent of a step before its effect, and its result afterwards.
 
 A worker that dies in between leaves an intent without a result. The kernel answers the next owner `again` where the
 effect may be repeated, and `in_doubt` where it may not.

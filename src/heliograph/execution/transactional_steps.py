@@ -1,4 +1,4 @@
-"""Steps with an effect in the runtime's own database: the effect and its record commit together or not at all (K13)."""
+"""Steps with an effect in the runtime's own database: the effect and its record commit together or not at all."""
 
 from __future__ import annotations
 

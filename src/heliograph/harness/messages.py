@@ -116,7 +116,7 @@ def raw_of(messages: list[ModelMessage]) -> JsonObject:
 
 
 def _storable(part: Any) -> Any:
-    """Replace what the ledger cannot store in a part."""
+    """Replace the values in a part that the ledger cannot store."""
     match part:
         case TextPart(content=str(content)) | ThinkingPart(content=str(content)):
             return replace(part, content=cleaned(content))

@@ -36,7 +36,7 @@ class OutputMismatch(HarnessError):
 
 
 def output_tool(kind: Any) -> ToolDefinition:
-    """Declare the tool whose arguments are the output: the JSON Schema of `kind`, inside an object if it is none itself."""
+    """Declare the tool whose arguments are the output: the JSON Schema of `kind`, inside an object unless it describes one."""
     schema = pydantic.TypeAdapter(kind).json_schema()
     if schema.get("type") != "object":
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}

@@ -136,7 +136,7 @@ class Ledger:
         return await self._suspensions.call(item)
 
     async def defer(self, item: dict[str, Any]) -> WriteResult:
-        """Put a turn off until a later time."""
+        """Defer a turn until a later time."""
         [row] = await self._write("defer", [item], _PATIENT_RETRIES)
         return msgspec.convert(row, WriteResult)
 

@@ -14,7 +14,7 @@ CARDS_PER_PAGE = 100
 async def fitting(read: Callable[[int], Awaitable[Any]], limit: int) -> Any:
     """Return the result of `read(limit)`, or of `read(1)` if `limit` rows are too large for one result.
 
-    Raises what `read` raises; KernelRejected (`too_long`) only for a single row that is too large.
+    Raises the errors of `read`; KernelRejected (`too_long`) only for a single row that is too large.
     """
     try:
         return await read(limit)

@@ -1,7 +1,7 @@
 """The signatures of the kernel's SQL functions: name, argument types, and whether the last argument is the time.
 
 The time is an argument. Python passes the clock of the database, read in the statement, so that the kernel never compares clocks of
-workers (K20).
+workers.
 """
 
 from __future__ import annotations

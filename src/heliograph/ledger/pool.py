@@ -62,7 +62,7 @@ class Database:
         return cls(pool, url, named)
 
     async def call(self, function: str, *args: object) -> Any:
-        """Call one kernel function in a transaction of its own. args: see `kernel.KERNEL`. Raises what `explain` returns."""
+        """Call one kernel function in a transaction of its own. args: see `kernel.KERNEL`. Raises the errors of `explain`."""
         definition = KERNEL[function]
         try:
             values = [encoded(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
@@ -72,14 +72,14 @@ class Database:
         return None if raw is None else decode(raw)
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
-        """Run a query and return its rows. Raises what `explain` returns."""
+        """Run a query and return its rows. Raises the errors of `explain`."""
         try:
             return list(await self._pool.fetch(query, *args))
         except Exception as error:
             raise explain(error, "a query") from error
 
     async def acquire(self) -> Any:
-        """Take a connection of the driver from the pool; give it back with `release`."""
+        """Take a connection of the driver from the pool; return it with `release`."""
         return await self._pool.acquire()
 
     async def release(self, connection: Any) -> None:
@@ -94,7 +94,7 @@ class Database:
 
 
 def encoded(value: object) -> bytes:
-    """Encode JSON for the kernel, with secrets redacted (S13). All arguments of kernel calls pass through this function."""
+    """Encode JSON for the kernel, with secrets redacted. All arguments of kernel calls pass through this function."""
     data = msgspec.json.encode(value)
     return data if is_clean(data) else msgspec.json.encode(redacted(value))
 

@@ -1,4 +1,4 @@
-"""Decide which URLs from outside this process may send requests to, without IO (S7).
+"""Decide which URLs from outside this process may send requests to, without IO.
 
 A URL comes from outside the trust boundary, but workers run inside: beside databases, control planes and the cloud's metadata
 service. So a URL must have one unambiguous spelling, its host is resolved once, and all its addresses must be public. The connection

@@ -1,9 +1,9 @@
 """React to the start of a run, to the end of a turn, and to recorded signals. Pure.
 
-A reaction is computed against one version of a run and commits only against that version (K24); after a conflict it is
+A reaction is computed against one version of a run and commits only against that version; after a conflict it is
 computed again. Its order is fixed, so the same run view and ending always give the same reaction: the turn's drafts,
 agent:completed or agent:failed, state changes, the agent's own signals, and then the activations that each of these causes,
-ordered by the agents' names (G-47).
+ordered by the agents' names.
 """
 
 from __future__ import annotations

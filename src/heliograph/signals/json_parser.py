@@ -1,8 +1,9 @@
 """Parse JSON text strictly: no duplicate keys, no NaN, no lone surrogates, no numbers that a reader would round to infinity.
 
-Python's own parser accepts all of these, and keeps the last of two equal keys. Source: bad-input rows 31-38, 48.
+Python's own parser accepts all of these, and keeps the last of two equal keys.
 """
 
+# Requirements: bad-input rows 31-38, 48.
 from __future__ import annotations
 
 import json
@@ -19,8 +20,8 @@ from heliograph.types import Json
 def parse_json(text: str | bytes) -> Json:
     """Parse JSON text; bytes are UTF-8.
 
-    Raises InvalidInput: encoding, invalid_json (with offset, line and column), json_duplicate_key, number_too_large, and what
-    `check_json` raises.
+    Raises InvalidInput: encoding, invalid_json (with offset, line and column), json_duplicate_key, number_too_large, and the
+    errors of `check_json`.
     """
     try:
         value = _DECODER.decode(_decode_utf8(text) if isinstance(text, bytes) else text)

@@ -1,5 +1,6 @@
-"""The grammar of signal names, and the names that only the runtime may emit. Source: SIG-11, bad-input rows 40-42."""
+"""The grammar of signal names, and the names that only the runtime may emit."""
 
+# Requirements: SIG-11, bad-input rows 40-42.
 from __future__ import annotations
 
 import re
@@ -57,7 +58,7 @@ def check_name(name: str) -> str:
 def check_emit_name(name: str) -> str:
     """Return `name` unchanged if an agent or a user may emit it.
 
-    Raises what `check_name` raises, and Rejected (reserved_name) for names that only the runtime emits.
+    Raises the errors of `check_name`, and Rejected (reserved_name) for names that only the runtime emits.
     """
     check_name(name)
     first = name.partition(":")[0]

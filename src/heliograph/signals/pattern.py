@@ -1,4 +1,4 @@
-"""Patterns over signal names, such as `agent:*`, `harness:**` and `*:complete`. Source: SIG-50..SIG-52, G-40, G-41.
+"""Patterns over signal names, such as `agent:*`, `harness:**` and `*:complete`.
 
 A pattern consists of segments joined by ':'. A literal segment matches itself, `*` matches exactly one segment, and `**` matches
 zero or more. No segment of a name is empty, so no pattern matches `agent:` or the empty text.
@@ -8,6 +8,7 @@ Only the middle has to be searched for, and its leftmost match is as good as any
 with at most as many comparisons per position as the middle has segments.
 """
 
+# Requirements: SIG-50..SIG-52, G-40, G-41.
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def _compile(text: str) -> Pattern:
 def check_agent_pattern(text: str) -> Pattern:
     """Compile a pattern of an agent's subscription: beside a `**`, it needs a literal segment.
 
-    An agent that subscribed to every signal would activate itself without end. Raises what `compile_pattern` raises, and
+    An agent that subscribed to every signal would activate itself without end. Raises the errors of `compile_pattern`, and
     Rejected (pattern_too_broad).
     """
     pattern = compile_pattern(text)

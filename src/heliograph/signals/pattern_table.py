@@ -1,5 +1,6 @@
-"""Match one signal name against many patterns at once. Source: SIG-50..SIG-52, G-41."""
+"""Match one signal name against many patterns at once."""
 
+# Requirements: SIG-50..SIG-52, G-41.
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ class PatternTable(Generic[V]):
         return self._size
 
     def add(self, pattern: Pattern | str, value: V) -> None:
-        """Add a pair, even if the pattern or the value was added before. Raises what `compile_pattern` raises."""
+        """Add a pair, even if the pattern or the value was added before. Raises the errors of `compile_pattern`."""
         compiled = compile_pattern(pattern) if isinstance(pattern, str) else pattern
         node = self._root
         for segment in compiled.text.split(":"):

@@ -1,9 +1,10 @@
-"""Check that a Python value is JSON that PostgreSQL and every reader can hold. Source: bad-input rows 31-38, 48.
+"""Check that a Python value is JSON that PostgreSQL and every reader can hold.
 
 Each problem is reported with its JSON pointer. NaN, NUL, lone surrogates and numbers beyond a double are errors, and so is nesting
 deeper than 64 containers, which would otherwise exhaust the interpreter's stack.
 """
 
+# Requirements: bad-input rows 31-38, 48.
 from __future__ import annotations
 
 import copy
@@ -73,7 +74,7 @@ def json_too_deep(path: str = "") -> InvalidInput:
 def check_payload(value: object, path: str = "") -> Json:
     """Return `value` unchanged if it is JSON of at most 64 KiB, counted in UTF-8 without spaces.
 
-    Raises what `check_json` raises, and InvalidInput (payload_too_large).
+    Raises the errors of `check_json`, and InvalidInput (payload_too_large).
     """
     checked = check_json(value, path)
     size = len(msgspec.json.encode(checked))

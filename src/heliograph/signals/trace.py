@@ -1,8 +1,9 @@
 """Analyse the log of a run: causes and consequences of a signal, failures, consistency, and the log drawn as a tree.
 
-All functions are pure and take signals in the order of the log. Source: SIG-60..SIG-63.
+All functions are pure and take signals in the order of the log.
 """
 
+# Requirements: SIG-60..SIG-63.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence

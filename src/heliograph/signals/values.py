@@ -23,7 +23,7 @@ def to_json(value: Any, path: str = "") -> Json:
     """Convert `value` to JSON: models, dataclasses, dates, enums, and sets as lists sorted by the JSON text of their elements.
 
     path: the JSON pointer of `value`, which error paths begin with.
-    Raises InvalidInput (`not_json`) for a value without a JSON form, and what `check_json` raises.
+    Raises InvalidInput (`not_json`) for a value without a JSON form, and the errors of `check_json`.
     """
     try:
         plain = pydantic_core.to_jsonable_python(_ordered(value))

@@ -102,7 +102,7 @@ class BoundTool:
     async def call(self, context: ToolContext, arguments: Mapping[str, Any], run_sync: Callable[..., Any]) -> Any:
         """Call the function with arguments that `checked` returned. A plain function runs in a thread, through `run_sync`.
 
-        Raises what the function raises.
+        Raises the exceptions of the function.
         """
         function = self.tool.function
         assert function is not None

@@ -189,7 +189,7 @@ class MCPTools(Sequence[Tool]):
         self._reading = asyncio.Lock()
 
     async def read(self) -> None:
-        """Read the server's list of tools. Raises what `open_tools` raises."""
+        """Read the server's list of tools. Raises the errors of `open_tools`."""
         offered = await self._connection.offered()
         if offered != self._offered:  # an unchanged list keeps its tool objects, with their concurrency limits
             self._tools = self._server.allowed(offered, self._connection)

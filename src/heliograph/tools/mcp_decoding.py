@@ -1,4 +1,4 @@
-"""Convert what an MCP server sends, tools and results, to values of Heliograph."""
+"""Convert the tools and results of an MCP server to values of Heliograph."""
 
 from __future__ import annotations
 

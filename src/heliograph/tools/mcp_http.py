@@ -1,4 +1,4 @@
-"""An HTTP client for MCP servers that connects only to addresses that the egress policy has checked (S7)."""
+"""An HTTP client for MCP servers that connects only to addresses that the egress policy has checked."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Toolbox:
         return self._bound[id(tool)]
 
     async def tools_of(self, toolset: Any) -> Sequence[Tool]:
-        """Return the tools of a toolset, an object with a method `open_tools`. Raises what `open_tools` raises.
+        """Return the tools of a toolset, an object with a method `open_tools`. Raises the errors of `open_tools`.
 
         The first call opens the toolset. Later calls refresh the returned sequence if it has a method `refresh`.
         """

@@ -30,7 +30,7 @@ def output_validator(tool: str, result_schema: Any, path: str) -> OutputValidato
 
 
 def check_result(tool: str, output_problems: OutputValidator | None, output: Json) -> Json:
-    """`output`. Raises ToolFailed (`result_schema`)."""
+    """Return `output` if it is valid. Raises ToolFailed (`result_schema`)."""
     if output_problems is not None and (problems := output_problems(output)):
         raise ToolFailed(_message(tool, problems), code=RESULT_SCHEMA, tool=tool)
     return output

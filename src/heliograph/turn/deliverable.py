@@ -1,4 +1,4 @@
-"""The content of a deliverable card: text or a list of fields (L0-83), for every way a turn can end."""
+"""The content of a deliverable card: text or a list of fields, for every way a turn can end."""
 
 from __future__ import annotations
 

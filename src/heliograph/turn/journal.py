@@ -76,8 +76,8 @@ class Journal:
             raise self._fail(
                 NOT_DETERMINISTIC,
                 f"call {request.call_id} was {_call_label(wait.kind, wait.tool)} when it was recorded and is now "
-                f"{_call_label(request.kind, request.tool)}: between calls the function may depend on nothing but its context and "
-                "the results; give calls ids of their own where their order changes",
+                f"{_call_label(request.kind, request.tool)}: between calls, a function may depend only on its context and on "
+                "results; if the order of its calls varies, pass a call_id to each",
             )  # fmt: skip
         return wait
 

@@ -7,10 +7,10 @@
     SuspendTurn  -> SuspendTurn; where all results are already there, Resolved follows -> Act
     DeferTurn    -> DeferTurn
 
-Every turn goes through the five phases (LC-01). A phase without work costs no commit: its signal is part of the next
+Every turn goes through the five phases. A phase without work costs no commit: its signal is part of the next
 commit. A turn goes straight to terminate where it may not run again after a crash, or its run is over.
-A suspended turn stays in act (LC-02). When a worker claims it again, it continues there, or delivers the result of a
-call that ends it (L0-56).
+A suspended turn stays in act. When a worker claims it again, it continues there, or delivers the result of a
+call that ends it.
 """
 
 from __future__ import annotations

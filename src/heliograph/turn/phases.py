@@ -1,4 +1,4 @@
-"""The five phases of a turn, and the signals that move it from one to the next (LC-60 to LC-66)."""
+"""The five phases of a turn, and the signals that move it from one to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames around untrusted content for a model; the content cannot close its own frame (S9). Pure.
+"""Frames around untrusted content for a model; the content cannot close its own frame. Pure.
 
 The mark of a frame is a hash of its content, so a text would have to contain its own hash to end the frame early. The same
 content has the same mark in every run, so a replayed conversation is identical.

@@ -1,7 +1,7 @@
 """Claim turns while there are free slots, run each one, and stop without losing any.
 
 Crash-only: correctness needs nothing from a worker that dies. Its leases run out, a sweep finds them, and another worker
-continues its turns (L0-111).
+continues its turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Divide free slots among projects, so that none of them starves another (G-75). Pure."""
+"""Divide free slots among projects, so that none of them starves another. Pure."""
 
 from __future__ import annotations
 

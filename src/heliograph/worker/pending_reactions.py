@@ -1,4 +1,4 @@
-"""Pending reactions: runs react to signals whose writer could not commit the reaction itself (K25).
+"""Pending reactions: runs react to signals whose writer could not commit the reaction itself.
 
 Examples are the end of a child and the result of a call from outside.
 """
