@@ -116,7 +116,7 @@ async def test_parent_receives_every_outcome_of_its_child(kernel: Kernel, outcom
 
 @pytest.mark.proves("K12", "K19", "L0-87", "L0-38")
 @pytest.mark.parametrize("ends", ["stop", "expiry", "attempts"])
-async def test_parent_receives_an_ending_by_the_kernel(kernel: Kernel, ends: str) -> None:
+async def test_parent_receives_the_result_of_a_child_that_the_kernel_ended(kernel: Kernel, ends: str) -> None:
     await delegated(kernel, "critic", ttl_seconds=30, max_attempts=1)
     if ends == "stop":
         await kernel.stop("turn_1")

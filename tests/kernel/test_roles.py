@@ -169,7 +169,7 @@ def shadows(schema: str) -> str:
     return "\n".join([
         f"set search_path to {schema}, pg_temp, pg_catalog; create table {schema}.called (yes boolean);",
         *(f"create table {schema}.{table} (project_id text); create temp table {table} (project_id text);" for table in tables),
-        # a type of the caller's would be asked what it takes, as the owner
+        # a type of the caller would run its input function as the owner
         *(f"create domain pg_temp.{kind} as pg_catalog.{kind} check (false);" for kind in ("text", "jsonb", "timestamptz", "float8")),
         *(f"create function {schema}.{signature} returns pg_catalog.{kind} language plpgsql as $$ begin {called} end $$;"
           for signature, kind in [("jsonb_build_object(pg_catalog.text, pg_catalog.text)", "jsonb"),

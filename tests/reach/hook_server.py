@@ -20,7 +20,7 @@ class Request:
 
 @dataclass(slots=True)
 class Hook:
-    """answers: one for each request, the last one for all that follow. An answer of None says nothing at all."""
+    """answers: one for each request, and the last one for all later requests. For None the server sends no response."""
 
     port: int
     answers: list[bytes | None] = field(default_factory=lambda: [OK])

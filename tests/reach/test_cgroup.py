@@ -68,7 +68,7 @@ def test_processes_are_counted_and_groups_of_killed_workers_are_removed(
 
 
 def tree(folder: Path, own: str, *, enabled: str) -> tuple[Path, Path]:
-    """What /proc says of a process in cgroup `own` of version 2, and the folder of that cgroup."""
+    """The contents of /proc for a process in cgroup `own` of version 2, and the folder of that cgroup."""
     (proc := folder / "proc").mkdir()
     (proc / "mounts").write_text(f"proc /proc proc rw 0 0\ncgroup2 {folder}/cgroup cgroup2 rw 0 0\n")
     (proc / "cgroup").write_text(f"0::{own}\n")

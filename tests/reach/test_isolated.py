@@ -52,7 +52,7 @@ async def test_program_runs_and_returns_its_output() -> None:
 
 @pytest.mark.parametrize("code", [0, 1, 97, 255])
 async def test_no_exit_code_of_the_program_is_mistaken_for_a_sandbox_failure(code: int) -> None:
-    """And the pipe over which that is said is none of its open files."""
+    """The sandboxed process does not inherit the pipe of the report."""
     program = (
         "import os\n"
         "def _open(n):\n"

@@ -97,7 +97,7 @@ async def test_author_selects_tools_prefixes_them_and_sets_their_effects() -> No
     async with own(tools=["add"], effects={"add": "pure"}).open_tools() as tools:
         assert tools[0].effect == "pure"
     async with own(tools=["add"]).open_tools() as tools:
-        assert tools[0].effect == "once"  # what a server says of itself is not believed unasked
+        assert tools[0].effect == "once"  # the server's own annotations are not trusted by default
 
 
 async def test_name_of_a_missing_tool_is_refused() -> None:
@@ -114,7 +114,7 @@ async def test_idle_program_that_died_is_restarted_and_ended_at_close() -> None:
         os.kill(first, signal.SIGKILL)
         await gone(first)
         async with asyncio.timeout(60):
-            while not tools._connection.has_changed:  # noqa: ASYNC110  that its output has ended, we hear a little later
+            while not tools._connection.has_changed:  # noqa: ASYNC110  the end of its output arrives a little later
                 await asyncio.sleep(0.01)
         second = (await found["pid"]())["result"]
         assert second != first

@@ -147,7 +147,7 @@ async def test_event_too_large_for_nats_is_skipped_without_delay(
 @pytest.mark.more
 @pytest.mark.proves("S6", "L0-107")
 async def test_invalid_subject_does_not_break_confirmations(bell: NatsDoorbell, server: OddServer) -> None:
-    """nats-py stops reading at it, and says nothing: what is published then is not confirmed, and is published again."""
+    """nats-py stops reading at it without an error: later messages are not confirmed, and are published again."""
     server.writers[-1].write(b"MSG cmd.agent.\xff.wakeup 1 0\r\n\r\n")
     server.answers_pings = False
     await eventually(bell._client._reading_task.done)

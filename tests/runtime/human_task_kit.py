@@ -28,7 +28,7 @@ async def open_tasks(rig: Rig, count: int = 1, run_id: str | None = None) -> lis
 
 
 class Till:
-    """A tool that pays, an agent that calls it as `calls` say, and what the model was told in the end."""
+    """A tool that pays, an agent that makes `calls` of it, and the last result that the model received."""
 
     def __init__(self, *calls: ToolCall, tools: tuple[Any, ...] = (), **options: Any):
         self.paid: list[tuple[int, str]] = []

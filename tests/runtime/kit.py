@@ -107,7 +107,7 @@ class Rig:
         return not await self.fetch(query, self.runtime.settings.project)
 
     async def check(self) -> None:
-        """The doctor has nothing to say, every trace is sound, and every standard signal has its payload."""
+        """Assert that the doctor finds nothing, every trace is consistent, and every standard signal has a valid payload."""
         found, logs = await self._findings()
         assert found == [], found
         for signals in logs:
@@ -116,7 +116,7 @@ class Rig:
                 assert check_standard(signal.name, signal.payload) == []
 
     async def _findings(self) -> tuple[Any, list[list[Signal]]]:
-        """What the doctor says, and the log of every run."""
+        """Return the findings of the doctor, and the log of every run."""
         while True:
             try:
                 found = await self.runtime.world.call(

@@ -77,7 +77,7 @@ def problem_of(request: ModelRequest) -> str | None:
 
 
 def results(request: ModelRequest) -> list[Any]:
-    """What the model is told of its calls, oldest first; errors as ("error", text)."""
+    """The results that the model receives, oldest first; errors as ("error", text)."""
     messages = [m for m in request.messages if isinstance(m, ToolMessage)]
     return [("error", m.content) if m.is_error else m.content for m in messages]
 

@@ -72,7 +72,7 @@ async def test_error_of_a_tool_reaches_the_model_with_any_text(rig: Rig, error: 
     assert results(model.last)[0][0] == "error"
 
 
-# ── Calls that cannot be told apart ──
+# ── Calls with missing or repeated ids ──
 
 
 @pytest.mark.parametrize("ids", [("c1", "c1"), ("", ""), ("a", "\0"), (None, None)], ids=str)

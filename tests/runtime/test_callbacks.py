@@ -160,7 +160,7 @@ async def test_permanently_gone_receiver_gets_no_retry(rig: Rig) -> None:
 @pytest.mark.proves("S7")
 @pytest.mark.parametrize("mcp", [False, True], ids=["not allowed", "allowed for MCP servers"])
 async def test_forbidden_receiver_is_never_connected_to_and_the_callback_has_the_reason(rig: Rig, mcp: bool) -> None:
-    """Where a server of tools may be is no place that whoever starts a run may have posted to."""
+    """The allow list of tool servers does not apply to callbacks, which every caller that starts a run may name."""
     async with hooked() as hook:
         allow(rig)
         rig.runtime.settings = replace(rig.runtime.settings, mcp_allow=hook.origin if mcp else "")

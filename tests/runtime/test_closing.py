@@ -47,7 +47,7 @@ async def test_sweep_interrupted_by_the_close_of_its_worker_is_repeated(
     async def child(_ctx: Context) -> None: ...
 
     async def is_waiting() -> bool:
-        """Whether a sweep has something to tell, and waits for the run with the locks that it has."""
+        """Whether a sweep has found work, and waits for the lock of the run while it holds others."""
         waits = "select query from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
         return any("sweep_reports" in row["query"] for row in await rig.fetch(waits))
 

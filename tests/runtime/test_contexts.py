@@ -90,7 +90,7 @@ async def test_turn_reads_exactly_its_own_box_in_every_attempt(rig: Rig) -> None
         await command.report(result=1)
         await rig.ended(run_id)
     assert turn.outcome == "success"
-    assert seen == [[{"n": 1}]] * 6  # put off, paused, resumed
+    assert seen == [[{"n": 1}]] * 6  # deferred, paused, resumed
     assert (await rig.runtime.reader.run(run_id)).state["seen"] == [box]
 
 

@@ -1,4 +1,4 @@
-"""Turns that are put off: by their agent, by a pause, by a model that may answer later; and never for ever."""
+"""Deferred turns: by their agent, by a pause, or by a model that may succeed later; the number of deferrals is limited."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.runtime.kit import START, Rig, names, one, until
 
 
 async def ran(rig: Rig, app: Heliograph) -> list[Signal]:
-    """The log of a run, with a watchdog that looks often: what is put off is due within milliseconds here."""
+    """Run an application with frequent sweeps, so that deferred turns are due within milliseconds; return the log."""
     run_id = await rig.start(app)
     async with rig.serving(app):
         return await rig.ended(run_id)

@@ -11,7 +11,7 @@ from tests.runtime.kit import START, Rig, names, one, until
 
 
 def forking(fork: Callable[[Context], Any], **options: Any) -> Heliograph:
-    """A parent that does `fork`, and a child that does what its task says: fail, hang, fail once, or answer with it."""
+    """A parent that runs `fork`, and a child that follows its task: it fails, hangs, fails once, or returns the task."""
     app = Heliograph("forking", reducers={"failed": lambda old, new: [*(old or []), new]})
 
     @app.agent(activate_on=START, updates="seen")

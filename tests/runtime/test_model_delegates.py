@@ -15,7 +15,7 @@ TOOL = "delegate_to_clerk"
 
 
 def crew(lead: Model, *, contexts: Any = None, hangs: bool = False, **options: Any) -> Heliograph:
-    """A lead that asks a model, and its clerk, which answers with all that it has read and was told."""
+    """A lead with a model, and its clerk, which returns its task and everything that it has read."""
     app = Heliograph("crew")
     app.prompt_agent("lead", "Lead.", model=lead, activate_on=START, updates="out", agents=["clerk"], contexts=contexts)
 

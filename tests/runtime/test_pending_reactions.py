@@ -35,7 +35,7 @@ def family() -> Heliograph:
 
 
 async def tidied(rig: Rig, worker: Worker) -> None:
-    """What the bells may be doing still is done, and the events are told: by the timer, usually."""
+    """Wait until the work of the bells is done and the events are published, usually by the timer."""
 
     async def is_tidy() -> bool:
         await worker.watchdog.sweep()

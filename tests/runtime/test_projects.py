@@ -46,7 +46,7 @@ def project(rig: Rig) -> str:
 
 
 class Crowd:
-    """An application whose turns say where they run, and stay until they may leave."""
+    """An application whose turns report their project, and run until the test releases them."""
 
     def __init__(self, turns: int) -> None:
         self.inside: dict[str, int] = {}

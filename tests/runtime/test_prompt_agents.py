@@ -37,7 +37,7 @@ class Thinker:
     async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
         for piece in ("let ", "me ", "see"):
             yield ThinkingDelta(piece)
-            await asyncio.sleep(0.06)  # longer than a batch: what was said is sent ahead
+            await asyncio.sleep(0.06)  # longer than a batch, so the deltas so far are sent early
         for piece in ("here ", "it ", "is"):
             yield TextDelta(piece)
             await asyncio.sleep(0.06)

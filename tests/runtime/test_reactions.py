@@ -74,7 +74,7 @@ async def test_agent_may_react_to_a_turn_ended_by_the_kernel(rig: Rig) -> None:
     assert one(signals, "workflow:end")["state"] == {"mended": "a"}
 
 
-# ── Waking by what the runtime says ──
+# ── Waking on signals of the runtime ──
 
 
 @pytest.mark.proves("SIG-44")

@@ -97,7 +97,7 @@ async def test_unhandled_step_in_doubt_ends_its_turn_in_doubt(rig: Rig) -> None:
 
 
 class Final(Exception):
-    """An exception that says of itself that trying again does not help."""
+    """An exception that marks itself as not recoverable."""
 
     recoverable = False
 

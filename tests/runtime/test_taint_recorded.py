@@ -126,7 +126,7 @@ async def test_client_input_is_trusted_by_default(rig: Rig) -> None:
 
 
 class Notes(Memory):
-    """A memory of the application's own, which keeps the metadata and says nothing of trust, or passes it on."""
+    """A memory of the application, which keeps the metadata, and returns the mark of trust or omits it."""
 
     def __init__(self, *, passes_on: bool) -> None:
         self.stored: list[Any] = []

@@ -49,7 +49,7 @@ OPEN_CALLS = (
 
 
 async def open_calls(rig: Rig) -> list[Any]:
-    """What a run has left in the ledger, but for ids, times and what was said."""
+    """Return the rows of a run without ids, times and texts."""
     project = rig.runtime.settings.project
     return [sorted(map(str, await rig.fetch(f"{query} where project_id = $1", project))) for query in OPEN_CALLS]
 
@@ -99,7 +99,7 @@ async def test_hostile_result_is_data_in_a_frame_and_changes_nothing(
         (command,) = await rig.taken("fetch")
         await command.report(result=hostile)
         await rig.ended(run_id)
-    # the same again, twice: nothing follows from what a result says
+    # the same again, twice: the text of a result has no effect
     assert [sorted([*rows, *rows]) for rows in after_hostile] == await open_calls(rig)
 
 
@@ -164,7 +164,7 @@ async def test_no_approval_is_requested_with_trusted_content_or_a_permissive_pol
 
 @pytest.mark.proves("S9")
 async def test_taint_propagates_with_a_delegation_and_returns_with_its_result(rig: Rig) -> None:
-    """A turn that read a stranger's mail cannot have another agent do what it may not do itself."""
+    """A turn that has read untrusted mail cannot delegate an action that it may not take itself."""
     _, paid, app = banker(None)
     pay: Tool = app.workflow.agents["worker"].tools[0]
     mail: Tool = app.workflow.agents["worker"].tools[2]

@@ -12,7 +12,7 @@ from tests.runtime.kit import START
 
 
 class Script:
-    """A model that makes these calls, one list in each answer, and keeps what it is told of them."""
+    """A model that makes these calls, one list in each reply, and keeps their results."""
 
     def __init__(self, *steps: Sequence[ToolCall]):
         self._results: list[list[ToolMessage]] = []
