@@ -16,7 +16,7 @@ FAILURES_MAX = 5  # then a turn is ended as failed
 def sweep_each(
     tx: Transaction, turn_ids: Iterable[str], moves: Sequence[str], sweep: Callable[[Transaction, str, str], Row]
 ) -> Row:  # fmt: skip
-    """Sweep each turn in its own savepoint. sweep: returns the change of one turn, {move: turn_id, woken}, or {} for none."""
+    """`sweep` answers what became of one turn: {move: turn_id, woken}, or {}."""
     answer: Row = {**{move: [] for move in moves}, "failed": []}
     woken = set[str]()
     turns = [tx.tables.turns[turn_id] for turn_id in set(turn_ids)]
@@ -31,10 +31,10 @@ def sweep_each(
             told = {"failed": {"turn_id": turn_id, "code": error.state, "message": error.message}}
             ended = None if head["sweep_failures"] < FAILURES_MAX else _end_as_failed(tx, turn, head, error.state)
             if ended is not None:
-                moved["failed"]["ended"] = True
+                told["failed"]["ended"] = True
                 woken.update(ended)
-        woken.update(moved.pop("woken", ()))
-        for move, value in moved.items():
+        woken.update(told.pop("woken", ()))
+        for move, value in told.items():
             answer[move].append(value)
     return {**answer, **bells(tx, woken)}
 

@@ -22,7 +22,7 @@ create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns 
                         'a whole number from 0 to 1e15' end
 $$;
 
--- _open_budgets: create the budgets of turns that are about to be queued. Answers the activations. Each has the owners
+-- _open_budgets: create the budgets of turns that are about to be queued. Returns the activations. Each has the owners
 --   of the budgets that apply to it: the given owners of its parent, and itself.
 --   raises: 23505 for a turn id that was used before
 --   The caller holds the runs.

@@ -143,7 +143,7 @@ begin
               from heliograph.boxes where project_id = p_project and box_id = v_box_id);
 end $$;
 
--- _fork_box: one fork; see fork_boxes. Answers {outcome}.
+-- _fork_box: one fork; see fork_boxes. Returns {outcome}.
 --   locks:  the base's row, or that of the turn that writes to it, against prune; the new box
 create function heliograph._fork_box(
     p_project text, p_box_id text, p_base_box_id text, p_writer_turn_id text, p_now timestamptz

@@ -173,7 +173,7 @@ begin
               from jsonb_array_elements(p_items) with ordinality i (item, n));
 end $$;
 
--- _prune_memories: delete memories whose time to live is over. Answers {memories}.
+-- _prune_memories: delete memories whose time to live is over. Returns {memories}.
 --   locks:  the memories, skipping rows that another transaction has locked
 create function heliograph._prune_memories(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql as $$

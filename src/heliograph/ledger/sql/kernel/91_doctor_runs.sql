@@ -189,7 +189,7 @@ create function heliograph._doctor_boxes(p_project text) returns table (found te
 $$;
 
 -- doctor: run every check. p_quiescent: all work is done, so no turn, call or message may be open either.
---   Answers [{check, subject}]; empty if every check passes.
+--   Returns [{check, subject}]; empty if every check passes.
 --   raises: see _enter
 create function heliograph.doctor(p_project text, p_quiescent boolean) returns jsonb
     language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off as $$
