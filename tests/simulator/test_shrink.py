@@ -7,7 +7,7 @@ import pytest
 
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.mutants.catalog import MUTANTS, hunt
-from heliograph.testing.scenarios.cast import Size
+from heliograph.testing.scenarios.building_blocks import Size
 from heliograph.testing.simulator.cli import read_case
 from heliograph.testing.simulator.shrink import Shrinker, minimize
 from heliograph.testing.simulator.simulate import Case, simulate

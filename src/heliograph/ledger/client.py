@@ -20,7 +20,7 @@ from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
 from heliograph.ledger.bells import Bells, read_bells
 from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows
-from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
+from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
 from heliograph.records import (
     BeginResult,

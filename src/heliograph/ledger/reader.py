@@ -12,8 +12,8 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import NotFound
 from heliograph.ids import split_signal_id
 from heliograph.ledger.decoding import MARK, decode
-from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.pool import Database
+from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.rows import (
     BoxRow,
     BudgetRow,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.tables import Row
-from heliograph.testing.oracles.judge import Oracles
+from heliograph.testing.oracles.kernel_calls import Oracles
 from heliograph.testing.oracles.log import signals_of
 from heliograph.testing.oracles.reservations import check_reservations
 from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint

@@ -14,7 +14,7 @@ from typing import Any
 
 from heliograph.ledger.install import migrations
 from heliograph.testing.kernel.tables import Row, interval
-from heliograph.testing.oracles.books import Books, TurnBook
+from heliograph.testing.oracles.records import Books, TurnBook
 
 _STOPS = frozenset({"end", "dispatch"})  # an end is followed by the dispatch of the next turn (K8)
 MAKES: Mapping[str, frozenset[str]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.testing.oracles.books import Books, TurnBook
+from heliograph.testing.oracles.records import Books, TurnBook
 
 
 def waits_for_humans(turn: TurnBook) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.tables import Row
-from heliograph.testing.oracles.books import Books
+from heliograph.testing.oracles.records import Books
 
 Blame = Callable[[str, str], None]
 _RESULTS = ("tool:result", "delegation_response")

@@ -10,9 +10,9 @@ import msgspec
 
 from heliograph.records import WriteResult
 from heliograph.testing.kernel.tables import end_of, interval
-from heliograph.testing.oracles.books import Books, Token, TurnBook
 from heliograph.testing.oracles.heads import HeadOracle
 from heliograph.testing.oracles.human_tasks import is_kept, record_ended, waits_for_humans
+from heliograph.testing.oracles.records import Books, Token, TurnBook
 
 # The outcomes for the owner of a turn. Every other caller receives stale.
 _OWNERS = frozenset({

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from heliograph.testing.kernel.tables import interval, timestamp
-from heliograph.testing.oracles.books import ANSWERED, TurnBook, WaitBook
 from heliograph.testing.oracles.human_tasks import record_resolved, record_suspended
+from heliograph.testing.oracles.records import ANSWERED, TurnBook, WaitBook
 from heliograph.testing.oracles.turns import TurnOracle
 
 _MAY_REPEAT = ("pure", "idempotent", "transactional")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from heliograph.testing.scenarios.cast import LONG
+from heliograph.testing.scenarios.building_blocks import LONG
 from heliograph.testing.simulator.world import SimWorld
 
 # Small enough to affect the applications, large enough for runs to end.

@@ -6,7 +6,7 @@ from typing import Any
 
 from heliograph.app import Heliograph
 from heliograph.execution.context import Context
-from heliograph.testing.scenarios.cast import LONG, Cast
+from heliograph.testing.scenarios.building_blocks import LONG, Cast
 from heliograph.types import JsonObject
 
 

@@ -9,8 +9,8 @@ from heliograph.errors import StoreUnavailable
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
-from heliograph.testing.oracles.books import Books, TurnBook
-from heliograph.testing.scenarios.cast import LONG
+from heliograph.testing.oracles.records import Books, TurnBook
+from heliograph.testing.scenarios.building_blocks import LONG
 from heliograph.testing.scenarios.waiting_applications import TOOLS
 from heliograph.testing.scenarios.workload import FIRST_STATE
 from heliograph.testing.simulator.world import SimWorld

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from heliograph.ids import signal_id
-from heliograph.testing.oracles.books import Books, TurnBook, WaitBook
+from heliograph.testing.oracles.records import Books, TurnBook, WaitBook
 from heliograph.testing.scenarios.administrator import administer
-from heliograph.testing.scenarios.cast import LONG
+from heliograph.testing.scenarios.building_blocks import LONG
 from heliograph.testing.simulator.world import SimWorld
 
 Owner: TypeAlias = dict[str, Any]

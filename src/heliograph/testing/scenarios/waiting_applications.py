@@ -15,7 +15,7 @@ from typing import Any
 from heliograph.app import Heliograph
 from heliograph.errors import DelegationFailed, HeliographError, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.execution.context import Context
-from heliograph.testing.scenarios.cast import LONG, Cast
+from heliograph.testing.scenarios.building_blocks import LONG, Cast
 from heliograph.testing.simulator.world import SimTransaction
 from heliograph.turn.calls import AFTERS, CALL_EFFECTS, Call, CallEffect, CallResult, Delegation
 from heliograph.turn.interruptions import Defer

@@ -17,7 +17,7 @@ from heliograph.harness.scripted import ScriptedModel
 from heliograph.ports import ModelRequest
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.scenarios.applications import choir, errand, mill, wheel
-from heliograph.testing.scenarios.cast import Cast
+from heliograph.testing.scenarios.building_blocks import Cast
 from heliograph.testing.scenarios.waiting_applications import bench, clan, foundry
 from heliograph.testing.simulator.world import SimWorld
 from heliograph.types import JsonObject

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
-from heliograph.testing.scenarios.cast import Size
+from heliograph.testing.scenarios.building_blocks import Size
 from heliograph.testing.simulator.simulate import Case, Result
 
 T = TypeVar("T")

@@ -17,17 +17,17 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.backend import Backend
-from heliograph.testing.oracles.books import Violation
 from heliograph.testing.oracles.final_state import check_end
-from heliograph.testing.oracles.judge import Oracles
+from heliograph.testing.oracles.kernel_calls import Oracles
+from heliograph.testing.oracles.records import Violation
 from heliograph.testing.scenarios.administrator import prune_things, set_limits, shelve_things
-from heliograph.testing.scenarios.cast import Cast, Size
+from heliograph.testing.scenarios.building_blocks import Cast, Size
 from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_things, visit
 from heliograph.testing.scenarios.faulty_owner import err
 from heliograph.testing.scenarios.workload import make_harness, make_workflows
 from heliograph.testing.simulator.event_loop import SimDeadlock, SimLoop
 from heliograph.testing.simulator.plan import Plan
-from heliograph.testing.simulator.stage import Stage
+from heliograph.testing.simulator.shared_state import Stage
 from heliograph.testing.simulator.world import SimWorld
 from heliograph.worker.claim_loop import Worker
 

@@ -18,7 +18,7 @@ from heliograph.errors import StoreUnavailable
 from heliograph.records import Event
 from heliograph.testing.kernel.jsonb import encode
 from heliograph.testing.simulator.event_loop import Process
-from heliograph.testing.simulator.stage import SimSubscription, Stage
+from heliograph.testing.simulator.shared_state import SimSubscription, Stage
 from heliograph.world.seam import BellKey
 from heliograph.world.user_code import within
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from heliograph.execution.context import Context
-from heliograph.testing.oracles.judge import Oracles
+from heliograph.testing.oracles.kernel_calls import Oracles
 from heliograph.testing.simulator.plan import Plan
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from heliograph.errors import KernelRejected
-from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.pool import Database
 from heliograph.ledger.reader import Reader
+from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.sqlstates import TOO_LONG
 
 

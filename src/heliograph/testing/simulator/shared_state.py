@@ -13,7 +13,7 @@ from heliograph.errors import KernelRejected
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.jsonb import encode
 from heliograph.testing.kernel.tables import microseconds
-from heliograph.testing.oracles.books import Books
+from heliograph.testing.oracles.records import Books
 from heliograph.testing.simulator.event_loop import Process, SimLoop
 from heliograph.testing.simulator.plan import Plan
 from heliograph.world.seam import BellKey
@@ -23,7 +23,7 @@ _BEGINNING = microseconds(BEGINNING)
 
 
 class Judge(Protocol):
-    """Receives and records everything that happens; see `oracles.judge.Oracles`."""
+    """Receives and records everything that happens; see `oracles.kernel_calls.Oracles`."""
 
     @property
     def books(self) -> Books: ...

@@ -14,8 +14,8 @@ from typing import Any
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import interval
-from heliograph.testing.oracles.books import Books, Violation
 from heliograph.testing.oracles.heads import MAKES, HeadOracle
+from heliograph.testing.oracles.records import Books, Violation
 from heliograph.testing.oracles.waits import WaitOracle
 
 OVERDUE_SECONDS = 80.0  # longer than any crash, freeze or cut lasts, with the sweep that follows it
