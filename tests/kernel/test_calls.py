@@ -261,7 +261,7 @@ async def test_malformed_call_is_not_begun(kernel: Kernel, field: str, wrong: It
 async def test_malformed_result_is_not_recorded(kernel: Kernel, wrong: dict[str, Any]) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="recorded as"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="status must be success"):
         await record(kernel, claimed, "i1", **wrong)
 
 

@@ -202,6 +202,6 @@ async def test_claim_with_a_limit_out_of_range_is_refused(kernel: Kernel, limit:
 async def test_claim_without_a_worker_is_refused(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     for worker in (None, "", "w" * 201):
-        with pytest.raises(asyncpg.InvalidParameterValueError, match="a worker has a name"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="the name of a worker must"):
             await kernel.call("claim", [TARGET], worker, 1, 30.0)
     assert (await kernel.head("run_a/writer"))["status"] == "dispatched"

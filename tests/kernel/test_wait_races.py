@@ -257,7 +257,7 @@ async def test_parent_does_not_wait_for_a_head_created_later(kernel: Kernel, bes
             task = await when_blocked(second, late, watcher)
             await suspend(first, mine, child("c1", "critic", "turn_1", instance="x"), signals=activated("critic"))
             await holder.connection.execute(take, kernel.project, "run_a/critic/x")
-        with pytest.raises(asyncpg.SerializationError, match="try again"):
+        with pytest.raises(asyncpg.SerializationError, match="repeat the call"):
             await task  # it holds the run by now, and to wait for the head could be a deadlock
     again = await suspend(second, others, child("c1", "critic", "turn_2", instance="x"), signals=activated("critic"))
     assert again["outcome"] == "suspended"

@@ -249,7 +249,7 @@ async def test_equal_run_id_with_another_state_is_refused(rig: Rig) -> None:
 async def test_ambiguous_run_id_is_refused(rig: Rig, run_id: str) -> None:
     app = Heliograph("again")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
-    with pytest.raises(Exception, match="a run id is") as caught:
+    with pytest.raises(Exception, match="a run id must be") as caught:
         await rig.run(app, run_id=run_id)
     assert getattr(caught.value, "code", "") == "invalid_id"
 
