@@ -84,7 +84,7 @@ async def test_restarting_holder_replaces_a_killed_guard_too(home: Path) -> None
         assert guard(home) != killed
         assert await asyncio.to_thread(query, server.url, "select 1") == 1
     assert server.wait_stopped(15)
-    with pytest.raises(SetupError, match="is closed"):
+    with pytest.raises(SetupError, match="has closed its embedded PostgreSQL"):
         server.ensure_running()
 
 

@@ -42,8 +42,8 @@ _OWN = (
         (
             Edit("_owns", "and turn_epoch = p_epoch", ""),
             Edit("finish", _GATE.format("(i.item ->> 'epoch')::bigint"), _UNGATED),
-            Edit("suspend", _GATE.format("i.epoch"), _UNGATED),
-            Edit("begin_call", _GATE.format("(i.item ->> 'epoch')::bigint"), _UNGATED),
+            Edit("_read_suspend", _GATE.format("i.epoch"), _UNGATED),
+            Edit("_judge_begin", _GATE.format("(i.item ->> 'epoch')::bigint"), _UNGATED),
         ),
     ),
     Mutant("once_runs_twice", "K14", (Edit("claim", "'attempts', t.attempts", "'attempts', 0"),)),
