@@ -174,7 +174,7 @@ class RecordCall(Owner):
 
 
 class Command(TypedDict):
-    """What is sent to the tool of a call."""
+    """The command for the tool of a call."""
 
     subject: NotRequired[str | None]
     body: NotRequired[JsonObject | None]

@@ -39,7 +39,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
            and s.parent_id = rtrim(heliograph._signal_id(s.run_id, 0), '0') || substring(s.parent_id from '[0-9]+$')
            and substring(s.parent_id from '[0-9]+$')::numeric > r.pruned_seq)))
     union all
-    select 'R6 nothing waits for ever', r.run_id from r
+    select 'R6 no run stays open without work', r.run_id from r
      where r.status <> 'ended' and r.open_turns = 0 and r.pending_reactions = 0
     union all
     select 'R7 every run has ended', r.run_id from r where p_quiescent and r.status <> 'ended'
