@@ -100,6 +100,24 @@ def test_worker_that_is_stopped_in_its_first_second_ends_with_its_documented_cod
     assert ended == dict.fromkeys(MOMENTS, 0 if number == signal.SIGTERM else 130)
 
 
+@pytest.mark.parametrize("command", ["worker", "run"])
+def test_sigint_that_arrives_where_python_drops_exceptions_ends_the_process(
+    tmp_path: Path, database_url: str, started: list[Running], command: str
+) -> None:
+    """A KeyboardInterrupt in a weak reference's callback would be printed and forgotten; imports run such callbacks."""
+    shell = open_shell(tmp_path, database_url)
+    (tmp_path / "collected.py").write_text(
+        "import os, signal, weakref\nfrom pathlib import Path\nclass Module: pass\nmodule = Module()\n"
+        "reference = weakref.ref(module, lambda _: os.kill(os.getpid(), signal.SIGINT))\n"
+        "del module\nPath('not stopped').touch()\n"
+    )
+    running = shell.start(command, "collected.py:app")
+    started.append(running)
+    assert running.end() == 130, running.text
+    assert running.text == ""
+    assert not (tmp_path / "not stopped").exists()
+
+
 @pytest.mark.parametrize(
     ("command", "number", "code"),
     [

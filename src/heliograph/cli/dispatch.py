@@ -14,7 +14,7 @@ from typing import Any
 from heliograph.cli.commands import command_parser
 from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, raise_at_sigint
 from heliograph.cli.errors import NothingYet, report
-from heliograph.cli.interrupts import exit_on_sigterm, exit_past_agents
+from heliograph.cli.interrupts import exit_on_signals, exit_past_agents
 from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, speak_utf8
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput
@@ -26,10 +26,11 @@ _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 
 def run_command(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    if (code_at_sigterm := exit_code_at_sigterm(arguments)) is not None:
-        exit_on_sigterm(code_at_sigterm)
     try:
-        raise_at_sigint()
+        if (code_at_sigterm := exit_code_at_sigterm(arguments)) is None:
+            raise_at_sigint()
+        else:
+            exit_on_signals(code_at_sigterm)
         open_closed_streams()
         speak_utf8()
         code = _dispatch(arguments)

@@ -52,10 +52,15 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-def exit_on_sigterm(code: int = 0) -> None:
-    """Until `graceful` takes over, SIGTERM ends the process with exit code `code`: it owns no turn yet."""
+def exit_on_signals(code_at_sigterm: int) -> None:
+    """Until `graceful` takes over, SIGTERM ends the process with `code_at_sigterm`, SIGINT with 130: it owns no turn yet.
+
+    KeyboardInterrupt would not do: Python drops an exception that a weak reference's callback raises, during an import too.
+    """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda _number, _frame: exit_process(code))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: exit_process(code_at_sigterm))
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, lambda _number, _frame: exit_process(INTERRUPTED))
 
 
 def exit_process(code: int) -> None:
