@@ -22,8 +22,8 @@ pytest_plugins = ["heliograph.testing.plugin", "tests.time_limit"]
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "docs" / "internals" / "requirements.tsv"
 
-# The machine is shared, so a slow example is no failure; and a gate has to say the same thing twice, so examples
-# are derived from the test and not drawn. `--hypothesis-profile=explore` draws new ones, and more of them.
+# The machine is shared, so a slow example is no failure. A gate must give the same result twice, so examples are
+# derived from the test and not drawn. `--hypothesis-profile=explore` draws new ones, and more of them.
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile("gate", deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
 settings.register_profile("explore", deadline=None, max_examples=2_000, suppress_health_check=QUIET)
@@ -39,7 +39,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test that proves something which is not a requirement: a typing error would leave it open for ever."""
+    """Reject a mark with an unknown requirement: a misspelt id would remain open forever."""
     known = {line.partition("\t")[0] for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines()[1:]}
     for item in items:
         for mark in item.iter_markers("proves"):

@@ -242,5 +242,16 @@ def test_names_in_backticks_exist() -> None:
     }) == []  # fmt: skip
 
 
+def test_journey_has_one_row_for_each_file_and_names_its_package() -> None:
+    page = (ROOT / "docs" / "internals" / "journey.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+`|kernel) \| `([\w/]+\.(?:py|sql))` \|", page, re.MULTILINE)
+    files = [file for _, file in rows]
+    assert len(files) > 50
+    assert [file for file in files if not (ROOT / "src" / "heliograph" / file).is_file()] == []
+    assert sorted({file for file in files if files.count(file) > 1}) == []
+    assert [(package, file) for package, file in rows
+            if not file.startswith("ledger/sql/kernel/" if package == "kernel" else package.strip("`"))] == []  # fmt: skip
+
+
 def test_no_reference_leads_to_a_document_outside_the_repository() -> None:
     assert [where for where, text in prose().items() if OTHER_DOCUMENT.search(text)] == []

@@ -18,7 +18,7 @@ def make_id(kind: str, at: datetime, entropy: bytes) -> str:
     return f"{kind}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
-KEY_MAX = 255  # what payment providers and queues commonly accept as an idempotency key
+KEY_MAX = 255  # payment providers and queues commonly accept idempotency keys of this length
 
 
 def idempotency_key(project: str, application: str, *parts: str) -> str:

@@ -73,5 +73,5 @@ async def prepare_schema(database: Database, *, installs: bool = True) -> None:
             check(await read_state(connection))
         finally:
             await database.release(connection)
-    except Exception as error:  # such as a lost connection, an ordinary outage
+    except Exception as error:  # for example a lost connection, an ordinary outage
         raise explain(error, "the schema check") from error

@@ -100,7 +100,7 @@ class BudgetShortfall(msgspec.Struct, frozen=True):
 
     @property
     def remaining_later(self) -> int:
-        """What remains if the current reservations are not used."""
+        """The remaining amount, as if the current reservations were not used."""
         return max(self.amount_max - self.used - self.overspent, 0)
 
 

@@ -73,7 +73,7 @@ class StopsItem(TypedDict):
 
 
 class ReactionItem(TypedDict):
-    """What a reaction changes in its run; state, memory, status, outcome and stops only where they change."""
+    """The changes of a run by a reaction; state, memory, status, outcome and stops are present only where they change."""
 
     version: int
     activations: list[ActivationItem]

@@ -19,8 +19,8 @@ from tests.faces.warm_helio import WarmHelio
 HELIO = Path(sys.executable).with_name("helio")
 SECONDS = 90  # a limit, not a claim: each `helio` takes a second where much else is at work
 
-# writer: says something, and does what the state wants: when it first runs `stall` for ever, or `hold` until a file is
-# there. critic: a plain function that hears of the draft.
+# writer: emits progress, and follows the state: on its first run, `stall` blocks it forever, and `hold` until a file
+# exists. critic: a plain function that the draft activates.
 PRESS = """
 import asyncio
 import sys
@@ -54,7 +54,7 @@ def critic(c):
 
 @dataclass
 class Shell:
-    """A folder with press.py in it, and an environment that knows nothing but its database."""
+    """A folder with press.py, and an environment with nothing but its database."""
 
     folder: Path
     url: str | None
@@ -78,7 +78,7 @@ class Shell:
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)  # fmt: skip
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """What it prints with --json; it has to end well."""
+        """The objects that a command prints with --json. The command must succeed."""
         done = self.helio(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -110,7 +110,7 @@ class Running:
     def __init__(self, process: subprocess.Popen[str]):
         self.process = process
         self.lines: list[str] = []
-        # a process that says nothing more would keep its reader waiting; one that is killed ends the reading
+        # a silent process would block its reader, and killing it ends the reading
         self._limit = threading.Timer(SECONDS, process.kill)
         self._limit.daemon = True
         self._limit.start()

@@ -162,7 +162,7 @@ def test_run_shows_the_question_and_the_command_that_answers_it_on_a_terminal(sh
                                stdout=theirs, stderr=theirs, close_fds=True)  # fmt: skip
     os.close(theirs)
     screen = b""
-    with suppress(OSError):  # Linux says so when the other side is closed
+    with suppress(OSError):  # Linux raises it when the other side is closed
         while piece := os.read(ours, 65536):
             screen += piece
             if b"waiting for a person" in screen and not shell.rows("turn", "list", "--status", "done"):

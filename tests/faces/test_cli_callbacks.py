@@ -46,7 +46,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 def ended_with_callbacks(shell: Shell, *run_ids: str) -> list[str]:
-    """Runs that ended, each with a callback that nobody has sent; the ids of these."""
+    """End runs, each with an unsent callback; return the ids of the callbacks."""
     for run_id in run_ids:
         assert shell.helio("run", "press.py:app", "--run-id", run_id, "--callback", URL).returncode == 0
     by_run = {row["run_id"]: row["callback_id"] for row in shell.rows("callback", "list")}

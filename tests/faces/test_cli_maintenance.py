@@ -1,5 +1,5 @@
-"""How a database is kept in order: `helio db prune`, `helio db limits`, `helio db wires`, and what the doctor says of work
-that nobody does."""
+"""Maintenance of a database: `helio db prune`, `helio db limits`, `helio db wires`, and the doctor's findings about
+unclaimed work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APP = Heliograph("tidy")
 
 @APP.agent(activate_on=["workflow:start"])
 def only(ctx: Context) -> None:
-    """Has nothing to say."""
+    """Returns nothing."""
 
 
 @pytest.fixture

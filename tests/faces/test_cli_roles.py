@@ -21,7 +21,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 @pytest_asyncio.fixture
 async def shop(database_url: str) -> AsyncIterator[str]:
-    """A login that nobody has given anything."""
+    """A login without roles and projects."""
     name = f"shop_{os.getpid()}"
     connection = await asyncpg.connect(database_url)
     await connection.execute(f"create role {name} login password '{PASSWORD}'")

@@ -163,7 +163,7 @@ async def test_killed_run_continues_under_its_id_and_names_the_lease_that_it_wai
     assert "; it must renew its lease by " in waiting
     assert "if the worker is dead" not in waiting
     assert again.lines[0].startswith("run k of press continues; resume it with: ")
-    # only now its lease ends: however slow this machine is, there was somebody to wait for
+    # the lease ends only now: on any machine, another worker owned the turn before
     await database.fetch("update heliograph.agent_state_head set lease_until = now() where lease_until is not null")
     assert again.end() == 0, again.text
     [writer] = [turn for turn in shell.rows("turn", "list", "--run", "k") if turn["agent"] == "writer"]
@@ -225,7 +225,7 @@ def test_turn_past_the_grace_is_released_at_once(shell: Shell, started: list[Run
     running.read_until("half way")
     running.signal(signal.SIGTERM)
     assert running.end() == 130
-    assert shell.helio("run", "press.py:app", "--run-id", "back").returncode == 0  # nobody waited for that hour
+    assert shell.helio("run", "press.py:app", "--run-id", "back").returncode == 0  # the hour of the lease did not pass
 
 
 def test_second_sigint_ends_at_once_and_loses_nothing(shell: Shell, started: list[Running]) -> None:

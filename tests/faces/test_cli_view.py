@@ -146,7 +146,7 @@ def test_terminal_shows_the_live_view_and_restores_its_cursor(tmp_path: Path, da
     try:
         while piece := os.read(ours, 65536):
             screen += piece
-    except OSError:  # Linux says so when the other side is closed
+    except OSError:  # Linux raises it when the other side is closed
         pass
     os.close(ours)
     assert process.wait(30) == 0

@@ -25,7 +25,7 @@ def test_work_that_swallows_its_cancellation_is_abandoned_without_an_error(
     async def deaf() -> None:
         while True:
             with suppress(asyncio.CancelledError):
-                await asyncio.get_running_loop().create_future()  # nothing but the task itself knows of it
+                await asyncio.get_running_loop().create_future()  # only the task itself refers to it
 
     async def serve() -> int:
         tasks = [asyncio.create_task(deaf())]
@@ -53,6 +53,6 @@ def test_second_signal_ends_the_process_also_in_the_middle_of_a_write(monkeypatc
     unfinished: list[int] = []
     monkeypatch.setattr(sys, "stdout", Busy())
     monkeypatch.setattr(os, "_exit", unfinished.append)
-    with suppress(RuntimeError):  # a process that has ended hears of no error
+    with suppress(RuntimeError):  # the real os._exit does not return
         interrupts.exit_process(130)
     assert unfinished == [130]

@@ -1,10 +1,10 @@
 """`python -m tests.journeys.awaits [--protocol openai|anthropic] [--every N] [--first N] [--lanes N]`: kill at every await.
 
-A run of ten steps is begun again and again. Each time its worker is killed with -9 one place later than before: at the
-named places of the runtime, in the middle of the model's words and of tools, and after each answer of the kernel. Another
-worker ends the run. People and tools outside go on meanwhile. Then every effect is counted where it happened, and the
-provider has seen no conversation that it would refuse, nor one that it was not told before. Prints one line, or what was
-wrong.
+A run of ten steps is started again and again. Each time its worker is killed with -9 one place later than before: at the
+named places of the runtime, in the middle of model replies and tools, and after each reply of the kernel. Another worker
+ends the run. People and external tools continue meanwhile. Then every effect is counted where it happened, and the
+provider must have received only valid conversations, each a continuation of an earlier one. Prints one line, or the
+problems.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EFFECTS = "create table if not exists effects (run text, tool text, what text, k
 
 
 class Scripted(Provider):
-    """Answers by how far a conversation has come, and keeps each: what it is told may only grow."""
+    """Replies by the length of a conversation, and keeps each conversation: messages may only be added."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def _plain(messages: list[dict[str, Any]]) -> list[Any]:
 
 @dataclass
 class Report:
-    """What came of it. places: how often a worker died at each. in_doubt: calls that nobody knew the end of."""
+    """The result. places: how often a worker died at each. in_doubt: the calls with an unknown outcome."""
 
     kills: int = 0
     whole: int = 0
@@ -217,10 +217,10 @@ class Killer:
                     is_reported = f"{tool} {given['what']}" in results.get(f"call_{number}_{place}", "")
                     self.report.in_doubt += not is_reported
                     if times > 1 or (is_reported and times != 1):
-                        yield f"{tool} {given['what']} happened {times} times, and the model was told it did: {is_reported}"
+                        yield f"{tool} {given['what']} happened {times} times; the model received its result: {is_reported}"
 
     def _results(self, project: str) -> dict[str, str]:
-        """What the model was told of each call of the ten steps."""
+        """The result of each call of the ten steps, as the model received it."""
         with self._provider.lock:
             messages = next(m for name, m in self._provider.conversations.items() if name == f"Do all of {project}.")
         found = {m["tool_call_id"]: json.dumps(m) for m in messages if m["role"] == "tool"}

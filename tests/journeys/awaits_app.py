@@ -1,6 +1,6 @@
 """The application whose workers are killed at every await: ten steps of a model, with tools of every kind.
 
-What the model says is decided by how far a conversation has come, so it says the same whoever asks, and however often.
+The length of a conversation decides the reply of the model, so every worker receives the same reply, however often it calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HELPER = "Help with"
 
 Calls = list[tuple[str, dict[str, Any]]]
 
-# The calls of each step, side by side; a step without any answers in words, and is told to go on.
+# The calls of each step, in parallel; a step without calls replies with a text, and receives a reminder to continue.
 STEPS: tuple[Calls, ...] = (
     [("look", {"what": "1a"}), ("look", {"what": "1b"}), ("put", {"what": "1c"})],
     [("mark", {"what": "2a"}), ("book", {"what": "2b"})],
@@ -38,7 +38,7 @@ Point = Callable[[str], Awaitable[None]]
 
 
 async def happen(connection: Any, run_id: str, tool_name: str, what: str, key: str, *, known: bool = False) -> None:
-    """An effect, as whoever has it counts it. known: whoever has it knows a key that came before (L0-115)."""
+    """An effect, counted by its receiver. known: the receiver deduplicates by the idempotency key (L0-115)."""
     once = " where not exists (select from effects where key = $4)" if known else ""
     await connection.execute(
         f"insert into effects (run, tool, what, key) select $1::text, $2::text, $3::text, $4::text{once}", run_id,
@@ -47,7 +47,7 @@ async def happen(connection: Any, run_id: str, tool_name: str, what: str, key: s
 
 
 def make_app(protocol: str, url: str, point: Point) -> Heliograph:
-    """url: the database in which effects are counted, on connections that the runtime knows nothing of."""
+    """url: the database in which effects are counted, on connections outside the runtime."""
     app = Heliograph("awaits")
 
     async def outside(name: str, ctx: ToolContext, what: str, *, known: bool = False) -> str:

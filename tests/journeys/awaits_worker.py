@@ -1,7 +1,7 @@
 """`python -m tests.journeys.awaits_worker`: workers that kill themselves with -9 at the n-th place that they come to.
 
-A process that has loaded everything forks one worker for each line that it reads, and tells how that one ended: so each
-is a process of its own, and none costs the seconds in which Python imports. A line is one `Job` as JSON.
+A process that has loaded everything forks one worker for each line that it reads, and prints the exit of that worker. So
+each worker is a process of its own, without the seconds of Python's imports. A line is one `Job` as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import pydantic_ai.models.anthropic
-import pydantic_ai.models.openai  # noqa: F401  loaded before anybody forks
+import pydantic_ai.models.openai  # noqa: F401  loaded before the first fork
 
 from heliograph import ModelReply, ModelRequest, Runtime
 from heliograph.agent_loop.loop import run_agent_loop
@@ -26,7 +26,7 @@ from heliograph.ledger.transactions import OpenTransaction
 from heliograph.runtime import open_runtime
 from tests.journeys.awaits_app import make_app
 
-LEASE_SECONDS = 60.0  # whoever kills ends the lease
+LEASE_SECONDS = 60.0  # the killer ends the lease
 # What a turn asks of the kernel. What is asked on a timer counts where it moved something.
 COUNTED_CALLS = ("append", "begin_call", "record_call", "suspend", "defer", "finish", "react", "mark_published")
 MOVED = ("recovered", "ended", "resolved", "resumed")
@@ -78,8 +78,7 @@ class WatchedModel:
 
 
 def watch(runtime: Runtime, places: Places) -> None:
-    """Every named place of the runtime, and every answer of the kernel to what a turn asked: it is there, and nobody has
-    read it."""
+    """Count every named place of the runtime, and every reply of the kernel to a turn after it arrived and before it is read."""
     world, call, commit = runtime.world, runtime.world.call, OpenTransaction.commit
 
     async def counted(function: str, *args: object) -> Any:

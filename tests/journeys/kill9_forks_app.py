@@ -1,4 +1,4 @@
-"""`python -m tests.journeys.kill9_forks_app work|start`: a worker, or whoever starts the run and prints how it ended.
+"""`python -m tests.journeys.kill9_forks_app work|start`: a worker, or a client that starts the run and prints its outcome.
 
 The parent forks a hundred children and joins them. Each time that it goes on with results it notes so in the file in
 KILL9_EFFECTS, with its turn's epoch; a child notes its number, and waits a moment or for a time.

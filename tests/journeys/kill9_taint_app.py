@@ -45,7 +45,7 @@ def scripted(*calls: ToolCall) -> ScriptedModel:
 
 async def deny(run_id: str) -> str:
     async with Client() as client:
-        while not (tasks := await client.approvals(run_id)):  # noqa: ASYNC110  no event tells
+        while not (tasks := await client.approvals(run_id)):  # noqa: ASYNC110  no event announces it
             await asyncio.sleep(0.05)
         await client.deny(tasks[0].turn_id, tasks[0].call_id)
         return tasks[0].question

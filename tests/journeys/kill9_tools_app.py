@@ -1,7 +1,7 @@
 """`python -m tests.journeys.kill9_tools_app RUN_ID`: one process, and a model that calls three tools one after another.
 
-`mark` may happen once, `book` writes to our own database, `pid` is a tool of an MCP server. The first two note that they
-began in the file in KILL9_EFFECTS and wait until the file in KILL9_GATE is there. Prints what the model was told.
+`mark` may happen once, `book` writes to our own database, `pid` is a tool of an MCP server. The first two record their
+start in the file in KILL9_EFFECTS and wait until the file in KILL9_GATE exists. Prints the results that the model received.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def note(name: str) -> None:
 
 async def middle(name: str) -> None:
     note(name)
-    while not os.access(os.environ["KILL9_GATE"] + name, os.F_OK):  # noqa: ASYNC110  no event tells
+    while not os.access(os.environ["KILL9_GATE"] + name, os.F_OK):  # noqa: ASYNC110  no event announces it
         await asyncio.sleep(0.01)
 
 

@@ -66,12 +66,12 @@ async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_wh
                     0,
                 )
                 assert len(provider.requests) == answered + requested - then["used"] // cost
-                # the provider counts for itself, and was told each time how much it may give
+                # the provider counts the requests itself, and each one limits its output
                 assert cost * len(provider.requests) <= tokens
                 assert {body["max_completion_tokens"] for body in provider.requests} <= set(
                     range(64, OUTPUT_TOKENS + 1)
                 )
-                # nothing is left of which anybody could have made use, and whoever got nothing says so
+                # the rest is too small for a call, and a turn that got too little ends as partial
                 assert tokens - after["used"] < 400
                 outcomes = Counter(
                     turn.outcome for turn in await runtime.reader.turns(limit=2000) if turn.agent == "child"
@@ -91,7 +91,7 @@ def end_of(worker: subprocess.Popen[bytes]) -> None:
 
 async def eventually(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110  no event tells
+        while not is_so():  # noqa: ASYNC110  no event announces it
             await asyncio.sleep(0.02)
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Journey:
-    """The processes of one run: where they write what they did, and the gate that holds the agent in the middle."""
+    """The processes of one run, the files to which they write their effects, and the gate that stops the agent in the middle."""
 
     def __init__(self, url: str, folder: Path, effect: str):
         self.effects, self.gate = folder / "effects", folder / "gate"

@@ -20,7 +20,7 @@ KILLS = 3  # of the follower
 
 
 async def steady(url: str, run_id: str) -> list[Signal]:
-    """The log as somebody sees it who is never disturbed."""
+    """The log of a follower that is never interrupted."""
     async with Client(url) as client, asyncio.timeout(60):
         return [signal async for signal in client.follow(run_id)]
 
@@ -75,7 +75,7 @@ async def has_spoken(database: Database) -> bool:
 
 
 def of_answer(signals: list[Signal], start: str) -> dict[str, str]:
-    """What was said of one answer: the joined deltas, whose offsets fit, and the complete texts."""
+    """The texts of one model reply: the joined deltas, after a check of their offsets, and the complete texts."""
     texts = {"thinking:delta": "", "text:delta": ""}
     for signal in signals:
         payload: Any = signal.payload

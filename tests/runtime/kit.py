@@ -180,5 +180,5 @@ async def is_resolved(rig: Rig, turn_id: str, call_id: str) -> bool:
 async def until(is_so: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
     """Look again and again until it is so."""
     async with asyncio.timeout(SOON_SECONDS):
-        while not (answer if isinstance(answer := is_so(), bool) else await answer):  # noqa: ASYNC110  no event tells
+        while not (answer if isinstance(answer := is_so(), bool) else await answer):  # noqa: ASYNC110  no event announces it
             await asyncio.sleep(0.01)

@@ -21,7 +21,7 @@ from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.types import JsonObject
 
 POLL_SECONDS = 1.0
-QUIET_SECONDS = 2.0  # while signals arrive more often than this, the watch does not query what the run waits for
+QUIET_SECONDS = 2.0  # while signals arrive more often than this, the watch does not query the open waits of the run
 OUTAGE_SECONDS = 1.0
 _QUESTIONS_MAX = 50
 

@@ -1,4 +1,4 @@
-"""Lines that show what a run or turn waits for, each with the next command."""
+"""Lines that show the open waits of a run or turn, each with the next command."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class HumanTask:
 
 
 class Approvals:
-    """Records the decisions and answers of persons in one project. by: the person's name; it is recorded, not verified."""
+    """Records the decisions and answers of people in one project. by: the person's name; it is recorded, not verified."""
 
     def __init__(self, runtime: Runtime):
         self._runtime = runtime

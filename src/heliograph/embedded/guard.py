@@ -26,14 +26,14 @@ POLL_SECONDS = 0.02
 
 def main(home: str, name: str, sockets: str) -> None:
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-    # Opened first, so that the kernel closes it first after a kill, and the next process behind the gate finds it free.
+    # Opened first: after a kill the operating system closes it first, and the next process behind the gate finds it free.
     alive = open_lock(folder, f"{name}.guard")
     if not can_take(alive):
         return  # another guard runs
     child = os.fork()
     if child:
         os.ftruncate(alive, 0)
-        os.write(alive, f"{child}\n".encode())  # for persons who look for the process
+        os.write(alive, f"{child}\n".encode())  # for people who look for the process
         os._exit(0)  # the child keeps the lock
     os.setsid()
     watch(folder, name, sockets, alive)

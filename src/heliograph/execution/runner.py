@@ -251,7 +251,7 @@ def _code(error: AgentFailed | KernelRejected) -> str:
 
 
 def _error_message(turn_id: str, error: AgentFailed | KernelRejected) -> str:
-    """The error message of the turn. Refusals of the store contain names of constraints and tables, so only the log has them (S20)."""
+    """The error message of the turn. Rejections by the store name constraints and tables, so only the log has them (S20)."""
     if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
         return error.message
     log.error("%s: %s", turn_id, error.message)

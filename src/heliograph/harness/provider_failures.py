@@ -19,7 +19,7 @@ def is_cut(response: ModelResponse, request: ModelRequest) -> bool:
 def check_complete(model: str, response: ModelResponse, request: ModelRequest, tokens: int) -> None:
     """Raise HarnessError for an incomplete response: half a text is no reply, and half a tool call would be another call.
 
-    model: its name for the message. tokens: what this response and the earlier responses to the same request used.
+    model: its name for the message. tokens: the usage of this response and of the earlier ones to the same request.
     """
     try:
         _check_complete(model, response, request)

@@ -17,7 +17,7 @@ from heliograph.ports import Chunk, TextDelta, ThinkingDelta
 
 
 class StreamedReply:
-    """What all responses to one request contained and used: the last one, and earlier ones with an invalid output."""
+    """The content and usage of all responses to one request: the last one, and earlier ones with an invalid output."""
 
     def __init__(self) -> None:
         self.text, self.thinking, self.costs = "", "", list[float]()

@@ -70,7 +70,7 @@ class Ledger:
         return [await self._starts.call(runs[0])] if len(runs) == 1 else await self._start(list(runs))
 
     async def enqueue(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Put messages into the inboxes of agents (32_enqueue.sql)."""
+        """Add messages to the inboxes of agents (32_enqueue.sql)."""
         return await self._write("enqueue", list(messages))
 
     async def claim(

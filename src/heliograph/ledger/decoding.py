@@ -20,7 +20,7 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import KernelRejected
 
 MARK = "undecodable"  # the key of a placeholder, and the field of a row that contains one
-DEPTH_MAX = 200  # of a result: what _check_json accepts, and what the kernel wraps around it
+DEPTH_MAX = 200  # of a result: the limit of _check_json, and the levels that the kernel adds
 _DIGITS_MAX = 4300
 _PLACE_CHARACTERS_MAX = 300
 _KEYS_MAX = 8

@@ -34,7 +34,7 @@ OWN_BOX = "box_"  # box_<turn> is the output box of a turn; it has no row of its
 
 
 class Reader:
-    """Queries on the ledger of one project. Lists have at most 1,000 rows unless `limit` says otherwise. Raises StoreUnavailable."""
+    """Queries on the ledger of one project. Lists have at most 1,000 rows unless `limit` is given. Raises StoreUnavailable."""
 
     def __init__(self, database: Database, project: str):
         self._database = database
@@ -118,7 +118,7 @@ class Reader:
                                 order="created_at desc, callback_id", limit=limit)  # fmt: skip
 
     async def open_calls(self, tool: str | None = None, limit: int = 50) -> list[WaitRow]:
-        """Read the open calls of tools and questions to persons, the oldest first."""
+        """Read the open calls of tools and questions to people, the oldest first."""
         return await self._rows(
             WaitRow, "wait_overview",
             "state = 'open' and kind in ('tool', 'human') and ($2::text is null or tool = $2)", tool,

@@ -53,7 +53,7 @@ class ReactionBuilder:
         self.memory: dict[str, Any] = {**new_memory(workflow, now), **copied(view.memory)}
         self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
-        # signals to react to: (parent for what it causes, cause for an activation, name, payload, agent)
+        # signals to react to: (parent of their consequences, cause for an activation, name, payload, agent)
         self.matched: list[tuple[int | str, Any, str, Json, str | None]] = []
 
     def add(self, draft: Draft) -> int:
@@ -129,7 +129,7 @@ class ReactionBuilder:
             reason = self._guard(self.workflow.agents[woken], parent, name, payload, agent)
             if reason is not None:
                 if name == "agent:skipped":
-                    continue  # a skip does not cause a skip: two agents that skip each other would loop for ever
+                    continue  # a skip does not cause a skip: two agents that skip each other would loop forever
                 self.memory["skipped"] += 1
                 skip: JsonObject = {"agent": woken, "reason": reason}
                 self.add(Draft("agent:skipped", skip, woken, parent, self.now, quotes_exception(reason)))

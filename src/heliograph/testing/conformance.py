@@ -187,7 +187,7 @@ class DoorbellConformance:
 
 
 async def eventually(is_so: Callable[[], bool]) -> None:
-    """Wait for what nothing announces."""
+    """Wait for a condition that no event announces."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not is_so():  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.01)

@@ -32,7 +32,7 @@ def _template() -> str:
 class TestServer:
     """A server whose databases live as long as a test does.
 
-    home, version: an embedded server under that folder. url: a server of one's own instead, by a user who may create
+    home, version: an embedded server under that folder. url: an existing server instead, with a login that may create
     databases.
     """
 

@@ -93,7 +93,7 @@ class McpLink:
         return isinstance(error, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream)
 
     async def close(self) -> None:
-        """Close the connection and end the server program; cancel what does not end within ten seconds."""
+        """Close the connection and end the server program; cancel tasks that do not end within ten seconds."""
         self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)

@@ -23,7 +23,7 @@ import sys
 from typing import Any, NoReturn
 
 BUILT = b"built"
-ENDED = b"\0"  # between what the sandboxed process wrote to the pipe, and its exit code and processor time
+ENDED = b"\0"  # between the output of the sandboxed process, and its exit code and processor time
 
 _NEW_USER, _NEW_MOUNTS, _NEW_NETWORK = 0x10000000, 0x00020000, 0x40000000
 _NEW_PIDS, _NEW_IPC, _NEW_NAMES = 0x20000000, 0x08000000, 0x04000000
@@ -80,7 +80,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
     if select.select([is_alive], [], [], 0)[0]:
         os._exit(1)
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # init ignores what it has no handler for
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # init ignores signals without a handler
     _do(libc, "sethostname", b"sandbox", len(b"sandbox"))
     proc = _enter_root(libc, spec)
     if sandboxed := os.fork():

@@ -23,7 +23,7 @@ def run(spec: dict[str, Any]) -> None:
 
 
 def _complete_interpreter(spec: dict[str, Any]) -> None:
-    """Set up what `-S` omitted: inside the sandbox, the startup files of installed packages may run."""
+    """Run the part of the startup that `-S` omitted: inside the sandbox, the startup files of installed packages may run."""
     site.setquit()
     site.setcopyright()
     site.sethelper()
@@ -44,7 +44,7 @@ def _run_function(spec: dict[str, Any]) -> None:
     import inspect  # here, because code_tool() needs neither this nor asyncio, and each import costs time
 
     results = os.dup(1)
-    os.dup2(2, 1)  # what the function prints is not its result
+    os.dup2(2, 1)  # texts that the function prints are not its result
     try:
         target: Any = _module(spec)
         for part in spec["qualname"].split("."):

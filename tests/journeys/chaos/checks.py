@@ -151,7 +151,7 @@ def _key(wait: Any) -> str:
 
 
 def _reports(path: Path) -> Verdict:
-    """Check the answers to tools: a true report counts once, a second one is acknowledged, a forged one is refused."""
+    """Check the answers to tools: a true report counts once, a second one is acknowledged, a forged one is rejected."""
     lines = [line.split() for line in read_lines(path)]
     answers, ways = [(line[2], line[3]) for line in lines], Counter(line[0] for line in lines if line[2] == "true")
     wrong = Counter(

@@ -13,7 +13,7 @@ from tests.journeys.chaos.marks import read_lines
 from tests.journeys.chaos.trials import ENDINGS, LIMITS, PURSE
 from tests.journeys.chaos.verdict import Verdict, listed
 
-STOP_SECONDS = 0.75 * GRACE_SECONDS  # whoever is told of a stop ends by then, however often its worker dies
+STOP_SECONDS = 0.75 * GRACE_SECONDS  # a turn that receives a stop ends by then, however often its worker dies
 
 # What may not be seen at any time, in the middle of chaos neither: of all applications
 AT_ANY_TIME: Mapping[str, str] = {
@@ -35,7 +35,7 @@ AT_ANY_TIME: Mapping[str, str] = {
           select agent_id, epoch < max(epoch) over (partition by agent_id order by queue_seq rows between unbounded preceding and 1 preceding) as is_late
             from (select t.agent_id, t.queue_seq, min(l.turn_epoch) as epoch from heliograph.agent_turns t
                     join heliograph.leases l using (project_id, agent_id, agent_turn_id) group by 1, 2) begun) x where is_late""",
-    # it is owned again when it lost its owner, was put off, or has what it waited for: all of a step, but scout each result
+    # a turn is owned again after it lost its owner, was deferred, or was resumed: by all results of a step, scout by each
     "a turn was owned more often than it had reasons": """
         select agent_turn_id from heliograph.agent_turns t
           join (select agent_turn_id, count(*) as times from heliograph.leases group by 1) l using (agent_turn_id)

@@ -1,7 +1,7 @@
 """A PostgreSQL of the harness alone: durable as it comes, on a disk of its own, stopped and started at will.
 
-It is made and run from the binaries of the embedded server, but supervised here: the product's guard would start and
-stop it when the product sees fit, and chaos wants to be the one who does.
+It uses the binaries of the embedded server, but this module supervises it: the product's guard would start and stop it
+by its own rules, and chaos needs full control.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTINGS = {
     "max_wal_size": "128MB",
     "checkpoint_timeout": "30s",  # so that crashes come at every distance from the last one
     "deadlock_timeout": "200ms",
-    "authentication_timeout": "3s",  # a connection that was held up before it said a word would hold up every stop
+    "authentication_timeout": "3s",  # a connection that is held before its first byte would delay every stop
     "log_line_prefix": "%m [%p] %e ",  # checks.py reads the SQLSTATE
     "log_checkpoints": "off",
 }
@@ -73,7 +73,7 @@ class PostgresServer:
     async def start(self) -> None:
         """Returns when it answers, its recovery done; does nothing when it runs. Raises RuntimeError with its last words."""
         if self._stopping is not None:
-            await self._wait_stopped(self._stopping)  # whoever stopped it may have been cancelled in the middle
+            await self._wait_stopped(self._stopping)  # the task that stopped it may have been cancelled in the middle
         if self.is_running:
             return
         self.files.clear_leftovers()

@@ -1,8 +1,8 @@
 """A small disk for the server, and a file that fills it.
 
 A file system of a fixed size, mounted from an image file (ext4, so that fsync reaches the real disk) or, where there
-is no loop device, in memory. Mounting needs root; where there is none the server lies in a plain folder, `fill` is not
-to be had, and the report says why.
+is no loop device, in memory. Mounting needs root. Without root the server uses a plain folder, `fill` is not available,
+and the report gives the reason.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SmallDisk:
 
 
 def _run(*command: str) -> str | None:
-    """None when it worked, else what it said."""
+    """Run a command; return its error message, or None for a success."""
     program = shutil.which(command[0], path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return f"there is no {command[0]}"

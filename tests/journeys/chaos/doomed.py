@@ -4,7 +4,7 @@ BY_RUN and BY_SQL stop the whole run. BY_TURN stops single turns, so the kernel 
 
 stubborn:  runs until its worker receives the stop
 pacers:    alternate between work and waits, so that a stop meets one of them in every state
-chatters:  delegate again and again, which a stopping run refuses
+chatters:  delegate again and again, which a stopping run rejects
 ping pong: wake each other
 boss:      waits for hand, which runs in a worker
 deaf:      ignores its cancellation; the kernel ends it after its grace

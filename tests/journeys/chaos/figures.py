@@ -1,4 +1,4 @@
-"""Numbers for people: how much was recovered and refused, how long things took, and that the clocks really were wrong."""
+"""Numbers for people: counts of recoveries and rejections, durations, and proof that the clocks were wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of the kernel one after another, and a table of what saw each."""
+"""Run mutants of the kernel one after another, and print a table of the checks that detect each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PATIENCE = 2.0  # times as long as the whole kernel took: then a run that has no
 
 
 def hunt(names: Sequence[str], options: Options) -> int:
-    """Prints a row for each as it comes; 1 when one went unseen that can be seen, or the whole kernel did not hold.
+    """Print a row for each mutant; return 1 if a detectable one was not detected, or if the unchanged kernel failed.
 
-    The whole kernel comes first: it must hold, and says how long this machine takes for a run.
+    The unchanged kernel comes first: it must pass, and its time is the measure for the runs that follow.
     """
     print(f"{'mutant':<25} {'rule':<14} {'s':>4}  seen by")
     report, seconds = _run(None, replace(options, limit_seconds=4 * options.limit_seconds))

@@ -1,4 +1,4 @@
-"""What the processes and the server said: a line that no injected fault explains is a finding.
+"""Check the logs of the processes and the server: a line that no injected fault explains is a finding.
 
 A crash of PostgreSQL forgets its statistics, its log stays: so deadlocks and broken constraints are counted here, too.
 """
@@ -21,19 +21,19 @@ EXPECTED = re.compile(
     r"|no connection to PostgreSQL as |the schema check failed: |.* is abandoned by this worker: \S+ failed: "
     r"|sweep of \w+ failed on \S+: .*No space left on device)"
 )
-# asyncpg tells of connections that it could not make in its own way, with tracebacks, chained ones too
+# asyncpg logs failed connections in its own format, with tracebacks, chained ones too
 DRIVER_MESSAGES = ("Failed to restore the pool connection floor; retrying", "Future exception was never retrieved")
 _TRACEBACK = re.compile(
     r"\s|Traceback |During handling |The above exception |DETAIL: |(asyncpg\.exceptions\.|Connection|Timeout|OS)\w*(:|$)"
     r"|future: <Future finished exception=Connection"
 )
-# SQLSTATEs by which the server tells of what was done to it: it stops or starts, the disk is full, a client left
+# SQLSTATEs of injected faults: the server stops or starts, the disk is full, a client disconnected
 FAULT_STATES = ("57P01", "57P02", "57P03", "53100", "08006", "08P01", "57014")
 _SERVER_LINE = re.compile(r"^\S+ \S+ \S+ \[\d+\] (\w{5}) (ERROR|FATAL|PANIC):  (.*)$")
 
 
 def count_stale(folder: Path) -> int:
-    """How often a worker was told that a turn is no longer its own."""
+    """How often a worker logged that it had lost a turn."""
     return sum(any(text in message for text in STALE) for _, message in _lines(folder))
 
 

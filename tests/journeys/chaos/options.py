@@ -1,7 +1,7 @@
-"""What one chaos run is asked to do: its load, how often each fault comes, and the gates that are such wishes by name.
+"""The options of one chaos run: its load and the rate of each fault; and the gates, which are named sets of options.
 
-The gates are those of the fault gates table: a gate asks for least counts too, for a run in which hardly anything
-happened shows hardly anything.
+The gates are those of the fault gates table. A gate also requires minimum counts, because a run in which hardly anything
+happened proves hardly anything.
 """
 
 from __future__ import annotations

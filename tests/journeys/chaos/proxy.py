@@ -2,10 +2,10 @@
 
 Everything that a network does to a connection is one of four things:
 
-    cut      both ends are told at once (a reset): a reply may be lost with its commit done
-    hold     nothing passes for a while, then everything does: a write arrives after its lease ran out
+    cut      both ends receive a reset at once: the reply to a commit may be lost
+    hold     nothing passes for a while, then everything does: a write arrives after its lease has expired
     slow     every packet takes longer
-    vanish   one end is gone and nobody is told: whoever waits for an answer waits for ever
+    vanish   one end disappears without a reset: the other end waits forever for a reply
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Proxy:
         return len(chosen)
 
     def vanish(self, dice: random.Random, share: float) -> int:
-        """Let connections, each with the chance `share`, pass nothing from now on, and tell nobody."""
+        """Let connections, each with the chance `share`, pass nothing from now on, without a reset."""
         chosen = self._choose(dice, share)
         for link in chosen:
             link.has_vanished = True
@@ -107,5 +107,5 @@ class Proxy:
                     target.write(data)
                     await target.drain()
         if link.has_vanished and target is link.client:
-            return  # the server gave up; the client is not told
+            return  # the server closed the connection; the client receives no reset
         target.close()

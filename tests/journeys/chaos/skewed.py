@@ -1,7 +1,7 @@
 """`helio` in a process with a wrong wall clock: `python -m tests.journeys.chaos.skewed worker ...`.
 
 CHAOS_SKEW_SECONDS sets the error. It applies to `World.now`, the seam through which the runtime reads the time; the
-tests of the floors refuse every other clock.
+tests of the floors forbid every other clock.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, is_slow
 LIMITS: Mapping[str, int] = {"depth_max": 3, "defers_max": 3, "queue_max": 20, "cards_max": 12}
 ORACLE, NOBODY = "oracle", "nobody"  # a tool that reports before its call, and one that never reports
 BLOCKED_SECONDS = 1.8 * LEASE_SECONDS  # by then another worker owns the turn
-SOON_SECONDS = 2.0  # the timeout of calls that must be refused before they wait
+SOON_SECONDS = 2.0  # the timeout of calls that must be rejected before they wait
 LONG_SECONDS = 300.0  # longer than the other child takes to fail, despite all faults
 OFTEN = 200
 PURSE = 4  # tool calls of purse and its descendants
@@ -136,7 +136,7 @@ async def crowd(ctx: Context) -> None:
 
 @app.agent(on_request=True, max_attempts=100)
 def helper(_ctx: Context) -> None:
-    """Never woken: crowd is refused."""
+    """Never woken: the kernel rejects the delegations of crowd."""
 
 
 @app.agent(activate_on=["workflow:start"], emits=["flood:drop"], max_attempts=100)
@@ -147,7 +147,7 @@ def flood(ctx: Context) -> None:
 
 @app.agent(activate_on=["flood:drop"], max_attempts=100)
 def bucket(_ctx: Context) -> None:
-    """Never woken: flood is refused."""
+    """Never woken: the kernel rejects the end of flood."""
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)

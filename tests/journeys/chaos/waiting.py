@@ -1,7 +1,7 @@
 """The agents of the workload that wait: for external tools, for steps, for children, for time.
 
 buyer: two tools at once, a step with effect `once`, a tool that always reports too late
-scout: a stream of results, each of which resumes it
+scout: a stream of results; each result resumes the turn
 lead:  a child turn, a pause, and one deferral
 """
 

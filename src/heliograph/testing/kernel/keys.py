@@ -11,7 +11,7 @@ from heliograph.requests import REQUESTS, CardItem, SignalItem
 from heliograph.testing.kernel.jsonb import SqlError
 
 STRINGS = ("take_commands", "mark_published", "redeliver_callbacks", "sweep_pending_reactions")
-# Checked where they are judged: a draft of an item that is stale is not, nor are its cards.
+# The kernel checks these later, with their item: drafts and cards of a stale item remain unchecked.
 _JUDGED_LATER: tuple[object, ...] = (SignalItem, CardItem)
 
 
@@ -29,7 +29,7 @@ def check_keys(function: str, request: Any) -> None:
 
 
 def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
-    """None, or which key of an object, or of an object inside it, is unknown."""
+    """A message about the first unknown key of an object or of an object inside it; None if all keys are known."""
     if not isinstance(value, dict):
         return None
     known = shape_of(kind)

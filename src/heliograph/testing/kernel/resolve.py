@@ -175,7 +175,9 @@ def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
         return _draft(item, "delegation_response", response_of(tx, item, limited))
     payload = {"id": wait["tool_call_id"], "call_id": wait["tool_call_id"], "name": wait["tool"], "status": item["status"],
                "card_id": item["card_id"]}  # fmt: skip
-    if j.octets(item["value"]) <= limited["payload_bytes_max"]:  # what is too large for a log is left to the card
+    if (
+        j.octets(item["value"]) <= limited["payload_bytes_max"]
+    ):  # a result that is too large for the log is only in the card
         payload["output" if item["status"] == "success" else "error"] = item["value"]
     return _draft(item, "tool:result", payload)
 

@@ -99,7 +99,7 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
     return answers, awake
 
 
-# ---- what is written ----
+# ---- writes ----
 
 
 def _open_calls(tx: Transaction, items: list[Any], limited: Row) -> dict[str, int]:
@@ -246,7 +246,7 @@ def _keep_running(tx: Transaction, item: Any, first: int | None) -> None:
         tx.update(tx.tables.heads, head, phase=phase)
 
 
-# ---- what is refused ----
+# ---- rejections ----
 
 
 def _check_suspend(items: list[Any]) -> None:

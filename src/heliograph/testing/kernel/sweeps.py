@@ -113,7 +113,7 @@ def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
     return [] if "no_bell_sweep" in tx.bugs else sorted(late)
 
 
-# ---- what turns wait for ----
+# ---- waits ----
 
 
 def sweep_waits(tx: Transaction, limit: int | None) -> Row:

@@ -56,7 +56,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("attempts_unbounded", "K19"),
     Mutant("recovery_loses_place", "K22"),
     Mutant("once_runs_twice", "K14", repeats_once=True),
-    # ends of turns, and what follows them
+    # ends of turns, and their consequences
     Mutant("finish_splits_event", "K1"),
     Mutant("kernel_end_without_event", "K1 K19"),
     Mutant("no_ttl_sweep", "K19"),

@@ -18,7 +18,7 @@ _SENT_AHEAD = ("harness:start", "text:delta", "thinking:delta", "agent:progress"
 
 
 def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: bool) -> None:
-    """Record every violation. With `is_quiet` all work is done; without it, only check what holds at every moment.
+    """Record every violation. With `is_quiet` all work is done; without it, check only the rules that hold at every moment.
 
     The doctor comes last: the first violation names the failure, and only PostgreSQL has a doctor.
     """

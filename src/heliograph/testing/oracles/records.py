@@ -110,7 +110,7 @@ class Books:
     published: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(
         default_factory=Counter
-    )  # changes of the outside world by who may make each only once
+    )  # effects outside the ledger, by the turn or call that may have each only once
 
     def open_turns(self) -> Iterator[TurnBook]:
         return (turn for turn in self.turns.values() if turn.ended_by is None)

@@ -1,6 +1,6 @@
 """The oracle of taint: it computes the taint of a run's state from the log and compares it with the run's record.
 
-What a turn has read decides the mark of its end, its end and the reducers decide the marks of the changes that it makes, and
+The reads of a turn decide the mark of its end, its end and the reducers decide the marks of the changes that it makes, and
 the newest change of each key decides whether the run records the key as untrusted.
 """
 
@@ -44,7 +44,7 @@ def check_state_taint(blame: Blame, run: Row, log: list[Row], workflow: Workflow
 def check_turn_taint(blame: Blame, books: Books, log: list[Row]) -> None:
     """Compare the mark of each end of a turn with the content that the turn may have read and must have read."""
     results: dict[str, dict[str, bool]] = defaultdict(dict)  # by turn and call, whether it is untrusted
-    is_marked: dict[str, bool] = {}  # by signal: whether it, or what it stands for, is untrusted
+    is_marked: dict[str, bool] = {}  # by signal: whether the signal, or the cause of an activation, is untrusted
     has_marked_keys = False
     for signal in log:
         turn_id = signal["agent_turn_id"]

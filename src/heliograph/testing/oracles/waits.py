@@ -267,7 +267,7 @@ class WaitOracle(TurnOracle):
                                           if (turn.order is not None and turn.order[2] < now)
                                           or (turn.force_at or now + 1) <= now))  # fmt: skip
 
-    # ---- sweeps of what turns wait for ----
+    # ---- sweeps of waits ----
 
     def sweep_waits(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for turn_id in answer["resolved"]:

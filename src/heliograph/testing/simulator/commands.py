@@ -107,7 +107,7 @@ def diff(seeds: int, start: int = 0) -> int:
 
 
 def first_difference(left: Result, right: Result) -> str | None:
-    """The first lines of two traces that differ, or None."""
+    """Return the first lines in which two traces differ; None for equal traces."""
     if left.trace_hash == right.trace_hash:
         return None
     for one, other in zip(left.log, right.log, strict=False):

@@ -108,7 +108,7 @@ _backend: Backend | None = None  # of this process
 
 
 def _open_in_process(urls: Any) -> None:
-    global _backend  # noqa: PLW0603  an initializer has nowhere else to leave what it opened
+    global _backend  # noqa: PLW0603  an initializer cannot return the backend that it opens
     url = urls.get()
     _backend = PostgresBackend(url) if url else InMemoryKernel()
 

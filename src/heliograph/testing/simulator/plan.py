@@ -1,9 +1,8 @@
 """The source of every decision of a simulated run: the seed.
 
-The address of a decision is its site and the number of earlier decisions there,
-so a masked fault does not shift the others, which makes shrinking possible.
-Scheduling is the exception, a stream: the address of a deviation from first come,
-first served is its position.
+The address of a decision is its site and the number of earlier decisions there. A masked fault therefore does not
+shift the others, which makes shrinking possible. Scheduling is the exception: its decisions form one stream, and a
+deviation from first come, first served is addressed by its position.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import random
 from collections.abc import Iterable, Mapping
 
-# a lost ring never keeps anything from its end, so it needs no horizon
+# a lost ring only delays work, so these faults need no horizon
 LASTING = frozenset({"bell_lost", "bell_lost_often"})
 
 
@@ -20,8 +19,8 @@ class Plan:
     """The decisions of one seed.
 
     rates: by fault kind, the probability at each place where it may happen.
-    horizon_seconds: virtual time after which nothing goes wrong any more, so that everything can come to its end.
-    faults: when given, only these fault ids fire. deviations: when given, only these scheduling positions deviate.
+    horizon_seconds: virtual time after which no fault happens, so that all work can end.
+    faults: if given, only these fault ids fire. deviations: if given, only these scheduling positions deviate.
     """
 
     def __init__(

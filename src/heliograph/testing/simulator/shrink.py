@@ -39,7 +39,7 @@ class Shrinker:
         kind = found.kind
         found = self._smaller_world(found, kind)
         found = self._fewer_faults(found, kind)
-        found = self._smaller_world(found, kind)  # what is not needed for the faults that are left
+        found = self._smaller_world(found, kind)  # a smaller world may be enough for the remaining faults
         return self._fewer_deviations(found, kind)
 
     def _smaller_world(self, found: Result, kind: str) -> Result:
