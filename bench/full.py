@@ -29,7 +29,7 @@ class Runs:
     def __init__(self, runtime: Runtime, watch: asyncpg.Connection):
         self._runtime = runtime
         self._watch = watch
-        self._turns: dict[str, str] = {}  # of the runs that are suspended, as far as somebody asked
+        self._turns: dict[str, str] = {}  # of the suspended runs, as far as they were queried
 
     async def start(self, lane: int) -> str:
         run_id, _ = await self._runtime.start(app.workflow)
@@ -48,7 +48,7 @@ class Runs:
         return run_id
 
     async def report(self, lane: int, key: str) -> None:
-        """Report the result of that call, as somebody outside does."""
+        """Report the result of that call, like an external program."""
         item = {
             "turn_id": self._turns.pop(key),
             "call_id": "c1",

@@ -42,13 +42,13 @@ class Contender(Protocol):
         """Work B: report the result of the call that the suspended turn waits for."""
 
     async def count_ended(self, keys: Sequence[Any]) -> int:
-        """How many of these jobs have their result stored, as somebody outside sees it."""
+        """How many of these jobs have a stored result, as another client sees it."""
 
     async def count_suspended(self, keys: Sequence[Any]) -> int:
-        """How many of these turns are suspended, as somebody outside sees it."""
+        """How many of these turns are suspended, as another client sees it."""
 
     async def count_finished(self, keys: Sequence[Any]) -> int:
-        """How many of these turns have their result stored, as somebody outside sees it."""
+        """How many of these turns have a stored result, as another client sees it."""
 
 
 @dataclass(frozen=True)

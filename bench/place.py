@@ -21,7 +21,7 @@ from heliograph.ledger.install import install
 class Sample:
     """One repetition. latencies, resumes: as in `bench.load.Done`, where they were measured.
 
-    transactions: how many wrote anything; wal_bytes: what they wrote to the log of the whole server.
+    transactions: how many wrote anything; wal_bytes: their bytes in the log of the whole server.
     """
 
     items: int

@@ -122,7 +122,7 @@ def _table(work: str, lines: Sequence[Contender], rows: Sequence[Row]) -> Table:
 
 
 def _figures(work: str, by_load: Mapping[str, Row], compared: Mapping[str, tuple[float | None, ...]]) -> Iterator[str]:
-    """What one line says after its name."""
+    """The figures of one line, after its name."""
     for load in (ONE, SIXTEEN, MANY):
         row = by_load.get(load)
         yield "-" if row is None else "failed" if row.items_per_second is None else f"{row.items_per_second:,.0f}"

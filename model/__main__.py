@@ -56,7 +56,7 @@ def print_result(name: str, about: str, result: Result) -> None:
 
 
 def ablate(is_tracing: bool) -> bool:
-    """Switch rules off; True when each ablation shows what it must, and each redundant rule shows nothing."""
+    """Switch rules off; True if each ablation breaks its property, and each redundant rule breaks none."""
     is_good = True
     print(f"{'rule':<10}{'states':>10}{'seconds':>9}{'steps':>7}  finding")
     for ablation in ABLATIONS:

@@ -1,7 +1,7 @@
 """Rules switched off, and the finding that each must produce. An ablation without a finding is a hole in the model.
 
 `expect` is the property that must break, "L1" or "L2" for liveness, or "" for a rule that is redundant beside others:
-then everything must still hold, and `why` says what the rule is for.
+then every property must still hold, and `why` gives the purpose of the rule.
 """
 
 from __future__ import annotations

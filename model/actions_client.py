@@ -57,7 +57,7 @@ def enqueue(cfg: Config, s: State, t: int) -> Steps:
 
 
 def act(cfg: Config, s: State, t: int) -> Steps:
-    """K36: a ui_action takes an idle head under its lock, without a queue; a busy one refuses it."""
+    """K36: a ui_action takes an idle head under its lock, without a queue; a busy head rejects it."""
     a = cfg.agents[t]
     d = Draft(cfg, s)
     if not cfg.rules.action_locks:
@@ -85,7 +85,7 @@ def start(cfg: Config, s: State) -> Steps:
 
 
 def join(cfg: Config, s: State, t: int) -> Steps:
-    """K27, K27b, K35: enqueue into a run, which is locked: refused when it has ended or is being stopped, else open + 1."""
+    """K27, K27b, K35: enqueue into a run, which is locked: rejected when it has ended or is being stopped, else open + 1."""
     if s.run.status == NONE_YET:
         return
     if not cfg.rules.join_locked:

@@ -1,6 +1,6 @@
 """The effects of a turn's end on other turns: rows of the outbox, each delivered later in its own transaction.
 
-A child's end tells its parent (K33), the end of a parent or of a run stops the turns below it (K33b, K35). Any worker's
+The end of a child is reported to its parent (K33), the end of a parent or of a run stops the turns below it (K33b, K35). Any worker's
 sweep delivers. A second delivery has no effect, so the row may be marked late; that is the duplicate here.
 """
 

@@ -73,7 +73,7 @@ def time_out(cfg: Config, s: State) -> Steps:
 
 
 def unstick(cfg: Config, s: State, head: Head) -> Steps:
-    """K10c: suspended although nothing is open that anybody will answer."""
+    """K10c: suspended without an open call that will get a result."""
     d = Draft(cfg, s)
     if cfg.rules.sweep_stuck and not d.waited(head.turn):
         d.resume(head.turn)

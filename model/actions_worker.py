@@ -97,7 +97,7 @@ def drive(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     if cfg.is_fickle and isinstance(step, Inline):
         call = s.calls[cfg.call(w.turn, step.calls[0])]
         if call.wait == OPEN and call.epoch != w.epoch:
-            yield from take_step(cfg, s, i, w, at + 1)  # another owner's model says something else
+            yield from take_step(cfg, s, i, w, at + 1)  # the model of another owner replies differently
 
 
 def take_step(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:

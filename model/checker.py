@@ -2,7 +2,7 @@
 
 Breadth first, so the trace of a broken property is a shortest one. A model is a set of transitions, each of a *kind*:
 
-    system    a client, worker or tool does what it is there for; happens sooner or later (fair)
+    system    an ordinary action of a client, worker or tool; happens sooner or later (fair)
     watchdog  a sweep of the kernel; happens sooner or later (fair)
     ttl       the watchdog's last resort, the expiry of a turn; fair, but progress may not depend on it
     people    a person answers; fair, also after everything else has died

@@ -24,7 +24,7 @@ class Fault(IntEnum):
     DEFER = 9  # an owner puts its turn off
     RELEASE = 10  # an owner hands its turn back
     EARLY = 11  # a result comes before the turn opens its call
-    FORGE = 12  # somebody without the token reports an early result
+    FORGE = 12  # a program without the token reports an early result
     STOP_RUN = 13  # a user stops the run
     POISON = 14  # a dispatched turn holds more than a claim can send
 

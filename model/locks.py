@@ -1,6 +1,6 @@
 """The order of row locks: which orders can deadlock. A second, tiny model; the big one takes transactions as atomic.
 
-Heads, runs and rows of the outbox are rows. A transaction asks for its rows one after the other (`select ... for
+Heads, runs and rows of the outbox are rows. A transaction locks its rows one after the other (`select ... for
 update`), waits while another holds the row, and gives all back at its commit. The only question is whether all of them
 can always finish.
 
@@ -58,7 +58,7 @@ def rows_as_met(tx: Transaction) -> tuple[str, ...]:
 
 
 def row_first(tx: Transaction) -> tuple[str, ...]:
-    """Against K37: a sweep holds the row that it delivers, and asks for the head that it concerns."""
+    """Against K37: a sweep holds the row that it delivers, and locks the head that it concerns."""
     order = heads_then_runs(tx)
     return (*tx.rows, *order[: len(order) - len(tx.rows)]) if tx.name.startswith("sweep") else order
 

@@ -125,7 +125,7 @@ class KernelModel:
         )
 
     def _is_over(self, s: State, t: int) -> bool:
-        """Delivered; or refused; or never born, because its parent is over, or its run was stopped before."""
+        """Delivered; or rejected; or never born, because its parent is over, or its run was stopped before."""
         turn = s.turns[t]
         if turn.status != UNBORN:
             return turn.status == REFUSED or (turn.status == DONE and turn.deliverables > 0 and turn.events > 0)
@@ -144,7 +144,7 @@ class KernelModel:
         return all(w == NOBODY for w in s.workers)
 
     def is_settled(self, s: State) -> bool:
-        """Every turn that a client committed is delivered. A run may still owe reactions: those need a worker."""
+        """Every turn that a client committed is delivered. A run may still have pending reactions: those need a worker."""
         return (
             all(turn.status in (UNBORN, INSERTED) or self._is_over(s, t) for t, turn in enumerate(s.turns))
             and self._is_still(s)

@@ -1,6 +1,6 @@
 """The rules of the kernel as switches. All on is the kernel; one off is an ablation that must break something.
 
-Names and numbers are those of docs/internals/kernel-rules.md; the comment of each says what the rule is and what its absence costs. Which
+Names and numbers are those of docs/internals/kernel-rules.md; the comment of each states the rule and the price of its absence. Which
 configuration shows it, and the expected finding, is in `ablations.ABLATIONS`; `python -m model ablate` looks for it.
 """
 
@@ -14,7 +14,7 @@ class Rules:
     # K1: deliverable, state, task event, dispatch of the next turn are one transaction, gated by (turn, epoch, running).
     # Without: a zombie's card stays, two deliverables, terminal turns without an event.
     atomic_finish: bool = True
-    # K2: every card append carries (turn, epoch) and is refused when stale. Without: a zombie writes into the box.
+    # K2: every card append carries (turn, epoch) and is rejected when stale. Without: a zombie writes into the box.
     gated_cards: bool = True
     # K3: wait rows, suspension and command outbox commit together; commands leave after the commit.
     # Without: a stale owner starts a side effect; and without K28 a result that comes before its wait is dropped.
@@ -42,7 +42,7 @@ class Rules:
     # K12: stop ends the turn itself, with deliverable and event, in one transaction.
     # Without: two deliverables, and turns that end without deliverable.
     stop_in_kernel: bool = True
-    # K13: the intent of an inline side effect commits before the effect. Without: effects that nobody knows of.
+    # K13: the intent of an inline side effect commits before the effect. Without: effects without a record.
     intent_first: bool = True
     # K14: an intent left by an earlier owner is resolved as unknown, never executed again.
     # Without: executed twice, unless the tool itself dedupes by call id (Config.is_deduped).
@@ -50,7 +50,7 @@ class Rules:
     # K15: a suspended turn resumes only when no wait is open (unless it asked for each result, Config.is_streaming).
     resume_when_all: bool = True
     # K16: suspend looks at the waits again under the lock. Without, after an early report: suspended with nothing open.
-    # With streaming join it is redundant beside K29: where nothing is open, there is a result to tell.
+    # With streaming join it is redundant beside K29: where nothing is open, there is a result to deliver.
     suspend_rechecks: bool = True
     # K19: an expired turn is ended by the watchdog. Without: all workers dead, the turn never ends.
     ttl: bool = True
@@ -88,7 +88,7 @@ class Rules:
     # Without: the run never ends, or the other critic ends it and the editor is never woken.
     pending_reaction: bool = True
     # K26: a run ends when no turn is open and nothing is pending. Without the look at `pending`: it ends before a reaction
-    # that was still to come, and ends again after it. The tables refuse this too (K21); the model has no tables.
+    # that was still to come, and ends again after it. The tables reject this too (K21); the model has no tables.
     end_sees_pending: bool = True
     # K27: `open` is changed by difference under the lock of the run, in the transaction that changes the turn.
     # Redundant beside K24 and K24c, which make what was read what is there; without both: miscounted, never ends.
@@ -124,7 +124,7 @@ class Rules:
     sweep_stops: bool = True
     # K32: deferrals are counted; past the cap the kernel ends the turn. Without: a turn is deferred forever.
     defer_capped: bool = True
-    # K33: the end of a child writes the row that tells its parent, in the same transaction. Without: a crash after
+    # K33: the end of a child writes the row that reports to its parent, in the same transaction. Without: a crash after
     # it, or an end by the kernel, and the parent sleeps forever.
     report_row: bool = True
     # K33b: a parent that ends, or whose wait times out, writes stop rows for its open children in the same

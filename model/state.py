@@ -80,10 +80,10 @@ class Run(NamedTuple):
     version: int
     open: int
     pending: int  # turns whose ending has a pending reaction
-    reacted: int  # turns whose ending the reactive state knows
+    reacted: int  # turns whose ending the reactive state includes
     woken: int  # turns that reactions have enqueued
     ends: int  # workflow:end signals
-    is_stopped: bool = False  # somebody asked for its end
+    is_stopped: bool = False  # its end was requested
 
 
 class State(NamedTuple):
@@ -150,17 +150,17 @@ def key(cfg: Config, s: State) -> Hashable:
 
 
 def owns(s: State, w: Worker) -> bool:
-    """The owner gate: is (turn, epoch) of this worker what the head says is running?"""
+    """The owner gate: does the head run the (turn, epoch) of this worker?"""
     return s.heads[w.agent][:3] == (RUNNING, w.turn, w.epoch)
 
 
 def resolved(cfg: Config, s: State, t: int) -> int:
-    """The calls of turn t that have a result, as a mask: what claim and suspend tell the owner."""
+    """The calls of turn t that have a result, as a mask: claim and suspend return it to the owner."""
     return sum(1 << k for k in range(cfg.calls) if s.calls[cfg.call(t, k)].wait == RESOLVED)
 
 
 def next_step(cfg: Config, w: Worker) -> int:
-    """The first step of the turn that has a call without a result that this worker knows; -1: only the finish is left.
+    """The first step with a call whose result this worker has not received; -1: only the finish remains.
 
     With `is_any` one result is enough for a step.
     """

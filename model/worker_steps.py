@@ -1,4 +1,4 @@
-"""Common parts of the steps of a worker: exit on a refusal, continue, and replies that arrive or are lost."""
+"""Common parts of the steps of a worker: exit on a rejection, continue, and replies that arrive or are lost."""
 
 from __future__ import annotations
 

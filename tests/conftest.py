@@ -1,5 +1,5 @@
-"""What holds for every test: the `proves` mark names real requirements, properties run without a clock, and what a test
-has started ends with it."""
+"""Rules for every test: a `proves` mark names an existing requirement, properties run without a clock, and no process
+outlives the test that started it."""
 
 from __future__ import annotations
 

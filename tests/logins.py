@@ -49,7 +49,7 @@ async def login(url: str, *projects: str, services: tuple[str, ...] = SERVICES) 
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection on which jsonb is what `json` makes of it."""
+    """A connection that converts jsonb with `json`."""
     connection = await asyncpg.connect(url)
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     try:

@@ -98,7 +98,7 @@ def squeeze(line: str) -> str:
 
 
 def run_console(block: Block, page: Path) -> None:
-    """Run each command with bash; it ends with 0, or with what `exit=` says, and prints what is shown."""
+    """Run each command with bash; it must exit with 0 or the code of `exit=`, and print the lines of the page."""
     wanted = int(block.note.removeprefix("exit=") or 0)
     for command in commands(block.text):
         done = subprocess.run(
@@ -129,7 +129,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     yield made
-    for name in set(sys.modules) - before:  # what a page imported from its folder is gone with it
+    for name in set(sys.modules) - before:  # forget the modules that a page imported from its folder
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(made)):
             del sys.modules[name]
     shutil.rmtree(made, ignore_errors=True)
@@ -138,7 +138,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.more
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_example_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("__main__")  # what a block defines can be found again by its type hints
+    module = ModuleType("__main__")  # type hints can resolve the names that a block defines
     monkeypatch.setitem(sys.modules, "__main__", module)
     with asyncio.Runner() as runner:
         for block in blocks(page.read_text(encoding="utf-8")):

@@ -80,7 +80,7 @@ def prose() -> dict[str, str]:
 
 @cache
 def code() -> frozenset[str]:
-    """Every word that stands in code outside of comments and docstrings, and the names of Python itself."""
+    """Every word of the code outside of comments and docstrings, and the names of Python itself."""
     patterns = {".sql": r"--.*", ".py": r'"""[\s\S]*?"""|#.*'}
     return frozenset(dir(builtins)).union(*(
         re.findall(r"\w+", re.sub(patterns[suffix], "", text))
@@ -134,7 +134,7 @@ def names_in(cls: ast.ClassDef) -> Iterator[str]:
 def has_member(cls: str, name: str) -> bool:
     members, bases = python_names()
     if cls not in members:
-        return True  # a class of somebody else
+        return True  # a class of another library
     if name in members[cls]:
         return True
     return any(base not in members or has_member(base, name) for base in bases[cls] - {cls, "Protocol"})

@@ -29,7 +29,7 @@ def test_only_blocks_of_the_installer_execute_text() -> None:
 def test_blocks_of_the_installer_execute_only_text_from_the_catalog() -> None:
     for name in ("95_plans.sql", "96_roles.sql"):
         text = text_of(SQL / "kernel" / name)
-        assert "create function" not in text  # so there is no parameter, and nobody to give one
+        assert "create function" not in text  # so no caller can pass a parameter
         assert not re.search(r"\bfrom\s+heliograph\.(?!project_grants g where)", text)  # nor a row of ours
 
 

@@ -15,7 +15,7 @@ POLL_SECONDS, WORKERS, AT_ONCE, CONNECTIONS = 0.02, 4, 8, 16
 
 
 class Absurd(Peer):
-    """A worker has one connection, whatever it does at once, so there are several."""
+    """Each worker has one connection, so there are several workers."""
 
     ended = "select count(*) from absurd.t_default where task_id = any($1) and state = 'completed'"
     finished = ended

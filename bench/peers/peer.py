@@ -66,6 +66,6 @@ class Peer:
 
 
 def ready() -> None:
-    """Tell the measuring process, which reads this worker's output, that it may begin."""
+    """Signal the start to the measuring process, which reads this worker's output."""
     print("READY", flush=True)
     os.dup2(2, 1)  # nobody reads on

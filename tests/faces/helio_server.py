@@ -1,9 +1,9 @@
-"""A warm `helio`: it has imported what the commands import, and forks a process for each command.
+"""A warm `helio`: it has imported the modules of the commands, and forks a process for each command.
 
     python tests/faces/helio_server.py SOCKET
 
-A command run this way is a process of its own in all that a test can see: arguments, folder, environment, streams, exit
-code. It saves the start of an interpreter and its imports, which take thirty times as long as most commands.
+To a test, such a command is a process of its own: arguments, folder, environment, streams, exit code. It saves the start
+of an interpreter and its imports, which take thirty times as long as most commands.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 @pytest.fixture
 def waiting(shell: Shell, started: list[Running]) -> Running:
-    """A run of asks.py that has made its call."""
+    """Start a run of asks.py, and wait until it has made its call."""
     running = shell.start("run", "asks.py:app", "--run-id", "q")
     started.append(running)
     running.read_until("tool:call")

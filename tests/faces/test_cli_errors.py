@@ -17,7 +17,7 @@ from tests.faces.cli_support import Shell, open_shell
 
 @dataclass(frozen=True)
 class Case:
-    """What is typed, and what has to come of it; `text` is a regular expression found in the message."""
+    """A command line and its expected result; `text` is a regular expression found in the message."""
 
     arguments: str
     exit_code: int

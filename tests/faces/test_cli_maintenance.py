@@ -33,7 +33,7 @@ async def helio(shell: Shell, *arguments: str) -> tuple[int, str]:
 
 
 async def age(runtime: Runtime, days: int) -> None:
-    """Let everything have happened so many days ago."""
+    """Move all recorded times back by this many days."""
     when = {
         "runs": ("created_at", "updated_at", "ended_at"),
         "agent_turns": ("created_at", "finished_at"),

@@ -1,4 +1,4 @@
-"""Commands survive rows that no client can decode, and print them: each JSON column is poisoned by hand (S22)."""
+"""Commands survive rows that no client can decode, and print them: the test poisons each JSON column (S22)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.faces.cli_support import HELIO, Shell, open_shell
 
 HEAVY = {"asyncpg", "msgspec", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"}
 
-MODULES_MAX = 160  # what --version loads, and a few more
+MODULES_MAX = 160  # the modules that --version loads, and a few more
 
 PROBE = """
 import sys

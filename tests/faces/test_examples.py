@@ -91,7 +91,7 @@ async def test_folder_counts_every_file_at_once_and_a_bad_one_is_a_row(runtime: 
 
 
 async def conversation(runtime: Runtime, messages: Sequence[str]) -> tuple[list[str], Any]:
-    """What the chat example replies to these messages, and the payload of its workflow:end."""
+    """The replies of the chat example to these messages, and the payload of its workflow:end."""
 
     async def typed() -> AsyncIterator[str]:
         for message in messages:

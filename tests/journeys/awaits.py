@@ -78,7 +78,7 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _plain(messages: list[dict[str, Any]]) -> list[Any]:
-    """Without what marks the newest message for a provider's cache."""
+    """Remove the marks of the newest message for a provider's cache."""
     return json.loads(json.dumps(messages), object_hook=lambda o: {k: v for k, v in o.items() if k != "cache_control"})  # type: ignore[no-any-return]
 
 
@@ -234,7 +234,7 @@ async def _nowhere(_name: str) -> None:
 
 @asynccontextmanager
 async def outside(runtime: Runtime, run_id: str, url: str) -> AsyncIterator[None]:
-    """People who grant whatever is asked, and a tool elsewhere that takes its commands and reports, while the block runs."""
+    """While the block runs, grant every approval, and take and report the calls of the external tool."""
     client = Client.on(runtime)
     database = await Database.open(url, size=1)
 

@@ -31,6 +31,6 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture
 def shell(tmp_path: Path, database_url: str, provider: Provider) -> Shell:
-    """A folder with the application that asks this provider."""
+    """A folder with the application that calls this provider."""
     shutil.copy(Path(__file__).with_name("stream_app.py"), tmp_path)
     return Shell(tmp_path, database_url, env_of(provider))

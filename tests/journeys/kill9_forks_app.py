@@ -1,7 +1,7 @@
 """`python -m tests.journeys.kill9_forks_app work|start`: a worker, or a client that starts the run and prints its outcome.
 
-The parent forks a hundred children and joins them. Each time that it goes on with results it notes so in the file in
-KILL9_EFFECTS, with its turn's epoch; a child notes its number, and waits a moment or for a time.
+The parent forks a hundred children and joins them. Each time it continues with results, it writes a line with its turn's
+epoch to the file in KILL9_EFFECTS. A child writes its number, and then waits a moment or until a given time.
 """
 
 from __future__ import annotations

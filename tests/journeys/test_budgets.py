@@ -59,7 +59,7 @@ async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_wh
                 for worker in workers:
                     end_of(worker)
                 answered, after = end["state"]["found"].count("done"), await budget(database_url)
-                # what was under way when its worker died counts as it was reserved, and was asked again
+                # model calls of a dead worker count with their whole reservation, and were repeated
                 assert (after["used"], after["reserved"], after["overspent"]) == (
                     cost * answered + then["reserved"],
                     0,
@@ -96,7 +96,7 @@ async def eventually(is_so: Callable[[], bool]) -> None:
 
 
 async def budget(url: str) -> Any:
-    """The only budget that there is. The planner learns what there is, too, as it does by itself in a minute or two."""
+    """The only budget in the database. It also runs ANALYZE, as PostgreSQL does by itself within two minutes."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("analyze")

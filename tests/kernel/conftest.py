@@ -1,7 +1,7 @@
 """The kernel as SQL: every test of this folder runs on PostgreSQL 18 and 16, calls functions, and chooses the time.
 
-All tests of one server share a database, and each has a project of its own in it: that projects never meet (S1) is
-what they stand on. After each test the doctor looks at its project; `is_corrupted` tells it that the test meant harm.
+All tests of one server share a database, and each has its own project: they rely on the isolation of projects (S1).
+After each test the doctor checks its project, unless the test has set `is_corrupted`, because it damaged data on purpose.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def shared_url(postgres: TestServer) -> Iterator[str]:
-    """A database with the schema, for all tests of one server. It refuses moves that no agent may make."""
+    """A database with the schema, for all tests of one server. It rejects transitions that no agent may make."""
     url = asyncio.run(postgres.create())
     asyncio.run(_guard(url))
     yield url

@@ -27,14 +27,14 @@ def new_project() -> str:
 
 
 async def connect(url: str) -> asyncpg.Connection:
-    """A connection on which jsonb is what `json` makes of it, and nobody waits for a lock for ever."""
+    """A connection that converts jsonb with `json`, and waits at most ten seconds for a lock."""
     connection = await asyncpg.connect(url, server_settings={"lock_timeout": "10s"})
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     return connection
 
 
 class Connections:
-    """Open connections to one database. The next test uses what this one gives back, with its session reset."""
+    """Open connections to one database. The next test reuses a released connection, after a reset of its session."""
 
     def __init__(self, url: str):
         self._url = url
@@ -101,7 +101,7 @@ def ending(
     claimed: Item, *, version: int | None = None, outcome: str = "success", wakes: Mapping[str, str] | None = None,
     ends: str | None = None, **reaction: Any,
 ) -> Item:  # fmt: skip
-    """What finishes a claimed turn; `wakes` is {turn id: agent}, `ends` the outcome of a run that ends with it."""
+    """The item of `finish` for a claimed turn; `wakes` is {turn id: agent}, `ends` the outcome of a run that ends with it."""
     drafts, activations = woken(wakes or {})
     signals = [draft("agent:completed", claimed["activation_id"], agent=claimed["agent"]), *drafts]
     if ends:
@@ -123,7 +123,7 @@ def saying(claimed: Item, *signals: Item, signals_emitted: int = 0, **fields: An
 
 
 def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
-    """What enqueues from outside."""
+    """The item of `enqueue` for a message from outside."""
     limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600}
     return {
         "run_id": run_id,
@@ -137,7 +137,7 @@ def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
 
 
 def stopping(identifier: str, mode: str = "force", **fields: Any) -> Item:
-    """What stops a turn or a run, by the beginning of its id."""
+    """The item that stops a turn or a run; the beginning of the id decides which."""
     return {"run_id" if identifier.startswith("run_") else "turn_id": identifier, "mode": mode, **fields}
 
 
@@ -198,7 +198,7 @@ class Kernel:
         return await self._one("react", item)
 
     async def stop(self, identifier: str, mode: str = "force", **fields: Any) -> Item:
-        """Stop a turn, or a run if that is what the id says."""
+        """Stop a turn, or a run if the id begins with run_."""
         function = "stop_runs" if identifier.startswith("run_") else "stop"
         return await self._one(function, stopping(identifier, mode, **fields))
 
@@ -227,7 +227,7 @@ class Kernel:
     # ── Looking ──
 
     async def rows(self, table: str, columns: str = "*", where: str = "true", *args: Any) -> list[asyncpg.Record]:
-        """Rows of this project, in the order of the first column asked for, or of all; `where` counts its parameters from $2."""
+        """Rows of this project, ordered by the first selected column, or by all; `where` counts its parameters from $2."""
         order = "x" if columns == "*" else "1"
         query = f"select {columns} from heliograph.{table} x where project_id = $1 and {where} order by {order}"
         return list(await self.connection.fetch(query, self.project, *args))

@@ -41,7 +41,7 @@ async def replace(kernel: Kernel, claimed: Item, **boxes: Any) -> Item:
 
 
 async def read(kernel: Kernel, box_id: str, after: int | None = None, limit: int = 1000) -> list[str]:
-    """The texts of a box, as read_box and, where it is read from the start, as the view tell them."""
+    """The texts of a box by read_box; a read from the start compares them with the view."""
     found = await kernel.call("read_box", box_id, after, limit)
     if after is None:
         rows = await kernel.rows("box_contents", "position, card_id, content", "box_id = $2", box_id)
@@ -105,7 +105,7 @@ async def test_fork_reads_its_base_up_to_its_creation_and_then_diverges(kernel: 
     assert await read(kernel, "fork_1") == await read(kernel, "fork_2") == ["one", "two"]
     assert await read(kernel, "fork_3") == ["one", "two", "three"]
     await write(kernel, claimed, "four")
-    assert await fork(kernel, "fork_1", "box_turn_a") == "duplicate"  # it stays what it was
+    assert await fork(kernel, "fork_1", "box_turn_a") == "duplicate"  # the fork remains unchanged
     assert await read(kernel, "fork_1") == ["one", "two"]
 
 
@@ -280,7 +280,7 @@ async def test_page_of_zero_or_unbounded_size_is_refused(kernel: Kernel, limit: 
         await kernel.call("read_box", "context_1", 0, limit)
 
 
-# ── What it costs ─────────────────────────────────────────────────────────────────────────────
+# ── Cost ─────────────────────────────────────────────────────────────────────────────────────
 
 
 async def buffers(kernel: Kernel, query: str, *args: Any) -> int:

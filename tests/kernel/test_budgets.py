@@ -27,7 +27,7 @@ async def outcome(kernel: Kernel, claimed: Item, call_id: str, tokens: int, **fi
 
 async def test_call_reserves_its_maximum_and_settles_its_usage(kernel: Kernel) -> None:
     claimed = await kernel.running(budget={"tokens": 100, "micros": 5000, "model_calls": 3})
-    reserve = {"tokens": 60, "micros": 1000, "model_calls": 1, "tool_calls": 7}  # of tool calls nobody said a limit
+    reserve = {"tokens": 60, "micros": 1000, "model_calls": 1, "tool_calls": 7}  # the turn has no limit of tool calls
     assert await begin(kernel, claimed, "c1", reserve=reserve) == {
         "turn_id": "turn_a",
         "call_id": "c1",
@@ -52,7 +52,7 @@ async def test_call_beyond_its_budget_is_refused_and_writes_nothing(kernel: Kern
     }  # fmt: skip
     assert await kernel.everything() == before
     assert await outcome(kernel, claimed, "c2", 30) == "fresh"
-    assert await outcome(kernel, claimed, "c3", 0) == "fresh"  # nothing is left, and it asks for nothing
+    assert await outcome(kernel, claimed, "c3", 0) == "fresh"  # no tokens remain, and the call reserves none
 
 
 async def test_calls_of_one_batch_share_the_remaining_budget_in_order(kernel: Kernel) -> None:
@@ -95,7 +95,7 @@ async def test_usage_beyond_its_reserve_takes_the_remainder_and_records_the_exce
     assert await budget(kernel) == {"tokens": (60, 40, 15)}
     await record(kernel, claimed, "c2", used={"tokens": 0})
     assert await budget(kernel) == {"tokens": (60, 0, 15)}
-    assert await outcome(kernel, claimed, "c3", 26) == "BUDGET_EXCEEDED"  # what was overspent counts first
+    assert await outcome(kernel, claimed, "c3", 26) == "BUDGET_EXCEEDED"  # the overspent amount counts first
     assert await outcome(kernel, claimed, "c3", 25) == "fresh"
 
 
@@ -168,7 +168,7 @@ async def test_tool_call_counts_once_for_any_number_of_attempts(kernel: Kernel, 
 async def test_tool_call_counts_once_also_after_a_refusal(kernel: Kernel, other: int) -> None:
     claimed = await kernel.running(budget={"tool_calls": 1, "tokens": 100})
     assert (await begin(kernel, claimed, "c1", "pure", reserve={"tool_calls": 1, "tokens": 60}))["outcome"] == "fresh"
-    for _ in range(other):  # refused to one owner, or to two
+    for _ in range(other):  # rejected for one owner, or for two
         kernel.wait(31)
         await kernel.sweep("leases")
         claimed = await kernel.claim_one()
@@ -208,7 +208,7 @@ async def test_repeated_call_of_a_turn_is_not_counted_again(kernel: Kernel) -> N
     claimed = await kernel.running(budget={"tool_calls": 1})
     await reported(kernel, "turn_a", "c0")
     open_call = tool("c0", token=None)
-    for _ in range(2):  # it is answered early, and so the turn runs on and may say it again
+    for _ in range(2):  # its result arrived early, so the turn keeps running and may repeat the call
         assert (await suspend(kernel, claimed, open_call))["outcome"] == "resolved"
         assert await budget(kernel) == {"tool_calls": (1, 0, 0)}
 
@@ -223,7 +223,7 @@ async def test_turn_without_a_budget_or_a_reservation_settles_no_reservation(
     bound = await kernel.running("run_b", "turn_b", budget=TOKENS)
     assert (await begin(kernel, bound, "c1"))["outcome"] == "fresh"
     await record(kernel, bound, "c1", used={"tokens": 130})
-    assert await budget(kernel, "turn_b") == {"tokens": (100, 0, 30)}  # what happened is not hidden
+    assert await budget(kernel, "turn_b") == {"tokens": (100, 0, 30)}  # the actual usage is not hidden
 
 
 async def test_turn_without_a_budget_reads_no_budget_rows(kernel: Kernel) -> None:

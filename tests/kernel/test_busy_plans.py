@@ -1,6 +1,6 @@
-"""A call costs what it is about, not what else is at work: 300 turns that run, 300 that are suspended, 300 that wait for
-a worker, 300 events that wait for the wire; nobody has run ANALYZE, as on the first day of a project. Counted as
-PostgreSQL counts it, in rows read within the call."""
+"""The cost of a call depends on its own rows, not on other work: 300 running turns, 300 suspended ones, 300 that wait for
+a worker, and 300 events that wait for a wire. ANALYZE has not run, as on the first day of a project. PostgreSQL's
+statistics count the rows that each call reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ select coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint
 
 @dataclass(frozen=True)
 class Measured:
-    """Calls, one after another, and what the last one has to answer: where less is done, less is read."""
+    """Calls, one after another, and a check of the last answer: a call that does less would read less."""
 
     calls: Sequence[tuple[Any, ...]]
     answers: Callable[[Any], bool]
@@ -112,10 +112,10 @@ async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
 
 
 async def _at_work(kernel: Kernel) -> list[Item]:
-    """What runs, of a project that is busy. All of it went through the connection, whose plans were made on the way.
+    """Fill a busy project and return its running turns. All calls use one connection, which plans them meanwhile.
 
     A second or two later there is one candidate for each sweep: turn_lost has lost its owner, turn_late waits too long,
-    turn_old has not been begun in time, turn_told was told to stop, and turn_parent has a child that has ended.
+    turn_old has not started in time, turn_told has a pending stop, and turn_parent has a child that has ended.
     """
     ended = await kernel.call("finish", [ending(one, ends="success") for one in await _claimed(kernel, "finished")])
     asleep = await kernel.call(
@@ -152,7 +152,7 @@ def _run(name: str) -> Item:
 
 
 async def _rows_read(kernel: Kernel, *calls: tuple[Any, ...]) -> tuple[int, Any]:
-    """Rows of all tables that the last of these calls reads, and its answer; what they do is undone."""
+    """Count the rows of all tables that the last of these calls reads, return its answer too, and roll all calls back."""
     undone = kernel.connection.transaction()
     await undone.start()
     answer: Any = None

@@ -34,7 +34,7 @@ async def test_effect_is_announced_before_it_happens_and_its_result_recorded_aft
     results = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
     answer = await record(kernel, claimed, "i1", {"paid": True}, *results)
     assert answer == {"turn_id": "turn_a", "call_id": "i1", "outcome": "ok", "first_seq": 3}
-    assert (await kernel.names("run_a"))[2:] == ["tool:result"]  # said by the owner, once
+    assert (await kernel.names("run_a"))[2:] == ["tool:result"]  # the owner emits it, once
     row = await wait(kernel, "turn_a", "i1")
     assert (row["state"], row["status"], row["resolved_position"]) == ("resolved", "success", 1)
     card = await kernel.row("cards", "card_id", "card:turn_a:call:i1")
@@ -163,7 +163,7 @@ async def test_result_is_recorded_and_emitted_once(kernel: Kernel) -> None:
     await kernel.append(claimed, draft("note", claimed["activation_id"]), signals_emitted=1)
     await kernel.append(
         claimed, draft("note", claimed["activation_id"]), signals_emitted=1
-    )  # the kernel counts what record_call said
+    )  # the kernel counts the signals of record_call
     assert (await kernel.names("run_a"))[2:] == ["tool:result", "note"]
 
 

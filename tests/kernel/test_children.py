@@ -300,7 +300,7 @@ async def test_one_bad_child_never_stops_the_others(kernel: Kernel) -> None:
     kernel.wait(60)
     assert [each["turn_id"] for each in (await kernel.sweep("reports"))["failed"]] == [
         "turn_a"
-    ]  # and not for ever at once
+    ]  # and not again at once
     kernel.is_corrupted = True
 
 
@@ -322,7 +322,7 @@ async def test_claim_of_a_child_returns_whether_an_earlier_owner_emitted_signals
     assert first["has_spoken"] is False
     await kernel.call("release", [saying(first)])
     again = await kernel.claim_one()
-    assert again["has_spoken"] is False  # it was claimed before, and nothing was said
+    assert again["has_spoken"] is False  # it was claimed before, and emitted nothing
     await kernel.append(again, draft("agent:progress", again["activation_id"]))
     await kernel.call("release", [saying(again)])
     last = await kernel.claim_one()

@@ -1,4 +1,4 @@
-"""take_commands: tools that ask for their work. A command is there until its call is resolved (K18)."""
+"""take_commands: tools fetch their work. A command exists until its call is resolved (K18)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_two_workers_of_a_tool_never_take_the_same_command(kernel: Kernel,
 
 @pytest.mark.proves("K18")
 async def test_relay_and_takers_do_not_hide_commands_from_each_other(kernel: Kernel) -> None:
-    """A bus that nobody listens to must not starve a tool that asks; a tool knows a call by its id."""
+    """A wire without subscribers must not starve a tool that polls; a tool recognizes a call by its id."""
     await suspended(kernel, command("c1"), command("c2"))
     await kernel.call("declare_wire", "nats")
     (first, second) = await kernel.call("read_outbox", 10)

@@ -26,7 +26,7 @@ async def test_missing_or_unfinished_box_is_refused_as_a_context(kernel: Kernel,
     call = child("c1", "critic", "turn_2", context_box_id=box_id)
     refused = await suspend(kernel, claimed, call, signals=activated("critic"))
     assert (refused["outcome"], refused["code"]) == ("rejected", code)
-    with pytest.raises(asyncpg.InvalidParameterValueError, match=box_id):  # nobody is left who could be answered
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=box_id):  # the caller has disconnected
         await kernel.start("run_b", ["writer"], {"turn_b": "writer"}, context_box_id=box_id)
     assert await kernel.everything() == before
 

@@ -1,5 +1,5 @@
-"""Many connections, batches drawn at random over few agents: whatever the order, nobody waits in a circle, and what is
-left behind is sound. The time of a call is given out before the call is made, so times and commits disagree."""
+"""Random batches on many connections over few agents: no order leads to a deadlock, and the data remain valid. Each call
+gets its time before it starts, so the order of times differs from the order of commits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AGENTS = ["author", "critic", "judge"]
 
 
 class Client:
-    """One connection that calls what comes to its mind."""
+    """One connection that makes random calls."""
 
     turns = itertools.count(1)
 
@@ -165,9 +165,7 @@ async def test_random_batches_over_many_connections_never_deadlock_and_keep_the_
     clock = itertools.count()
     clients = [Client(await beside(), seed, clock) for seed in range(CLIENTS)]
     await asyncio.gather(*(client.work() for client in clients))  # a deadlock is an error of one of them
-    assert set(await kernel.checks()) <= {
-        "R6"
-    }  # runs that nobody will move: all their turns ended, and nothing was woken
+    assert set(await kernel.checks()) <= {"R6"}  # stuck runs: all their turns have ended, and no agent was woken
     kernel.is_corrupted = True
     # which outcomes come is up to the machine and its load; that every edge and every outcome does is the simulator's claim
     seen = set().union(*(client.seen for client in clients))

@@ -108,7 +108,7 @@ async def test_deferred_turn_keeps_the_results_of_its_calls(kernel: Kernel) -> N
     await report(kernel, "turn_a", "c1")
     resumed = await kernel.claim_one()
     await defer(kernel, resumed, 5)
-    await report(kernel, "turn_a", "c2")  # while it is put off
+    await report(kernel, "turn_a", "c2")  # while it is deferred
     assert await inbox(kernel, "turn_a") == [
         ("turn", "consumed"),
         ("tool_result", "deferred"),

@@ -1,4 +1,4 @@
-"""The doctor finds each kind of violation: every check is triggered by hand and rolled back."""
+"""The doctor finds each kind of violation: the tests trigger every check, and roll back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARENT = LOG.format("entries = jsonb_set(entries, '{{1,parent}}', '{}')", "run_a
 BOX = "update boxes set {} where project_id = $1 and box_id = '{}'"
 LOST = "delete from {} where project_id = $1 and {}"
 
-# what was done, the statements that do it, what the doctor then says
+# the damage, the statements that cause it, the checks that the doctor then reports
 HARM = [
     ("two active turns", ["drop index turn_one_active", TURN.format("state = 'active'", 4)], {"I1", "I2"}),
     ("a head at a finished turn", [HEAD.format("active_agent_turn_id = 'turn_a'", "run_a/writer")], {"I2", "H1"}),

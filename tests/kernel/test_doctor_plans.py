@@ -34,7 +34,7 @@ async def forked(kernel: Kernel) -> None:
 
 
 async def plans(kernel: Kernel) -> dict[str, list[Any]]:
-    """The checks of each part as they are done under the doctor's settings: what was planned, and what it came to."""
+    """The executed plans of each check, under the settings of the doctor."""
     settings = await kernel.connection.fetchval(
         "select proconfig from pg_proc where oid = 'heliograph.doctor'::regproc"
     )

@@ -40,7 +40,7 @@ async def test_report_before_the_suspension_is_not_lost(kernel: Kernel) -> None:
     assert (message["status"], message["applied"], message["payload"], message["actor"]) == (
         "processing", True, None, "the tool",
     )  # fmt: skip
-    assert await kernel.call("read_outbox", 10) == []  # nobody is told to do what is done
+    assert await kernel.call("read_outbox", 10) == []  # a call with a result has no command
     assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
 
 

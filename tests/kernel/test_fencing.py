@@ -33,7 +33,7 @@ async def refused(kernel: Kernel, claimed: Item) -> None:
 @pytest.mark.proves("L0-02", "L0-41", "L0-110", "L0-111", "K2", "K7")
 async def test_former_owner_of_a_recovered_turn_writes_nothing_more(kernel: Kernel) -> None:
     late = await lose(kernel)
-    await refused(kernel, late)  # dispatched again, owned by nobody
+    await refused(kernel, late)  # dispatched again, without an owner
     now = await kernel.claim_one(worker="worker-2")
     assert now["epoch"] == late["epoch"] + 2
     await refused(kernel, late)

@@ -1,4 +1,4 @@
-"""Ids of callers never collide with derived ids, and a taken id is refused."""
+"""Ids of callers never collide with derived ids, and a taken id is rejected."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ async def test_card_id_of_another_card_is_refused_and_not_dropped(kernel: Kernel
         with pytest.raises(asyncpg.UniqueViolationError, match="another card has the id"):
             await suspend(kernel, owner, tool("c1"), cards=cards)
     assert await kernel.everything() == before
-    assert (await kernel.append(writer, cards=[note("card_2"), note("card_4")]))["outcome"] == "ok"  # said again
+    assert (await kernel.append(writer, cards=[note("card_2"), note("card_4")]))[
+        "outcome"
+    ] == "ok"  # the same card again
     assert (await kernel.turn("turn_a"))["card_count"] == 3
 
 

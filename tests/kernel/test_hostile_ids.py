@@ -24,12 +24,12 @@ HOSTILE = [
 ]  # fmt: skip
 # Nothing that a page could be made to hold by compressing it.
 LONG = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=6000))
-# What refuses: data exceptions and broken constraints. Never a syntax error, nor a name that is not known.
+# The expected errors: data exceptions and broken constraints. Never a syntax error or an unknown name.
 REFUSALS = ("22", "23")
 
 
 def named(value: Any, text: str) -> Any:
-    """The same arguments with every text in them replaced; what is known to be a choice stays one."""
+    """The same arguments with every text replaced, except the values of enumerations."""
     if isinstance(value, dict):
         return {key: value[key] if key in CHOICES else named(value[key], text) for key in value}
     if isinstance(value, list):
@@ -41,7 +41,7 @@ CHOICES = ("status", "mode", "outcome", "phase", "kind", "effect", "join", "afte
 
 
 def check_refusal(name: str, error: asyncpg.PostgresError) -> None:
-    """What a function may raise for arguments like these: that they are wrong, never that something is broken."""
+    """Check that a function raises an error about its arguments, and never an internal one."""
     assert str(error.sqlstate).startswith(REFUSALS), (name, error)
 
 
@@ -137,7 +137,7 @@ async def test_nul_is_refused_by_every_function_with_a_message(kernel: Kernel) -
     ],
 )
 async def test_id_too_long_for_a_key_is_refused_and_writes_nothing(kernel: Kernel, field: str) -> None:
-    """Never as what it would be to PostgreSQL: an index row that is too large (54000)."""
+    """Never with PostgreSQL's own error for an index row that is too large (54000)."""
     await fill(kernel)
     ids = await known(kernel, TOKEN, 10_000.0)
     before = await kernel.everything()

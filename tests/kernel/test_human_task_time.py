@@ -17,7 +17,7 @@ def question(call_id: str, timeout: float | None = None) -> Item:
 
 
 def question_card(call_id: str, text: str) -> Item:
-    """The card that says what a call asks."""
+    """The card with the question of a call."""
     content = {"tool_call_id": call_id, "tool_name": "ask", "arguments": {"question": text}}
     return {"card_id": f"card_{call_id}", "kind": "tool.call", "content": content}
 
@@ -128,7 +128,7 @@ async def test_parent_does_not_expire_while_a_delegated_turn_waits_for_a_person(
     assert (await report(kernel, "turn_b", "c1"))["resumed"]
     (below,) = await kernel.claim()
     assert below["ttl_seconds"] == pytest.approx(7)
-    kernel.wait(7)  # the delegated turn hangs: it expires, and its parent goes on
+    kernel.wait(7)  # the delegated turn hangs: it expires, and its parent continues
     assert await expired(kernel) == ["turn_b"]
     assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
 
@@ -169,7 +169,7 @@ async def test_turn_that_waits_for_a_person_a_tool_and_a_turn_gets_each_second_b
     await report(kernel, "turn_a", "c2")
     assert (await kernel.claim_one())["ttl_seconds"] == pytest.approx(
         9
-    )  # one second before anybody waited for a person
+    )  # one second had passed before the turn waited for a person
 
 
 async def nested(kernel: Kernel) -> Item:

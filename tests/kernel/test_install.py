@@ -43,7 +43,7 @@ async def connection(empty_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def objects(connection: asyncpg.Connection) -> list[str]:
-    """All that stands in the schema."""
+    """All objects in the schema."""
     rows = await connection.fetch(
         "select oid::regclass::text from pg_class where relnamespace = to_regnamespace('heliograph')"
         " union all select oid::regprocedure::text from pg_proc where pronamespace = to_regnamespace('heliograph') order by 1"

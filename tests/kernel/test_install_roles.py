@@ -70,7 +70,7 @@ async def someone(server: TestServer, rights: str = "") -> AsyncIterator[str]:
 async def lives(connection: asyncpg.Connection) -> None:
     """The kernel does its work for this connection, and finds nothing wrong with it."""
     kernel = Kernel(connection, "project")
-    await connection.execute("set heliograph.project = 'project'")  # the views show what is named
+    await connection.execute("set heliograph.project = 'project'")  # the views show the named project
     await fill(kernel)
     assert await kernel.checks() == []
 

@@ -1,5 +1,5 @@
-"""Two and three real connections, ordered by hand: one stands in an open transaction while another call waits for its
-lock (docs/internals/kernel.md). A call that has to wait is seen in pg_stat_activity; nothing here waits for a clock."""
+"""Two and three real connections, ordered by the test: one keeps its transaction open while another call waits for its
+lock (docs/internals/kernel.md). The test detects a waiting call in pg_stat_activity, and never by time."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_two_enqueues_to_one_agent_are_taken_in_the_order_of_their_locks(k
     async with opened(kernel):
         await kernel.enqueue("run_a", "critic", "turn_1")
         task = await when_blocked(second, second.enqueue("run_a", "critic", "turn_2"), watcher)
-        assert await watcher.claim() == []  # what is not committed is not there
+        assert await watcher.claim() == []  # uncommitted rows are invisible
     assert (await task)["targets"] == []
     assert (await kernel.claim_one())["turn_id"] == "turn_1"
 
@@ -270,7 +270,7 @@ async def test_message_to_a_run_that_is_just_being_started_writes_nothing_withou
 ) -> None:
     client, starter, watcher = await beside(), await beside(), await beside()
     await kernel.start("run_0", ["writer"], {"turn_0": "writer"})
-    async with opened(kernel):  # holds the head that the client asks for first
+    async with opened(kernel):  # holds the lock of the head that the client locks first
         await kernel.append(await kernel.claim_one())
         batch = [_mail("run_0", "turn_1"), _mail("run_a", "turn_2")]
         task = await when_blocked(client, client.call("enqueue", batch), watcher)
@@ -312,7 +312,7 @@ async def test_relay_does_not_wait_for_reports_of_the_commands_that_it_marks(ker
     async with opened(kernel):
         await kernel.stop(
             "turn_b"
-        )  # the second one first: whoever waited here in the order of the keys could wait for ever
+        )  # the second one first: a wait for locks in the order of the keys would be a deadlock
         assert await relay.call("mark_published", keys) == 1
         assert (await kernel.stop("turn_a"))["outcome"] == "stopped"
     assert await kernel.rows("outbox", "*", "kind = 'cmd' and published_at is null") == []

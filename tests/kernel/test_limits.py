@@ -1,4 +1,4 @@
-"""Limits (S11, S12): each holds at its value, refuses one beyond it in words, and belongs to one project."""
+"""Limits (S11, S12): each holds at its value, rejects one more with a message, and belongs to one project."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def limit(kernel: Kernel, **limits: Any) -> Item:
 
 
 def text(size: int) -> Item:
-    """A payload of so many bytes."""
+    """A payload of this many bytes."""
     return {"t": "x" * (size - len('{"t": ""}'))}
 
 
@@ -55,7 +55,7 @@ async def test_limits_of_one_project_do_not_apply_to_another(kernel: Kernel, bes
     assert (await limit(other))["queue_max"] == 1000
 
 
-# ── What waits, runs and is delegated ─────────────────────────────────────────────────────────
+# ── Waits, running turns, delegations ─────────────────────────────────────────────────────────
 
 
 @pytest.mark.proves("S11", "G-74")

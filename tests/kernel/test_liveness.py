@@ -12,7 +12,7 @@ from tests.kernel.waits import activated, child, command, defer, suspended
 
 
 async def found(kernel: Kernel) -> list[tuple[str, str]]:
-    """The short names of the findings, and what they are about."""
+    """The short names of the findings, and their subjects."""
     findings = [(each["check"].split()[0], each["subject"]) for each in await kernel.call("liveness")]
     return [(check, "a callback" if subject.startswith("callback_") else subject) for check, subject in findings]
 
@@ -80,7 +80,7 @@ async def nobody_signs(kernel: Kernel) -> None:
     await kernel.publish()
 
 
-# what is wrong -> after how many seconds it is told, as what
+# the problem -> after how many seconds it is reported, and the finding
 STUCK: dict[str, tuple[Callable[[Kernel], Awaitable[None]], float, tuple[str, str]]] = {
     "L1": (dead_worker, 40, ("L1", "run_a/writer")),
     "L2": (nobody_claims, 60, ("L2", "run_a/writer")),

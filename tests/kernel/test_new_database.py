@@ -1,6 +1,6 @@
-"""A database is as fast on its first day: plans made while its tables were empty do not read what comes into them later.
+"""A new database is as fast as an old one: plans from the time of empty tables do not read all rows that arrive later.
 
-Nobody has run ANALYZE on it, and each connection keeps the plans of its first calls (0002_planner.sql)."""
+ANALYZE has not run, and each connection keeps the plans of its first calls (0002_planner.sql)."""
 
 from __future__ import annotations
 

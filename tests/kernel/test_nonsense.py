@@ -1,4 +1,4 @@
-"""Nonsense input: refused by an outcome or by the database, never half done (bad-input.md, last paragraph)."""
+"""Invalid input: rejected with an outcome or an error of the database, and never half applied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE_TEXTS = [
 ]  # fmt: skip
 
 
-# functions that take nothing but items
+# functions that take only items
 ITEMS = [
     "start_runs", "enqueue", "append", "finish", "react", "release", "begin_call", "record_call", "suspend", "defer", "report",
     "stop", "stop_runs", "put_boxes", "fork_boxes", "replace_boxes",

@@ -15,7 +15,7 @@ async def test_observed_activity_follows_the_turn(kernel: Kernel) -> None:
         return row["activity"], row["current_tool"], row["waiting_tool_count"]
 
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
-    assert await seen() == (None, None, 0)  # nobody does anything yet
+    assert await seen() == (None, None, 0)  # no worker has claimed it
     claimed = await kernel.claim_one()
     assert await seen() == ("thinking", None, 0)
     await begin(kernel, claimed, "i1")
@@ -36,7 +36,7 @@ async def test_observed_activity_follows_the_turn(kernel: Kernel) -> None:
 
 @pytest.mark.proves("L0-16", "L0-17")
 async def test_observed_activity_is_not_stored_and_no_function_reads_it(kernel: Kernel) -> None:
-    """It can be no guard: it is made when somebody looks, and no function of the kernel looks."""
+    """It cannot be a guard: only the view computes it, and no function of the kernel reads the view."""
     tables = await kernel.connection.fetch(
         "select c.relname from pg_attribute a join pg_class c on c.oid = a.attrelid and c.relkind = 'r'"
         " where c.relnamespace = 'heliograph'::regnamespace and a.attname in ('activity', 'current_tool')"

@@ -7,7 +7,7 @@ from tests.kernel.kit import TARGET, Item, Kernel, activation, draft
 
 
 async def ended_by_kernel(kernel: Kernel) -> None:
-    """A run whose only turn was ended by a sweep, and which owes the reaction."""
+    """A run with a pending reaction: a sweep has ended its only turn."""
     await kernel.running(ttl_seconds=10)
     kernel.wait(10)
     assert (await kernel.sweep("expired"))["ended"] == ["turn_a"]
@@ -145,7 +145,7 @@ async def test_ended_run_neither_ends_again_nor_resumes(kernel: Kernel, reaction
 
 
 def counted(rows: dict[str, list[Item]], run_id: str) -> dict[str, list[Item]]:
-    """The rows with one more refusal of this run, and nothing else changed."""
+    """The rows with one more rejection of this run, and no other change."""
     runs = [run | {"rejections": run["rejections"] + (run["run_id"] == run_id)} for run in rows["runs"]]
     return rows | {"runs": sorted(runs, key=repr)}
 
@@ -242,7 +242,7 @@ async def pending_within(kernel: Kernel, bytes_max: int, limit: int = 100) -> li
 
 
 async def three_owing(kernel: Kernel) -> list[Item]:
-    """Three runs with a pending reaction each: what a worker reads of them."""
+    """Three runs with a pending reaction each, as a worker reads them."""
     for n in (1, 2, 3):
         await kernel.start(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=10)
     kernel.wait(10)

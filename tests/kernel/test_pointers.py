@@ -49,7 +49,7 @@ async def test_writers_of_the_same_large_contents_never_wait_for_each_other(kern
     first, second = sorted(await kernel.claim(), key=lambda each: str(each["turn_id"]))
     large = [{"text": "".join(map(str, range(n, n + 900)))} for n in range(2)]
     async with kernel.connection.transaction(), other.connection.transaction():
-        for n in range(2):  # each has one of them, and now wants the other's
+        for n in range(2):  # each holds one lock, and then requests the lock of the other
             assert (await kernel.append(first, cards=[note(f"a{n}", large[n])]))["outcome"] == "ok"
             assert (await other.append(second, cards=[note(f"b{n}", large[1 - n])]))["outcome"] == "ok"
     for box, order in (("box_turn_a", large), ("box_turn_b", large[::-1])):

@@ -38,7 +38,7 @@ NOTHING: Item = {
 
 
 async def prune(kernel: Kernel, days: float = 1, limit: int = 100) -> Item:
-    """Forget what is older than so many days."""
+    """Prune rows that are older than this many days."""
     answer: Item = await kernel.call("prune", kernel.now - timedelta(days=days), limit)
     return answer
 
@@ -151,7 +151,7 @@ async def test_tombstone_keeps_the_id_for_thirty_more_days(kernel: Kernel) -> No
     assert (await kernel.start("run_a", ["writer"], {"turn_a": "writer"}))["outcome"] == "started"
 
 
-# ── What stays ────────────────────────────────────────────────────────────────────────────────
+# ── Kept rows ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.proves("L0-07", "G-61", "K18")
@@ -187,14 +187,14 @@ async def test_turn_of_a_forked_box_is_not_pruned(kernel: Kernel) -> None:
     await kernel.enqueue("run_c", "critic", "turn_r", context_box_id="box_turn_b")
     kernel.wait(2 * DAY)
     answer = await prune(kernel)
-    assert (answer["turns"], answer["boxes"]) == (0, 1)  # nobody reads the fork, which is old itself
+    assert (answer["turns"], answer["boxes"]) == (0, 1)  # no turn reads the fork, which is old too
     assert (await prune(kernel))["turns"] == 1
     assert await read(kernel, "box_turn_b") == ["a note", "done"]
     await kernel.stop("turn_r")
     await kernel.publish()
     kernel.wait(2 * DAY)
     assert (await prune(kernel))["turns"] == 1  # the reader
-    assert (await prune(kernel))["turns"] == 1  # and then what it read
+    assert (await prune(kernel))["turns"] == 1  # and then the turn whose box it read
 
 
 async def test_old_unused_contexts_are_pruned(kernel: Kernel) -> None:

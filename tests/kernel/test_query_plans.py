@@ -1,5 +1,5 @@
-"""Calls stay cheap however much is finished: on a ledger of 100,000 finished turns, each of them finds what it needs by
-its indexes. Counted as PostgreSQL counts it, in rows read within the call's own transaction."""
+"""Finished turns do not slow calls down: on a ledger of 100,000 of them, each call finds its rows by an index.
+PostgreSQL's statistics count the rows that each call reads within its own transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kernel.kit import TABLES, TARGET, Kernel, connect, draft, ending, mes
 from tests.kernel.waits import TOKEN, activated, child, command, result
 
 FINISHED_TURNS = 100_000
-ROWS_READ_MAX = 200  # of a million: what one call may touch for a handful of heads
+ROWS_READ_MAX = 200  # of a million: the rows that one call may read for a few heads
 
 FILL = f"""
 insert into runs (project_id, run_id, target, status, outcome, request_hash, state, memory, signal_seq, open_turns, created_at,
@@ -228,14 +228,14 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
 
 async def test_indexes_of_open_work_contain_no_finished_rows(filled_url: str) -> None:
     connection = await connect(filled_url)
-    await connection.execute("reindex schema heliograph")  # what it says of its size then is no guess
+    await connection.execute("reindex schema heliograph")  # afterwards reltuples is exact
     rows = await connection.fetch(
         "select c.relname, c.reltuples from pg_index x join pg_class c on c.oid = x.indexrelid"
         " where c.relnamespace = 'heliograph'::regnamespace and x.indpred is not null order by 1"
     )
     await connection.close()
     sizes = {name: int(count) for name, count in rows}
-    # of what was, only those that must find it again: who read a box, who stands on it, who wrote it, what needs a blob
+    # only these indexes contain old rows: the readers, forks and writers of boxes, and the cards of a blob
     assert sizes.pop("box_old") >= FINISHED_TURNS / 5
     assert set(sizes) == {
         "runs_pending", "callback_due", "head_ready", "head_due", "head_lease", "head_stop", "turn_one_active", "turn_queued", "turn_expiry",

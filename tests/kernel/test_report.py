@@ -356,7 +356,7 @@ async def test_report_for_a_human_records_the_login_beside_the_claimed_name(kern
 @pytest.mark.proves("S14")
 async def test_token_is_stored_hashed_and_removed_with_the_answer_of_its_call(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"))
-    assert TOKEN in str((await kernel.everything())["outbox"])  # for whoever takes the command, as long as it is open
+    assert TOKEN in str((await kernel.everything())["outbox"])  # for the taker of the command, while the call is open
     rest = {name: rows for name, rows in (await kernel.everything()).items() if name != "outbox"}
     assert TOKEN not in str(rest)
     assert await reported(kernel, "turn_a", "c1", token=TOKEN) == "applied"

@@ -1,4 +1,4 @@
-"""No misspelt key goes unnoticed: every function rejects an object with a key that it does not know, and says which.
+"""No misspelt key goes unnoticed: every function rejects an object with an unknown key, and names the key.
 
 The functions come from the catalog, so one that takes JSON and has no request here fails the tests.
 """
@@ -296,7 +296,7 @@ def documented(text: str) -> dict[str, Any]:
 
 
 def declared(kind: Any) -> dict[str, Any]:
-    """The keys of a declaration, as `documented` reads them. What several functions share is explained in one place."""
+    """The keys of a declaration, as `documented` reads them. Objects of several functions are explained in one place."""
     shared = (SignalItem, ReactionItem, ActivationItem, CauseItem, StopsItem)
     return {key: None if inner is None or inner in shared else declared(inner) for key, inner in shape_of(kind).items()}
 

@@ -19,7 +19,7 @@ from tests.kernel.kit import Connect, Kernel, connect, message
 from tests.kernel.waits import TOKEN, command, suspended
 from tests.logins import connected, login, name_of
 
-# What only an operator may: it takes away, or lets in.
+# Functions for operators only: they delete data or grant access.
 OPERATORS = {"set_limits", "prune", "forget_wire", "grant_project", "revoke_project"}
 RELATIONS = (
     "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = any ($1) order by 1"
@@ -42,7 +42,7 @@ async def test_service_writes_no_table_and_reads_none(
             for statement in forbidden(relation):
                 with pytest.raises(asyncpg.InsufficientPrivilegeError):
                     await service.execute(statement)
-        for view in await names(kernel.connection, "v"):  # some of which nobody could write to
+        for view in await names(kernel.connection, "v"):  # some of them are not updatable at all
             for statement in forbidden(view):
                 with pytest.raises(
                     (
@@ -151,7 +151,7 @@ async def test_objects_in_the_search_path_of_a_caller_are_not_used(kernel: Kerne
 
 
 class Spelled(Kernel):
-    """Calls whose own words mean what they say, whatever the session's search_path makes of a short one."""
+    """Calls with qualified names only, so the search_path of the session does not affect them."""
 
     TYPES: ClassVar = {"integer": "int4", "bigint": "int8", "boolean": "bool"}
 
@@ -373,7 +373,7 @@ async def test_frozen_client_locks_a_head_only_until_the_timeout_of_its_role(ker
             await frozen.fetchval(
                 "select heliograph.enqueue($1, $2, now())", kernel.project, [message("run_a", "writer", "turn_1")]
             )
-            # it says nothing more; whoever needs the head waits, and is not asked to wait for ever
+            # the client is frozen; another caller waits for the head, but not forever
             async with asyncio.timeout(60):
                 (answer,) = await Kernel(other, kernel.project, datetime.now(UTC)).call(
                     "enqueue", [message("run_a", "writer", "turn_2")]

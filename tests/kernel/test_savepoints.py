@@ -11,7 +11,7 @@ from tests.kernel.waits import TOKEN, activated, child, command, suspend, suspen
 
 Prepare = Callable[[Kernel, str], Awaitable[object]]
 
-# Somebody has taken the id of the deliverable in advance; no function of the kernel would let them.
+# The id of the deliverable is taken in advance, which no function of the kernel allows.
 TAKEN = (
     "insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)"
     " values ($1, 'card:turn_{0}:end', 'box_turn_{0}', 'turn_{0}', 2, 'task.deliverable', '{{}}', '2030-01-01')"
@@ -56,12 +56,10 @@ async def delegating(kernel: Kernel, name: str) -> None:
         await kernel.harm(TAKEN.format(name).replace(":end", ":call:c1").replace("task.deliverable", "note"))
 
 
-SWEEPS: dict[
-    str, tuple[Prepare, str, str]
-] = {  # what prepares a candidate, what sweeps it, what the answer calls it then
+SWEEPS: dict[str, tuple[Prepare, str, str]] = {  # the preparation of a candidate, its sweep, its list in the answer
     "expired": (expiring, "expired", "ended"),
     "leases": (losing, "leases", "ended"),
-    "stops told": (ordered_stop, "stops", "stopped"),
+    "graceful stops": (ordered_stop, "stops", "stopped"),
     "stops ordered": (ordered_to_stop, "stops", "stopped"),
     "waits": (waiting, "waits", "resolved"),
     "reports": (delegating, "reports", "resolved"),
@@ -111,10 +109,10 @@ async def of_run(kernel: Kernel, run_id: str) -> dict[str, list[Item]]:
 
 
 @pytest.mark.proves("K23")
-@pytest.mark.parametrize("kind", ["expired", "leases", "stops told", "waits"])
+@pytest.mark.parametrize("kind", ["expired", "leases", "graceful stops", "waits"])
 async def test_failed_candidates_come_last(kernel: Kernel, kind: str) -> None:
     prepare, sweep, move = SWEEPS[kind]
-    await prepare(kernel, "b")  # it is due first, for ever
+    await prepare(kernel, "b")  # it remains the first that is due
     kernel.wait(1)
     for name in "ac":
         await prepare(kernel, name)

@@ -1,4 +1,4 @@
-"""The last line of defence (K21): constraints refuse rows that no function would write."""
+"""The last line of defence (K21): constraints reject rows that no function would write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WAIT = "update turn_waiting_tools set {} where project_id = $1 and tool_call_id 
 LIMIT = "update project_limits set {} = -1 where project_id = $1"
 SUSPENDED, RUNNING, IDLE = "run_c/writer", "run_a/writer", "run_a/critic"
 
-# constraint or unique index -> what it refuses
+# constraint or unique index -> a statement that it rejects
 REFUSED = {
     "runs_pkey": "insert into runs select * from runs where project_id = $1 and run_id = 'run_a'",
     "runs_status_check": RUN.format("status = 'asleep'"),
@@ -210,7 +210,7 @@ async def test_every_key_begins_with_the_project(kernel: Kernel) -> None:
     data = {
         "head_transitions",
         "bell_secret",
-    }  # of no project, and written by nobody; project_grants asks what projects a login has
+    }  # of no project and never written; project_grants is read by login, for all its projects
     assert [
         tuple(row)
         for row in rows

@@ -1,7 +1,7 @@
-"""Thousands of hostile calls as a service login: documented refusals, a sound database, and every command still works.
+"""Thousands of hostile calls as a service login: documented errors, a valid database, and every command still works.
 
-The functions are read from the catalog. What is drawn starts from ids and items that the project really has, with some
-of their values replaced: most of it gets past the first check.
+The functions are read from the catalog. The arguments are real ids and items of the project with some values replaced, so
+most calls pass the first check.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def statement(function: Function) -> str:
 
 
 async def attack(connection: asyncpg.Connection, attacker: Attacker, calls: int) -> Counter[str]:
-    """Make so many calls; answers how often each function answered, and how often each SQLSTATE was raised."""
+    """Make this many calls; return how often each function succeeded, and how often each SQLSTATE was raised."""
     may = {row[0] for row in await connection.fetch(MAY)}
     targets = [function for function in await functions(connection) if function.name in may]
     seen: Counter[str] = Counter()
@@ -170,7 +170,7 @@ def helio(url: str, project: str, command: list[str], home: Path) -> subprocess.
 
 
 async def views_decode(connection: asyncpg.Connection, project: str) -> None:
-    """Every row of every view can be read by a client; the codecs of the driver raise for what none can hold."""
+    """Check that a client can read every row of every view: the driver's codecs raise for unrepresentable values."""
     await connection.execute("select set_config('heliograph.project', $1, false)", project)
     for (view,) in await connection.fetch(
         "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = 'v' order by 1"

@@ -77,7 +77,7 @@ async def test_message_has_its_own_budget_and_that_of_its_parent_turn(kernel: Ke
 # ── Many at once ──────────────────────────────────────────────────────────────────────────────
 
 CHILDREN = 1000
-MOST = 617  # of 1,000 that each ask for one
+MOST = 617  # of 1,000 that each reserve one
 
 
 @pytest.mark.more

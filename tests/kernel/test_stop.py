@@ -14,7 +14,7 @@ from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, r
 
 
 async def stopped(kernel: Kernel, turn_id: str = "turn_a") -> Item:
-    """What holds of every turn that was stopped: one deliverable, one event, one agent:failed, an idle agent."""
+    """Check a stopped turn: one deliverable, one event, one agent:failed, an idle agent. Return the payload of its halt."""
     turn = await kernel.turn(turn_id)
     assert (turn["state"], turn["outcome"]) == ("done", "canceled")
     (card,) = await kernel.rows("cards", "*", "agent_turn_id = $2 and kind = $3", turn_id, DELIVERABLE)
@@ -29,7 +29,7 @@ async def stopped(kernel: Kernel, turn_id: str = "turn_a") -> Item:
 
 
 async def state(kernel: Kernel, state: str) -> Item | None:
-    """turn_a in one of the states of a turn; what its owner had claimed, where it had one."""
+    """Bring turn_a into one of the states of a turn; return the claim of its owner, if it has one."""
     if state == "queued":
         await kernel.running(turn_id="turn_0")
         await kernel.enqueue("run_a", "writer", "turn_a")
@@ -236,7 +236,7 @@ async def test_stop_reaches_all_descendants_each_in_its_own_transaction(kernel: 
         assert (await kernel.turn(turn))["state"] != "done"
         assert (await kernel.sweep("stops"))["stopped"] == [turn]
         assert await stopped(kernel, turn) == {"reason": "parent_termination", "graceful": False}
-    for _ in range(3):  # what the children tell those who waited for them finds nobody
+    for _ in range(3):  # the children report to a parent that no longer waits
         await kernel.sweep("reports")
     await kernel.publish()
     assert [row["key"] for row in await kernel.rows("outbox", "key", "published_at is null")] == []

@@ -203,7 +203,7 @@ async def test_streaming_join_never_suspends_on_a_result_that_its_owner_has_not_
     seen = {"seen": 1} if by_seen else {}
     first = await suspend(kernel, resumed, join="each", **seen)
     assert (first["outcome"], answers(first)) == ("resolved", {"c1": "success", "c2": "success", "c3": None})
-    if by_seen:  # the reply was lost: the owner still knows of one
+    if by_seen:  # the reply was lost: the owner has received only one result
         assert (await suspend(kernel, resumed, join="each", seen=1))["outcome"] == "resolved"
     assert (await suspend(kernel, resumed, join="each", **({"seen": 2} if by_seen else {})))["outcome"] == "suspended"
     await report(kernel, "turn_a", "c3")

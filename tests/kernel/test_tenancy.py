@@ -1,6 +1,6 @@
 """Projects never meet: every public function that the installed schema has, tried with every id of another project.
 
-The functions are read from the catalog, so one that is added tomorrow is tried tomorrow.
+The functions are read from the catalog, so the test covers new ones too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.kernel.waits import TOKEN
 from tests.logins import connected, login
 
 LATER_SECONDS = 10_000.0
-# Given out in the order of time to all projects, by the tables: they tell how much was written, never what.
+# Sequences that all projects share: they reveal how much was written, and no content.
 COUNTERS = ("outbox_id", "position", "inbox_id")
 # Functions that belong to no project, with the reason: none so far.
 OF_NO_PROJECT: dict[str, str] = {}
@@ -45,7 +45,7 @@ async def test_isolation_test_has_an_argument_for_every_parameter(kernel: Kernel
 
 
 async def answers(connection: asyncpg.Connection, project: str, ids: Known) -> dict[str, list[Any]]:
-    """What every public function says to `project` about these ids; an error by its code and its words."""
+    """The answers of every public function to `project` for these ids; for an error, its code and its message."""
     replies: dict[str, list[Any]] = {}
     for function in await functions(connection):
         replies[function.name] = [
@@ -94,9 +94,9 @@ async def test_no_function_reveals_or_changes_anything_of_another_project(kernel
     refusal_parts = await answers(foreigner, f"{kernel.project} one", ids)
     assert await kernel.everything() == before
     answered = {name for name, replies in refusal_parts.items() if any(not is_error(each) for each in replies)}
-    assert answered == set(refusal_parts)  # else a function was not tried, only refused
+    assert answered == set(refusal_parts)  # otherwise a function was only rejected, not tested
 
-    # and what it told is what it tells where there is nothing: not even that there is somebody can be heard
+    # an empty database gives the same answers, so they do not reveal whether the other project exists
     await kernel.harm(*(f"delete from {table} where project_id = $1" for table in before))
     assert await answers(foreigner, f"{kernel.project} two", ids) == refusal_parts
 

@@ -92,7 +92,7 @@ async def test_overdue_child_is_stopped(kernel: Kernel) -> None:
     assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
     assert (await kernel.sweep("stops"))["stopped"] == ["turn_c"]
     assert (await kernel.turn("turn_c"))["outcome"] == "canceled"
-    assert await kernel.sweep("reports") == NOTHING  # nobody waits for what became of it
+    assert await kernel.sweep("reports") == NOTHING  # its parent no longer waits for it
     (row,) = await kernel.rows("outbox", "published_at", "kind = 'report'")
     assert row["published_at"] is not None
     (waited,) = next(each for each in await kernel.claim() if each["turn_id"] == "turn_a")["waits"]
@@ -163,7 +163,7 @@ async def test_sweep_changes_no_deadline_of_an_open_call(kernel: Kernel) -> None
     assert await wait(kernel, "turn_a", "c2") == before
 
 
-# ── Suspended for ever (H2) ───────────────────────────────────────────────────────────────────
+# ── Suspended forever (H2) ────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.proves("K16")
@@ -197,7 +197,7 @@ async def test_sweep_of_suspended_heads_visits_all_in_batches(kernel: Kernel) ->
     woken: list[str] = []
     for _ in range(10):
         after = ""
-        while True:  # ten heads are looked at, of which one is woken
+        while True:  # the sweep reads ten heads and wakes one
             swept = await kernel.connection.fetchval(
                 "select heliograph.sweep_stuck($1, 1, $2, $3)", kernel.project, after, kernel.now
             )
@@ -232,7 +232,7 @@ async def test_all_due_timeouts_are_delivered_at_once_in_order_of_time(kernel: K
         ("tool_result", "c3"), ("tool_result", "c1"), ("timeout", "late"), ("tool_result", "c4"), ("tool_result", "c2"),
     ]  # fmt: skip
     assert (await inbox(kernel, "turn_a"))[1:] == [(row["message_type"], "processing") for row in resumed["inbox"]]
-    await kernel.harm(  # what is due first goes first, whichever came first
+    await kernel.harm(  # the earliest deadline comes first, in any order of creation
         "update agent_inbox set next_retry_at = next_retry_at - interval '1 hour' where project_id = $1 and correlation_id = 'c2'"
     )
     kernel.wait(31)

@@ -48,7 +48,7 @@ async def watched(kernel: Kernel) -> AsyncIterator[None]:
 
 
 async def moves(kernel: Kernel) -> list[tuple[str, str, int]]:
-    """What happened since it was last asked."""
+    """The transitions since the last call."""
     rows = await kernel.connection.fetch(
         "delete from watched.moves where project = $1 returning old, new, raised", kernel.project
     )
@@ -102,7 +102,7 @@ async def test_every_move_of_the_table_happens(kernel: Kernel) -> None:
     assert await moves(kernel) == [("dispatched", "running", 1), ("running", "suspended", 0), ("suspended", "idle", 1)]
 
 
-ENDINGS: dict[str, tuple[str, str]] = {  # what ends a turn: from which status, with which outcome
+ENDINGS: dict[str, tuple[str, str]] = {  # the ways to end a turn: from which status, with which outcome
     "finish": ("running", "success"), "stop dispatched": ("dispatched", "canceled"), "stop running": ("running", "canceled"),
     "stop suspended": ("suspended", "canceled"), "expire dispatched": ("dispatched", "timeout"),
     "expire running": ("running", "timeout"), "expire suspended": ("suspended", "timeout"), "lose worker": ("running", "failed"),

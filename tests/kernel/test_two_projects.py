@@ -22,7 +22,7 @@ NOT_CALLED = {
 
 
 async def live(kernel: Kernel, seen: list[Any]) -> None:
-    """One life with everything in it; each step adds what it saw."""
+    """Call every kind of transition once, and append each answer to `seen`."""
     seen.append(await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=100))
     yielded = await kernel.claim_one()
     seen.append(yielded)
@@ -63,7 +63,7 @@ async def test_two_projects_with_the_same_ids_behave_alike(kernel: Kernel, besid
 
 
 async def calls_with(owner: Kernel, claimed: Item) -> list[Called]:
-    """Every function with ids of `owner`'s project, and what it answers to a project that has none of these."""
+    """Every function with ids of `owner`'s project, and its answer to a project without these ids."""
     version = (await owner.run(claimed["run_id"]))["version"]
     keys = [row["key"] for row in await owner.rows("outbox", "key")]
     return [*_calls_of_turns(claimed, version), *_sweeps(), *_other_calls(claimed, keys, owner.now)]
@@ -146,7 +146,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
 @pytest.mark.proves("S1")
 async def test_no_function_reaches_into_another_project_by_its_ids(kernel: Kernel) -> None:
     await fill(kernel)
-    (claimed,) = [  # what the owner of turn_3 holds
+    (claimed,) = [  # the claim of turn_3's owner
         {"agent_id": row["agent_id"], "agent": row["agent_name"], "run_id": row["run_id"], "turn_id": "turn_3",
          "epoch": row["turn_epoch"], "activation_id": "sig_run_a_2", "run": {"version": 0}}
         for row in await kernel.rows("agent_state_head", "*", "status = 'running'")

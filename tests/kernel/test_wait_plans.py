@@ -1,5 +1,5 @@
-"""The calls around waits stay cheap however many waits there are and were: 40,000 that are resolved, 5,000 turns that are
-suspended, 5,000 commands that nobody asks for. Counted as PostgreSQL counts it, in rows read within the call."""
+"""Other waits do not slow down the calls that handle waits: 40,000 resolved waits, 5,000 suspended turns and 5,000
+commands without a taker. PostgreSQL's statistics count the rows that each call reads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind,
    where project_id = 'filled';
 """
 
-# The last of them are suspended for ever, each on a command for another tool.
+# The last of them remain suspended, each on a command for another tool.
 SLEEP = f"""
 update runs set status = 'running', outcome = null, ended_at = null, open_turns = 1
  where project_id = 'filled' and split_part(run_id, '_', 2)::int > {HISTORY - ASLEEP};
@@ -119,7 +119,7 @@ async def test_no_call_reads_resolved_waits_or_suspended_turns(filled_url: str, 
 
 
 async def _rows_read(kernel: Kernel, function: str, *args: Any) -> int:
-    """Rows of all tables that a call reads; what it does is undone."""
+    """Count the rows of all tables that a call reads, and roll the call back."""
     query = "select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint from pg_stat_xact_user_tables where schemaname = 'heliograph'"
     undone = kernel.connection.transaction()
     await undone.start()

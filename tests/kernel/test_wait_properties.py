@@ -25,7 +25,7 @@ def opened(call_id: str) -> Item:
     return {"c1": command("c1", None), "c2": tool("c2", 30), "c3": timer("c3", 20), "c4": tool("c4", None)}[call_id]
 
 
-# What may happen next. A report of a timer is refused, and so is one with a wrong token.
+# The possible next events. A report of a timer is rejected, and so is one with a wrong token.
 events = st.one_of(
     st.tuples(st.just("report"), st.sampled_from(CALLS), st.sampled_from([TOKEN, None, "forged"])),
     st.tuples(st.just("wait"), st.sampled_from([1, 11, 40])),
@@ -34,17 +34,17 @@ events = st.one_of(
 
 
 class World:
-    """A turn that waits for calls, and everybody around it. What happened is counted as the answers tell it."""
+    """A turn that waits for calls, with its worker, tools and clients. It counts events by the answers of the kernel."""
 
     def __init__(self, kernel: Kernel, join: str):
         self.kernel = kernel
         self.join = join
         self.claimed: Item | None = None
-        self.resolved: Counter[str] = Counter()  # by what the answers say
+        self.resolved: Counter[str] = Counter()  # counted from the answers
         self.resumed = 0
         self.slept = 0
-        self.known_statuses: dict[str, Any] = {}  # call -> status, as the owner has been told
-        self.early: set[str] = set()  # calls of which a report is kept that will count
+        self.known_statuses: dict[str, Any] = {}  # call -> status, as the owner received it
+        self.early: set[str] = set()  # calls with a stored early report that will count
 
     async def begin(self) -> None:
         self.claimed = await self.kernel.running(max_attempts=1000, ttl_seconds=1e6)

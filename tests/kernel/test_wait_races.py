@@ -1,5 +1,5 @@
-"""Waits on two real connections, ordered by hand (docs/internals/kernel.md): one call stands in an open transaction while
-another waits for its lock. Whoever comes second finds what the first one did, and each call is resolved once."""
+"""Races of waits on two real connections, ordered by the test (docs/internals/kernel.md): one call keeps its transaction
+open while another waits for its lock. The second one sees the result of the first, and each call is resolved once."""
 
 from __future__ import annotations
 

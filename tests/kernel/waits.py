@@ -23,7 +23,7 @@ def timer(call_id: str, seconds: float) -> Item:
 
 
 def command(call_id: str, timeout: float | None = 60.0, subject: str | None = "cmd.tool.search", **fields: Any) -> Item:
-    """A call that tells its tool what to do, and with which token to answer."""
+    """A call with a command for its tool, and a token for the report."""
     body = {"subject": subject, "body": {"query": call_id}}
     return tool(call_id, timeout, token=TOKEN, command=body, **fields)
 
@@ -59,7 +59,7 @@ async def suspend(kernel: Kernel, claimed: Item, *calls: Item, **fields: Any) ->
 async def suspended(
     kernel: Kernel, *calls: Item, run_id: str = "run_a", turn_id: str = "turn_a", limits: Item | None = None, **fields: Any
 ) -> Item:  # fmt: skip
-    """A turn of the writer that waits for these calls; answers what its owner had claimed."""
+    """Suspend a turn of the writer on these calls; return the claim of its owner."""
     claimed = await kernel.running(run_id, turn_id, **(limits or {}))
     answer = await suspend(kernel, claimed, *calls, **fields)
     assert answer["outcome"] == "suspended", answer
@@ -122,5 +122,5 @@ async def edges(kernel: Kernel, turn_id: str) -> list[tuple[str, str, str | None
 
 
 def answers(claimed: Item) -> dict[str, Any]:
-    """{call id: status} of what a claim, or 'resolved', says of the calls; None while one is open."""
+    """{call id: status} of the calls in a claim or in a reply 'resolved'; None for an open call."""
     return {each["call_id"]: each["status"] for each in claimed["waits"]}

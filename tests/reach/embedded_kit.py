@@ -39,7 +39,7 @@ def query(url: str, *statements: str) -> object:
 
 
 def is_free(lock: Path) -> bool:
-    """Whether nobody holds this lock file."""
+    """Whether no process holds this lock file."""
     if not lock.exists():
         return True
     with lock.open() as file:

@@ -19,7 +19,7 @@ def weekday(day: date, times: int = 1) -> str:
 
 @tool(isolated=True)
 def spy(paths: list[str], port: int) -> dict[str, object]:
-    """What it can reach."""
+    """The environment, files and sockets that sandboxed code can reach."""
     found: dict[str, object] = {"environment": sorted(os.environ), "files": [], "sockets": []}
     for path in paths:
         try:

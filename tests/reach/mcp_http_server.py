@@ -14,7 +14,7 @@ OWN = str(Path(__file__).with_name("mcp_server.py"))
 
 
 class HttpServer:
-    """The same server as a process with a port; `start` returns when somebody listens there."""
+    """The same server as a process with a port; `start` returns when the port accepts connections."""
 
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

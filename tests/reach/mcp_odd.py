@@ -1,4 +1,4 @@
-"""An MCP server written by hand for behaviour that no SDK allows: bad tools, any error, a changing list."""
+"""An MCP server without an SDK, for behaviour that no SDK allows: bad tools, any error, a changing list."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def die(path: str = "") -> str:
 
 @server.tool(structured_output=False)
 def parts() -> list[TextContent | ImageContent]:
-    """Two parts, one of which is no text."""
+    """Two parts: a text and an image."""
     return [TextContent(text="a picture"), ImageContent(data="aGk=", mime_type="image/png")]
 
 

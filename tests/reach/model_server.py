@@ -1,7 +1,7 @@
 """A provider of models on a loopback port that speaks OpenAI's chat protocol and Anthropic's messages, streaming.
 
-No mock: bytes on a socket, written by hand, with no SDK on this side. Like the real ones it refuses a conversation that
-is not valid, so a test that is answered has sent a valid one. What goes wrong is chosen for each answer.
+It is no mock: it writes bytes to a socket, without an SDK. Like a real provider it rejects an invalid conversation, so a
+test that receives a reply has sent a valid one. Each answer chooses its own faults.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLL_SECONDS = 0.01  # between looks whether to stop: each test waits for one
 
 @dataclass
 class Answer:
-    """One answer: what the model thinks, says and calls, and what goes wrong with it.
+    """One reply of the model: its thinking, text and calls, and the faults of its transmission.
 
     calls: (id, name, arguments as text). cut_after: so many events, and the connection breaks. garble_after: so many
     events, and what follows is no JSON. ends_after: so many events, and the stream ends as if that were all. finish: the
@@ -51,10 +51,10 @@ class Answer:
 
 @dataclass
 class Provider:
-    """What it answers, in order; the last answer is given again and again.
+    """A scripted provider: its answers in order; it repeats the last one.
 
-    requests: the bodies of what it was asked. given_up: how many answers whoever asked did not wait for the end of.
-    events: how many parts of answers have been sent. refused: why it refused conversations.
+    requests: the bodies of all requests. given_up: how many answers a client did not read to the end.
+    events: how many parts of answers have been sent. refused: the problems of the conversations that it rejected.
     """
 
     answers: list[Answer] = field(default_factory=lambda: [Answer(("hello ", "from ", "afar"))])
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.wfile.write(f"{len(text.encode()):x}\r\n{text}\r\n".encode())
             self.wfile.flush()
-        except OSError:  # whoever asked has gone
+        except OSError:  # the client has disconnected
             self.close_connection = True
             return False
         return True
@@ -168,4 +168,4 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)  # else whoever asked was killed
+            super().handle_error(request, client_address)  # otherwise the client was killed

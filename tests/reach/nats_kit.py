@@ -53,8 +53,8 @@ class NatsServer:
 
 
 def _free_port() -> int:
-    """One that nobody else takes while the server is down: not of the range that the system gives out, of a range that is this
-    process's own (neighbours in pid are what runs beside it), and given once."""
+    """A port that no other process takes while the server is down: outside the range of the system, from a range of this
+    process alone (parallel processes have neighbouring pids), and used once."""
     first = _PORTS_FIRST + os.getpid() % _PROCESSES * _PORTS_EACH
     for port in range(first, first + _PORTS_EACH):
         with socket.socket() as free:

@@ -20,7 +20,7 @@ def tried(work, *args):
         return errno.errorcode.get(getattr(error, "errno", None), type(error).__name__)
 """
 
-# system calls by number: what made, moved or changed mounts in the attacks; namespaces; memory that no limit counts; other processes
+# system calls by number: those of attacks on mounts; namespaces; memory that no limit counts; other processes
 # (the numbers are those of x86_64)
 MOUNTS = [165, 155, 161, 166, 428, 429, 430, 431, 432, 433, 442, 467, 272, 308]
 MEMORY = [29, 30, 31, 64, 68, 240, 319, 447, 206, 253, 254, 294, 300, 279, 237, 238]
@@ -140,7 +140,7 @@ LINKS = FILES.replace("HOW", 'os.symlink("x" * 4000, f"/jail/{made}")')
 HARD_LINKS = "open('/jail/file', 'w').close()\n" + FILES.replace("HOW", 'os.link("/jail/file", f"/jail/{made}")')
 BYTES = FILES.replace("HOW", 'open(f"/tmp/{made}", "wb").write(b"x" * 100_000)')
 PIPES = FILES.replace("HOW", "os.pipe()")
-# Threads that ask for a table of open files of their own, each with a limit of its own.
+# Threads with their own tables of open files, each with its own limit.
 FILE_TABLES = """
 made, opened, barrier = [], [], threading.Barrier(4)
 clone = 56 if is_x86 else 220
@@ -203,7 +203,7 @@ for gigabyte in range(1, 60_000):
 print(1)
 """
 
-# What ordinary programs do has to work.
+# Ordinary programs have to work.
 ORDINARY = """
 import asyncio, concurrent.futures, datetime, shutil, sqlite3, subprocess, tempfile, zoneinfo
 async def later():

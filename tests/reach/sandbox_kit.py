@@ -72,7 +72,7 @@ class Worker:
         return answer
 
     def attack(self, code: str, **options: Any) -> Any:
-        """What a program printed, as JSON. The worker is alive after it, and its packages are as they were."""
+        """The output of a program, as JSON. Afterwards the worker is alive and its packages are unchanged."""
         before = self.fingerprint()
         answer = self.run(code, **options)
         assert self.process.poll() is None

@@ -45,7 +45,7 @@ HEADER = {
 
 
 class Instant:
-    """A contender that has done everything by the time it is asked, and remembers what that was."""
+    """A contender that finishes all work at once, and records it."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

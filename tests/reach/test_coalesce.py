@@ -70,7 +70,7 @@ class Sender:
 
 
 async def settled() -> None:
-    """Everything that can go on without a reply has gone on."""
+    """Wait until every task that needs no reply has advanced."""
     for _ in range(20):
         await asyncio.sleep(0)
 

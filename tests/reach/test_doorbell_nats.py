@@ -246,7 +246,7 @@ def without_postgres(runtime: Runtime) -> None:
 
 @asynccontextmanager
 async def opened_deaf(database_url: str) -> AsyncIterator[Runtime]:
-    """A runtime whose rings reach nobody else."""
+    """A runtime whose rings reach no other process."""
     async with open_runtime(Settings(database_url)) as runtime:
         runtime.world.bells.wires = []
         yield runtime

@@ -179,7 +179,7 @@ async def test_guessed_application_name_wakes_no_worker(database_url: str) -> No
 async def test_thousands_of_forged_rings_cost_an_idle_worker_the_burst_and_no_more(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interval of an hour: what follows the burst of each ear does not depend on how fast this machine is."""
+    """The interval is an hour, so the looks after the burst of each subscription do not depend on the machine's speed."""
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", NEVER_SECONDS)
     app = chain()
     async with (
@@ -251,7 +251,7 @@ async def is_suspended(runtime: Runtime, run_id: str) -> bool:
 async def test_rings_that_report_ends_in_another_process_are_never_delayed(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each stop rings for the reaction that its run owes; these looks find work, so they take nothing from the burst."""
+    """Each stop rings for the pending reaction of its run. These rings lead to work, so they use up no allowance."""
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(ears_module, "BURST", 1)
     app = Heliograph("secretapp")

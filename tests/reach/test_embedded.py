@@ -167,7 +167,7 @@ def test_server_of_a_deleted_folder_does_not_affect_its_successor(home: Path, tm
 
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `postgres` that does not start before somebody writes into the pipe answered here."""
+    """A `postgres` that does not start until the test writes into the returned pipe."""
     real, pipe = cluster.find_binaries(18), tmp_path / "pipe"
     os.mkfifo(pipe)
     binaries = tmp_path / "bin"
@@ -184,7 +184,7 @@ def test_start_past_its_timeout_reports_the_limit_and_its_setting(home: Path, sl
     for part in ("not ready after 0.4 s", "HELIOGRAPH_START_TIMEOUT", "pg18.log"):
         assert part in caught.value.message
     with contextlib.suppress(OSError):  # the guard has stopped it already
-        # it starts with nobody left to want it: the guard stops it
+        # it starts, no process uses it any more, and the guard stops it
         os.write(os.open(slow, os.O_WRONLY | os.O_NONBLOCK), b"go\n")
 
 

@@ -105,7 +105,7 @@ def test_lost_password_file_is_named_in_the_error(home: Path) -> None:
         assert query(server.url, "select 1") == 1
 
 
-# ── Who may come in ────────────────────────────────────────────────────────────────────────────────
+# ── Access ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_connection_without_the_password_is_refused(home: Path) -> None:
@@ -232,7 +232,7 @@ def test_ordinary_user_needs_no_namespace_and_no_other_account(open_to_all: Path
     assert (open_to_all / "pg18").stat().st_uid == 65534
 
 
-# ── What the installation or the folder lacks ──────────────────────────────────────────────────────
+# ── Missing parts of installation and folder ───────────────────────────────────────────────────────
 
 
 def test_missing_wheel_is_reported_in_one_line_with_both_alternatives(

@@ -147,7 +147,7 @@ async def test_state_events_match_the_activity_in_the_view(
     assert [(each["activity"], each["current_tool"], each["waiting_tool_count"]) for each in metadata] == [
         ("thinking", None, 0), ("executing_tool", "look", 0), ("thinking", None, 0), ("awaiting_tool_result", "fetch", 2),
     ]  # fmt: skip
-    # what follows is the function again, once its calls are answered
+    # the later views show the next run of the function, after its calls have results
     assert views[:3] == [("thinking", None, 0), ("executing_tool", "look", 0), ("awaiting_tool_result", "fetch", 2)]
 
 
@@ -155,7 +155,7 @@ async def test_state_events_match_the_activity_in_the_view(
 async def test_mixed_workers_with_and_without_nats_lose_no_event_and_no_command(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
-    """What a worker without the wire commits is left to one that has it, however late that comes."""
+    """A worker with the wire publishes the events that a worker without it commits, however late it starts."""
     commands, events = await ground.listen("cmd.tool.*"), await ground.listen()
     app = Heliograph("mixed")
 

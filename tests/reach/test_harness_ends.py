@@ -61,7 +61,7 @@ async def test_paused_reply_is_recoverable(provider: Provider) -> None:
     assert raised.value.recoverable
 
 
-# ── What goes back is valid, and what is kept can be kept ──
+# ── Requests are valid, and replies can be stored ──────────
 
 
 @BOTH

@@ -1,6 +1,6 @@
-"""The harness over the real protocols of two providers: streaming, usage, tools, structured answers, and what goes wrong.
+"""The harness over the real protocols of two providers: streaming, usage, tools, structured answers, and failures.
 
-`provider` refuses a conversation that is not valid, as the real ones do: what it answers was valid.
+`provider` rejects an invalid conversation, as the real ones do, so every conversation that it answers was valid.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ async def test_first_delta_arrives_before_the_end_of_the_reply(provider: Provide
     received: list[Chunk] = []
     async for chunk in harnesses(None).stream(ModelRequest((UserMessage("hello?"),))):
         received.append(chunk)
-        gate.set()  # not before something was heard, and nothing ends before
+        gate.set()  # only after the first chunk; the reply cannot end before
     await harnesses.close()
     assert [type(chunk) for chunk in received] == [TextDelta, TextDelta, ModelReply]
 
@@ -324,7 +324,7 @@ async def test_output_of_the_wrong_type_is_recoverable(provider: Provider, name:
     assert raised.value.recoverable
 
 
-# ── What goes wrong ──
+# ── Failures ─────────
 
 
 @BOTH

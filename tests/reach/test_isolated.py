@@ -86,7 +86,7 @@ async def test_program_has_no_environment_and_sees_no_other_process(monkeypatch:
 
 
 async def test_program_reaches_no_database(database_url: str, tmp_path: Path) -> None:
-    """Not the one whose address it knows, by its socket in the file system or by TCP."""
+    """Not even a database with a known address, by its socket in the file system or by TCP."""
     connection = await asyncpg.connect(database_url)
     folder = await connection.fetchval("select current_setting('data_directory')")
     await connection.close()
@@ -200,7 +200,7 @@ def _is_launcher(pid: str) -> bool:
 
 
 def _starter_of(pid: str) -> str:
-    """The first ancestor outside the sandbox: this process, that of another test, or init for what lost its parent."""
+    """The first ancestor outside the sandbox: this process, that of another test, or init for an orphan."""
     try:
         parent = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[1]
     except OSError:
@@ -261,7 +261,7 @@ async def test_nothing_runs_without_the_syscall_filter(monkeypatch: pytest.Monke
 async def test_silent_process_does_not_block_its_start_while_a_fork_has_its_pipe_open(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A fork of the worker in the middle of a start has the pipe open, and may live for ever."""
+    """A fork of the worker in the middle of a start has the pipe open, and may live forever."""
     silent, pipe = tmp_path / "launcher.py", os.pipe
     silent.write_text("raise SystemExit(1)")
     monkeypatch.setattr(sandbox_launcher, "__file__", str(silent))

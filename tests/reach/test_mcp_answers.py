@@ -24,7 +24,7 @@ BOMB = gzip.compress(b"0" * 64 * 1024 * 1024)
 
 
 class Peer:
-    """An MCP server by hand, over a socket. `flood` is what it answers to a call of the tool `flood`: a head, then for ever."""
+    """An MCP server over a bare socket. It answers the tool `flood` with a head and an endless body."""
 
     def __init__(self, head: str, body: bytes = MANY):
         self.head = head
@@ -108,8 +108,8 @@ async def test_endless_response_is_read_to_the_bound_and_fails_with_the_reason(h
             await flood()
         assert isinstance(result.value, StepInDoubt) == (
             "200 OK" in head
-        )  # it was done, and nobody knows with what result
-        assert peer.sent < 4 * RESPONSE_BYTES_MAX  # what the sockets' buffers hold, on top
+        )  # the call happened, and its result is unknown
+        assert peer.sent < 4 * RESPONSE_BYTES_MAX  # and the contents of the sockets' buffers
         assert await echo() == "echo"
         assert peer.encodings == {"identity"}
 

@@ -1,4 +1,4 @@
-"""An MCP server over HTTP is reached where the egress policy lets it be, at the address that was checked, and nowhere else."""
+"""Workers reach an MCP server over HTTP only if the egress policy allows it, and only at the checked address."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_silent_address_does_not_use_the_time_of_the_next(
 
 @contextmanager
 def swallowing(address: str, port: int) -> Iterator[None]:
-    """A socket that listens and takes nobody any more: who connects hears nothing."""
+    """A socket that listens and accepts no connection: clients receive no reply."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind((address, port))
@@ -151,7 +151,7 @@ async def test_secret_headers_are_never_sent_to_another_origin_after_a_redirect(
             assert other.connections == 0  # the SDK follows nothing to another origin
             async with http_client(first.url, secret, allowed, local_resolver) as client:
                 assert (await client.post(first.url, json={})).status_code == code
-                await client.post(other.url, json={})  # and what would follow by itself carries none of it
+                await client.post(other.url, json={})  # a request to another origin carries no credentials
         assert [sorted({"authorization", "x-api-key"} & request.headers.keys()) for request in other.requests] == [[]]
 
 
@@ -185,7 +185,7 @@ async def test_allow_entry_for_one_project_is_refused_at_the_start(database_url:
 
 
 async def outcome_of(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any]]:
-    """The outcome, and what the tool answered to an agent of a runtime with these settings, else the codes of its errors."""
+    """The outcome of an agent under these settings, and the results of its tool, or the codes of its errors."""
     model = Model([ToolCall("x1", "add", {"a": 1, "b": 2})], "done")
     app = Heliograph("asks")
     app.prompt_agent(

@@ -1,4 +1,4 @@
-"""The public MCP reference servers as real peers of an agent: each call recorded, each error told, what is read framed.
+"""The public MCP reference servers as real peers of an agent: each call recorded, each error reported, each result framed.
 
 mcp-server-time comes with the tests. The others are tried where their programs are on the PATH: mcp-server-git from PyPI,
 and @modelcontextprotocol/server-everything and server-filesystem from npm.
@@ -32,7 +32,7 @@ def program(name: str) -> str:
 
 
 async def results_of(database_url: str, server: MCPServer, *calls: ToolCall, **options: Any) -> list[Any]:
-    """What an agent is told of these calls, one step each, by a server of its own process."""
+    """The results of these calls for the model, one step each, from a server in a process of its own."""
     model = Model(*([call] for call in calls), "done")
     app = Heliograph("peers")
     app.prompt_agent(
@@ -59,7 +59,7 @@ async def test_time_server_answers_converts_and_refuses(database_url: str) -> No
     assert now["timezone"] == "Europe/Oslo"
     assert converted["time_difference"] == "+9.0h"
     assert wrong[0] == "error"
-    assert short[1].startswith("the arguments of convert_time are invalid")  # the server was not asked
+    assert short[1].startswith("the arguments of convert_time are invalid")  # the server received no call
 
 
 async def test_git_server_reads_a_repository_and_writes_to_it(database_url: str, tmp_path: Path) -> None:

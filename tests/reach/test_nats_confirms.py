@@ -18,7 +18,7 @@ EVENT = Event(1, "evt:turn_1", "evt.agent.run_1.task", {"n": 1}, project="shop",
 
 
 class OddServer:
-    """Speaks as much of the protocol as a bell needs. confirmed: what it had read when it last answered a ping."""
+    """A server with the part of the protocol that a bell needs. confirmed: the bytes read before its last reply to a ping."""
 
     def __init__(self) -> None:
         self.answers_pings = True

@@ -52,7 +52,7 @@ def test_sandboxed_process_has_no_privilege_and_one_writable_file_system(start: 
         assert "size=1024k" in options
         assert (
             103 <= int(options.partition("nr_inodes=")[2].split(",")[0]) < 150
-        )  # and folders above what is bound there
+        )  # and the folders above the bound ones
     assert all({"nosuid", "nodev", "noexec"} <= set(mount[5].split(",")) for mount in mounts if mount[4] in writable)
     if os.geteuid() == 0:
         assert status["Uid"].split()[0] != "0"
@@ -91,7 +91,7 @@ def test_output_beyond_its_limit_on_both_streams_ends_the_call(worker: Worker, a
 
 
 def test_signals_to_the_process_group_of_the_worker_spare_the_sandbox(start: Callable[..., Worker]) -> None:
-    """Ctrl+C in a terminal asks the worker to drain: a sandbox that runs may end by itself."""
+    """Ctrl+C in a terminal drains the worker: a running sandbox may end by itself."""
     worker = start()
     worker.send("import time\ntime.sleep(600)")
     _, below = sandboxed(worker)

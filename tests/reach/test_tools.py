@@ -65,7 +65,7 @@ def deploy(
 
 
 class Adder:
-    """Adds what it was made with."""
+    """Adds a fixed number."""
 
     def __init__(self, more: int):
         self.more = more

@@ -93,7 +93,7 @@ def test_worker_that_is_stopped_in_its_first_second_ends_with_its_documented_cod
         worker = shell.start("worker", "press.py:app")
         started.append(worker)
         eventually(partial(catches, worker.process.pid, signal.SIGTERM), 60)
-        time.sleep(moment / 1000)  # the moment is what this test varies
+        time.sleep(moment / 1000)  # this test varies the moment
         worker.signal(number)
         ended[moment] = worker.end()
         assert "Traceback" not in worker.text

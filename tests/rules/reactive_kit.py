@@ -24,7 +24,7 @@ START = ["workflow:start"]
 
 
 def nothing(_context: Any) -> None:
-    """What agents do here: their endings are told by the test."""
+    """The function of every agent: the test itself supplies the endings."""
 
 
 def agent(name: str, activate_on: Any = (), **options: Any) -> AgentSpec:
@@ -61,7 +61,7 @@ class Run:
     def new_id(self, kind: str) -> str:
         return f"{kind}_{next(self._numbers)}"
 
-    # ── What happens to turns ──
+    # ── Events of turns ────────
 
     def end(
         self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", view: RunView | None = None,
@@ -102,7 +102,7 @@ class Run:
             self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
 
     def stop(self, reason: str) -> None:
-        """As `_stop_run` in 52_stop.sql: the run wakes nobody any more, and remembers why."""
+        """As `_stop_run` in 52_stop.sql: the run wakes no more agents, and records the reason."""
         self._log([Draft("workflow:terminating", {"reason": reason}, None, signal_id(self.run_id, 1))], None)
         memory = self.view.memory
         if "stopped_by" not in memory:
@@ -120,7 +120,7 @@ class Run:
         assert self.commit(reaction)
         return reaction
 
-    # ── What commits ──
+    # ── Commits ───────
 
     def commit(self, reaction: Reaction, closing: Turn | None = None) -> bool:
         """False for a reaction to an older version. An ended run takes nothing more (K26)."""

@@ -19,7 +19,7 @@ from tests.rules.reactive_kit import START, nothing
 
 
 class Case(NamedTuple):
-    """What somebody writes, and what Heliograph answers; `text` is a part of the message."""
+    """A definition, and the error that it raises; `text` is a part of the message."""
 
     write: Callable[[], Any]
     code: str
@@ -344,7 +344,7 @@ def test_recursive_state_beyond_pydantic_is_refused_with_an_alternative() -> Non
     refused(Case(built(Tree), "wrong_type", "/state", "it contains itself; use TypedDict from"))
 
 
-# ── What guards answer, what templates say ──
+# ── Results of guards, texts of templates ───
 
 
 def test_unawaited_coroutine_is_no_output() -> None:

@@ -77,7 +77,7 @@ def test_budget_is_copied_and_the_smallest_amount_of_each_kind_applies() -> None
     assert check_price({"input": 3, "output": 15.0}, "a price", "/price") == (3.0, 15.0)
 
 
-# ── What a question can cost ──────────────────────────────────────────────────────────────────
+# ── Cost of a model call ──────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.proves("S12")

@@ -89,7 +89,7 @@ def test_unrecorded_calls_are_new_and_keep_their_order() -> None:
         ([], ["c1"], False, "all"),
         ([], ["c1"], True, "each"),
         (["c1", "c2"], ["c1", "c2"], False, "all"),
-        (["c1", "c2"], ["c1"], False, "each"),  # c2 is open and nobody waits for it: it must not delay c1
+        (["c1", "c2"], ["c1"], False, "each"),  # c2 is open and not awaited: it must not delay c1
         (["c1"], ["c1", "c2"], False, "all"),
     ],
 )
@@ -217,7 +217,7 @@ def test_turn_ending_result_depends_only_on_the_order_of_arrival(order: list[int
     assert (None if answer is None else answer.call_id) == (None if first is None else f"c{first}")
 
 
-# ── What is malformed ──
+# ── Malformed calls ────
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, 5, None])

@@ -1,4 +1,4 @@
-"""The code table: each code is written once in Python, and the kernel knows no other."""
+"""The code table: each code is written once in Python, and the kernel uses no other."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CALLS = {
     "subprocess.getoutput",
     "subprocess.getstatusoutput",
 }
-# a compile that is no execution, and the one place that loads what `helio run MODULE:APP` names
+# a compile that is no execution, and the one place that loads the module of `helio run MODULE:APP`
 LOADERS = {
     "__init__.py": "our own modules, by our own table",
     "cli/dispatch.py": "our own commands, by our own table",
@@ -82,7 +82,7 @@ def test_gate_finds_each_way_to_execute_data(source: str) -> None:
 
 @pytest.mark.proves("S16")
 def test_model_that_names_a_function_by_its_module_gets_no_tool() -> None:
-    """What a model, a report or a manifest says is looked up in the agent's own list, and nowhere else."""
+    """Names from a model, a report or a manifest are looked up only in the agent's own list."""
     loaders = [
         str(path.relative_to(ROOT)) for path in FILES if any(word in path.read_text("utf-8") for word in LOADING)
     ]

@@ -191,7 +191,7 @@ def test_join_with_a_failed_source_never_wakes_and_the_run_ends_as_failed() -> N
     assert "editor" not in [turn.agent for turn in run.ended]
 
 
-# ── What nobody had reacted to ──
+# ── Pending reactions ───────────
 
 
 @pytest.mark.proves("K25")

@@ -47,7 +47,7 @@ async def test_rejection_that_one_row_does_not_avoid_propagates(store: Store, li
 
 
 class LargeBox:
-    """A database with one box, of which it answers one card at a time."""
+    """A database with one box, which returns one card at a time."""
 
     CARDS = 3
 

@@ -48,7 +48,7 @@ def test_limit_stops_all_open_turns_and_names_its_code() -> None:
 @pytest.mark.proves("G-47")
 def test_limit_holds_for_turns_that_no_signal_activated() -> None:
     run = Run(workflow(agent("a", START), agent("b", on_request=True), max_activations=5))
-    run.view = replace(run.view, activations=6, open_turns=2)  # five delegations, the last of which is open
+    run.view = replace(run.view, activations=6, open_turns=2)  # five delegations; the last one is open
     reaction = react_to_ending(run.workflow, run.view, run.ending("a"), NOW, run.new_id)
     assert (reaction.status, reaction.stops) == (
         "terminating",

@@ -31,7 +31,7 @@ def but(**changes: Any) -> dict[str, Any]:
 
 
 Row = tuple[int, Callable[[Any], object], Any, str, str]
-# (number of the case, what reads it, input, code, a part of the message)
+# (number of the case, its reader, input, code, a part of the message)
 ROWS: list[Row] = [
     (31, parse_json, '{"a": }', "invalid_json", "offset 6"),
     (31, parse_json, "", "invalid_json", "offset 0"),

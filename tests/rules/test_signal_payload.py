@@ -184,7 +184,7 @@ def test_payload_of_exactly_the_byte_limit_is_allowed_and_one_more_is_refused() 
     "value", [None, 5, "x" * 50, [[]] * 20, {"a": ["b"] * 10}, {"a": {"b": {"c": list(range(8))}}}], ids=str
 )
 def test_value_reported_longer_than_the_limit_is_longer(value: Any) -> None:
-    size = len(json.dumps(value, separators=(",", ":"))) + 1  # and what would be between it and the next
+    size = len(json.dumps(value, separators=(",", ":"))) + 1  # and the separator before the next item
     assert not is_longer(value, size)
     assert is_longer([value] * 2000, 3900)
 

@@ -15,7 +15,7 @@ from heliograph.testing.simulator.event_loop import SimLoop
 
 
 def names_of(tree: dict[str, Any], seed: int) -> dict[str, str]:
-    """By the place of each task: its name, in a run in which what is ready goes on in an order of chance."""
+    """The name of each task by its place, in a run that continues ready tasks in random order."""
     luck, found = random.Random(seed), dict[str, str]()
 
     async def child(place: str, below: dict[str, Any], names: TaskNames) -> None:

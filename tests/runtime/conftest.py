@@ -69,7 +69,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    """A provider of models on a port of its own, which models named openai-chat:... and anthropic:... ask."""
+    """A provider on a port of its own; models named openai-chat:... and anthropic:... use it."""
     with serve(Provider()) as serving:
         for variable, value in env_of(serving).items():
             monkeypatch.setenv(variable, value)

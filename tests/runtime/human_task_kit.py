@@ -16,7 +16,7 @@ from tests.runtime.kit import START, Rig, until
 
 
 async def open_tasks(rig: Rig, count: int = 1, run_id: str | None = None) -> list[HumanTask]:
-    """What waits for people, as soon as it is so much."""
+    """Wait until this many tasks wait for people, and return them."""
     found: list[HumanTask] = []
 
     async def is_there() -> bool:

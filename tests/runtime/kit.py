@@ -21,7 +21,7 @@ SOON_SECONDS = 60.0
 
 
 class Rig:
-    """A runtime, and what a test does with it. `ends_with_open_work`: the test ends with work undone, on purpose."""
+    """A runtime with helpers for tests. `ends_with_open_work`: the test leaves work undone, on purpose."""
 
     def __init__(self, runtime: Runtime, url: str):
         self.runtime = runtime
@@ -51,7 +51,7 @@ class Rig:
         raise AssertionError(f"{run_id} ended without {name}")
 
     async def taken(self, *tools: str, count: int = 1) -> list[Command]:
-        """So many calls of these tools, as the tools would take them, as soon as they are there."""
+        """Wait until `count` calls of these tools exist, and take them as the tools would."""
         commands: list[Command] = []
 
         async def is_enough() -> bool:
@@ -124,7 +124,7 @@ class Rig:
                 )
                 runs = await self.runtime.reader.runs(1000)
                 return found, [await self.runtime.reader.all_signals(run.run_id) for run in runs]
-            except StoreUnavailable:  # a test has cut the connections: each one in the pool says so once
+            except StoreUnavailable:  # a test has cut the connections: each one in the pool fails once
                 await asyncio.sleep(0.01)
 
 
@@ -139,7 +139,7 @@ def one(signals: list[Signal], name: str) -> Any:
 
 
 def calling_app(*calls: Call, **options: Any) -> Heliograph:
-    """An application whose agent makes these calls at once, and updates `seen` with what came of them."""
+    """An application whose agent makes these calls at once, and updates `seen` with their results."""
     app = Heliograph("asking")
 
     @app.agent(activate_on=START, updates="seen", **options)
@@ -150,7 +150,7 @@ def calling_app(*calls: Call, **options: Any) -> Heliograph:
 
 
 async def seen(rig: Rig, run_id: str) -> Any:
-    """What a run's agent has updated `seen` with, once the run has ended."""
+    """The state key `seen` at the end of a run."""
     return one(await rig.ended(run_id), "workflow:end")["state"]["seen"]
 
 

@@ -26,9 +26,9 @@ def call(tool: str, arguments: Any = None, call_id: str = "x1") -> ToolCall:
 
 
 class Model(ScriptedModel):
-    """Answers step n with `steps[n]`, wherever the turn goes on, and keeps what it was asked in `asked`.
+    """Replies to step n with `steps[n]`, whichever worker runs the turn, and keeps all requests in `asked`.
 
-    A step may be a list of answers to the same question: one after the other, as often as it is asked, the last for ever.
+    A step may be a list of replies to repeated calls of that step; the last one repeats.
     """
 
     def __init__(self, *steps: Step | tuple[Step, ...]):

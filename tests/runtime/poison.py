@@ -1,4 +1,4 @@
-"""Values that no client can decode, written to the ledger by hand; `_check_json` rejects them at every entry."""
+"""Values that no client can decode, written directly into the ledger; `_check_json` rejects them at every entry."""
 
 from __future__ import annotations
 

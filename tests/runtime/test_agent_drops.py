@@ -15,7 +15,7 @@ DROPS_MAX = 60
 
 
 class Dropped:
-    """A world in which the worker stops for ever at the n-th named place that it comes to."""
+    """A world in which the worker stops forever at its n-th named place."""
 
     def __init__(self, rig: Rig, at: int, monkeypatch: pytest.MonkeyPatch):
         self.count, self.where = 0, ""
@@ -27,13 +27,13 @@ class Dropped:
                 self.where = name
                 self.has_come.set()
             if self.count >= at:
-                await asyncio.Event().wait()  # it is as good as dead, and so is what runs beside it
+                await asyncio.Event().wait()  # the turn stops here, and so do its parallel tasks
 
         monkeypatch.setattr(rig.runtime.world, "failpoint", point)
 
 
 class Shop:
-    """An agent with tools beside each other, an approval, a tool elsewhere and a result; and what happened of it."""
+    """An agent with parallel tools, an approval, an external tool and a result; it records the effects."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
@@ -62,7 +62,7 @@ class Shop:
 
 
 async def _answers(rig: Rig) -> None:
-    """People and tools outside, who answer whatever is asked, also while no worker is there."""
+    """Answer every question and report every external call, even while no worker runs."""
     while True:
         for turn in await rig.runtime.reader.turns():
             for wait in await rig.runtime.reader.waits(turn.turn_id):
@@ -115,14 +115,14 @@ async def test_dropped_worker_loses_no_recorded_result_and_the_model_receives_th
         where = f"dropped at {at}, {dropped.where}"
         assert state == {"out": {"total": 5}}, where
         for tool_and_item, call_id in {"look a": "m1-1", "look b": "m1-2", "look c": "m2-3", "pay": "m2-1"}.items():
-            times = 1 if call_id in recorded else 2  # what was begun and not recorded may be done once more
+            times = 1 if call_id in recorded else 2  # an effect without a record may happen once more
             assert 1 <= shop.did.count(tool_and_item) <= times, where
             assert call_id not in recorded or shop.did.count(tool_and_item) == done_before.count(tool_and_item), where
         requests = [_plain(request) for request in shop.model.requests]
         steps = sorted({len(each): each for each in requests}.values(), key=len)
         assert len(steps) == 4, where
         assert all(each == steps[[len(s) for s in steps].index(len(each))] for each in requests), where
-        assert len(requests) <= 5, where  # one question at most is asked twice
+        assert len(requests) <= 5, where  # at most one model call is repeated
         seen.add(dropped.where)
         if not is_dropped:
             break
@@ -137,7 +137,7 @@ async def _recorded(rig: Rig) -> set[str]:
 
 
 async def test_suspended_turn_has_no_owner_and_continues_in_another_process(rig: Rig) -> None:
-    """The worker that asked is gone, and its application with it: another one has the same agents, and no memory."""
+    """The first worker has ended, and its application with it. Another one has the same agents, and no memory."""
     first = Shop()
     run_id = await rig.start(first.app)
     async with rig.serving(first.app):

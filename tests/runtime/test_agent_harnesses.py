@@ -190,7 +190,7 @@ async def test_truncated_pydantic_ai_agent_reports_the_usage_of_all_its_replies(
     assert (caught.value.tokens, len(provider.requests)) == (20, 2)
 
 
-# ── What a follower sees ──
+# ── Signals of a follower ─
 
 
 class Speaks:
@@ -241,7 +241,7 @@ async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None
 
     async def long(name: str) -> str:
         async with asyncio.timeout(60):
-            await may_end.wait()  # what ends it is that somebody saw it
+            await may_end.wait()  # the test ends it after it has seen the call
         return name.upper()
 
     app = agent(Model([call("long", {"name": "bob"})], "done"), [long])

@@ -88,7 +88,7 @@ async def test_each_model_call_has_its_own_stream_also_after_a_fallback_and_a_re
     ]  # fmt: skip
 
 
-# ── Put off ──
+# ── Deferral ─
 
 
 @pytest.mark.proves("L0-64")

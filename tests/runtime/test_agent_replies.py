@@ -18,7 +18,7 @@ GOOD = "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
 
 
 class Replying:
-    """A harness of somebody's own, that yields these."""
+    """A custom harness that yields these chunks."""
 
     model = "says"
 
@@ -36,7 +36,7 @@ def echo(s: Any = "") -> str:
     return f"echo {s}"
 
 
-# ── What no record can hold ──
+# ── Unstorable values ────────
 
 
 async def test_unstorable_text_is_stored_with_a_mark_in_its_place(rig: Rig) -> None:
@@ -105,7 +105,7 @@ async def test_malformed_reply_is_refused_with_the_wrong_part(rig: Rig, reply: A
     assert message in one(result.signals, "agent:failed")["error"]["message"]
 
 
-# ── The next model is asked, whatever the reason ──
+# ── The next model replaces any failed one ────────
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ async def test_repeated_or_late_report_is_acknowledged_without_effect(rig: Rig) 
 
 @pytest.mark.parametrize("schema", [SCHEMA, Price], ids=["schema", "type"])
 async def test_report_that_breaks_the_declared_schema_is_a_failure_for_the_agent(rig: Rig, schema: Any) -> None:
-    """Row 85: it is taken, and the turn goes on at once."""
+    """Row 85: the report is accepted, and the turn continues at once."""
     app = Heliograph("asking")
 
     @app.agent(activate_on=START, updates="seen")

@@ -251,7 +251,7 @@ async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(
     assert free.outcome == "success"
 
 
-# ── What a question may cost ──────────────────────────────────────────────────────────────────
+# ── Cost of a model call ──────────────────────────────────────────────────────────────────────
 
 
 async def test_provider_receives_an_output_limit_within_the_remaining_budget(rig: Rig) -> None:
@@ -301,7 +301,7 @@ async def test_budget_reserved_by_others_is_awaited_and_then_used(rig: Rig) -> N
     async with rig.serving(app):
         run_id = await rig.start(app)
         await until(are_all_at_work)
-        gate.set()  # one was asked; for another one there is not enough, until it is settled
+        gate.set()  # one call runs; the rest is too small for another until it is settled
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == ["done"] * 3
     assert bounds == [200] * 3
     assert await budgets(rig) == {("parent", "tokens"): (45, 0, 0)}

@@ -63,7 +63,7 @@ async def test_call_and_its_result_are_recorded_as_cards_edges_and_an_inbox_row(
     turn = await rig.turn_of("asker")
     call, result, end = await rig.runtime.reader.cards(turn.turn_id)
     assert (call.kind, result.kind, end.kind) == ("tool.call", "tool.result", "task.deliverable")
-    assert card == call  # written once, with the suspension, and not again by the run that goes on
+    assert card == call  # written once, with the suspension, and not again after the resumption
     assert (call.content["tool_call_id"], call.content["tool_name"], call.content["arguments"]) == (
         "c1",
         "search",

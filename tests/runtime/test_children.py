@@ -11,7 +11,7 @@ from tests.runtime.kit import START, Rig, kill, names, one, until
 
 
 def family(**options: Any) -> Heliograph:
-    """A parent that delegates the run's `task` to a child, which answers with what it was asked and who it is."""
+    """A parent that delegates the run's `task` to a child, which returns its task and its own identity."""
     app = Heliograph("family")
 
     @app.agent(activate_on=START, updates="seen")

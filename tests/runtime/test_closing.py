@@ -21,7 +21,7 @@ from tests.runtime.kit import START, Rig, until
 
 @asynccontextmanager
 async def locked_runs(rig: Rig) -> AsyncIterator[None]:
-    """Who wants a run of this project has to wait."""
+    """Lock the runs of the project, so that every transaction that needs one waits."""
     connection = await asyncpg.connect(rig.url)
     try:
         async with connection.transaction():
@@ -82,7 +82,7 @@ async def test_turns_claimed_during_a_release_are_released_too(rig: Rig, monkeyp
         claim, release = ledger.claim, ledger.release
 
         async def claim_late(*args: Any) -> Any:
-            """Reaches the database after the release, if nobody waits for it."""
+            """Reaches the database after the release, if the release does not wait for it."""
             claiming.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
@@ -124,7 +124,7 @@ async def test_renewal_in_flight_does_not_extend_the_lease_of_an_abandoned_turn(
         renew = worker.projects[0].ledger.renew
 
         async def renew_late(leases: Any, seconds: float) -> Any:
-            """Reaches the database after the worker has left it all, if nobody waits for it."""
+            """Reaches the database after the worker has released all turns, if the worker does not wait for it."""
             is_last = seconds < 3600
             if not is_last:
                 renewing.set()

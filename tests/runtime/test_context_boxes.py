@@ -310,7 +310,7 @@ async def test_result_is_validated_against_the_fields_that_the_context_box_holds
         ("error", "the result does not match the result fields: total is not of type integer"),
         *[("error", "submit_result must be the only call: none of these calls was made")] * 2,
     ]
-    # it is no tool of anybody's: nothing but the model's answers was begun, and it ended the turn the first time
+    # submit_result runs no tool: only model calls are recorded, and the first valid result ends the turn
     assert [wait.tool for wait in await rig.runtime.reader.waits(turn.turn_id)] == ["model"] * 4
     assert len(payloads(signals, "terminated")) == 1
 

@@ -57,7 +57,7 @@ async def test_output_of_an_agent_depends_on_its_context_and_its_task(rig: Rig) 
         {"context": [1], "task": "task 1"},
         {"context": [], "task": "task 2"},
     ]
-    assert (await rig.runtime.reader.run(run_id)).state["first"] == []  # who was given no box has nothing to read
+    assert (await rig.runtime.reader.run(run_id)).state["first"] == []  # a turn without a box has nothing to read
 
 
 @pytest.mark.proves("L0-94", "L0-90")
@@ -71,7 +71,7 @@ async def test_turn_reads_exactly_its_own_box_in_every_attempt(rig: Rig) -> None
         seen.append(copy.deepcopy(texts(cards)))
         cards[0].content["n"] = "spoiled"
         seen.append(texts(await ctx.context()))
-        await rig.client.boxes.put([{"kind": "note", "content": {"n": "other"}}])  # somebody else's
+        await rig.client.boxes.put([{"kind": "note", "content": {"n": "other"}}])  # another box
         if ctx.deferrals == 0:
             raise Defer("once more", 0.0)
         await ctx.pause(0.01)

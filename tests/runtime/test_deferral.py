@@ -190,7 +190,7 @@ async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_s
                 " using (project_id, agent_id) where h.run_id = $1", run_id,
             )  # fmt: skip
             delays.append(row["delay"].total_seconds())
-            await rig.fetch(  # as if that time had passed: for head and inbox at once, since a claim wants both
+            await rig.fetch(  # as if that time had passed: for head and inbox at once, because a claim checks both
                 "with inbox as (update heliograph.agent_inbox set next_retry_at = now() where agent_id = $1 || '/writer')"
                 " update heliograph.agent_state_head set due_at = now() where run_id = $1", run_id,
             )  # fmt: skip

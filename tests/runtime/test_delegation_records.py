@@ -11,7 +11,7 @@ from tests.runtime.kit import START, Rig, one, until
 
 
 def delegating(target: Any, payload: Any = None, **options: Any) -> Heliograph:
-    """A parent that delegates to `target`, and a clerk that answers with what it was given."""
+    """A parent that delegates to `target`, and a clerk that returns its payload."""
     app = Heliograph("delegating")
 
     @app.agent(activate_on=START, updates="seen")

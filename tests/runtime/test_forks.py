@@ -44,7 +44,7 @@ def children(*tasks: Any) -> list[Delegation]:
 
 
 async def ran(rig: Rig, app: Heliograph) -> Any:
-    """What the parent has seen, by a worker whose sweeps are quick."""
+    """The results that the parent received, from a worker with quick sweeps."""
     run_id = await rig.start(app)
     async with rig.serving(app):
         return one(await rig.ended(run_id), "workflow:end")["state"]["seen"]
@@ -75,9 +75,7 @@ async def test_first_failure_ends_the_wait_and_stops_the_other_children(rig: Rig
 async def test_overall_deadline_abandons_unfinished_children_and_keeps_the_others(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children(1, "hang", 3), timeout=2.0, retries=2))
     assert await ran(rig, app) == [["c1", "success", 1], ["c2", "timeout", "DELEGATION_TIMEOUT"], ["c3", "success", 3]]
-    assert (
-        len([turn for turn in await rig.runtime.reader.turns() if turn.agent == "child"]) == 3
-    )  # nobody is asked again
+    assert len([turn for turn in await rig.runtime.reader.turns() if turn.agent == "child"]) == 3  # no child is retried
 
 
 @pytest.mark.proves("L0-38")
@@ -179,7 +177,7 @@ async def test_next_worker_emits_the_start_of_a_child_that_the_first_worker_did_
         return ctx.attempt
 
     async def loses(name: str, *args: object) -> Any:
-        """Whoever claims the child first dies with it."""
+        """The worker that claims the child first dies."""
         answer = await call(name, *args)
         if name == "claim" and not lost and (taken := [row for row in answer if row["agent"] == "child"]):
             lost.extend(taken)

@@ -59,7 +59,7 @@ async def nothing_more(rig: Rig, run_id: str, signals: list[Signal]) -> None:
 
 
 class Hung:
-    """A tool that does not come back by itself. `ends`: what makes a plain one come back."""
+    """A tool that never returns by itself. `ends`: lets a plain function return."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -83,7 +83,7 @@ class Hung:
         return "late"
 
     def looks(self, ctx: ToolContext) -> str:
-        """Wait in a thread, as long as somebody waits for it."""
+        """Wait in a thread until the call is abandoned."""
         self.begun.set()
         self.was_cancelled.append(ctx.is_abandoned.wait(20))
         self.over.set()
@@ -267,7 +267,7 @@ async def test_halted_transactional_tool_rolls_back_and_frees_its_connection(rig
         await begun.wait()
         await halted(rig, run_id, (await rig.turn_of("worker")).turn_id, now=now)
         assert await rig.fetch(f"select * from {table}") == []
-        await rig.fetch(f"drop table {table}")  # nobody holds a lock on it
+        await rig.fetch(f"drop table {table}")  # no transaction holds a lock on it
 
 
 _tables = itertools.count(1)

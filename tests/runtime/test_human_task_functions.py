@@ -122,7 +122,9 @@ async def test_timeouts_and_invalid_answers_raise_in_a_function(rig: Rig) -> Non
         await rig.client.report(task.turn_id, task.call_id, result={"answer": {"to": 5}})
         await until(lambda: is_open_question(rig, "And?"))
         (task,) = await open_tasks(rig)
-        await rig.client.answer(task.turn_id, task.call_id, {"to": "nowhere", "days": 1})  # no JSON Schema says so
+        await rig.client.answer(
+            task.turn_id, task.call_id, {"to": "nowhere", "days": 1}
+        )  # valid for the JSON Schema, invalid for the type
         assert await seen(rig, run_id) == ["TOOL_TIMEOUT", "TOOL_TIMEOUT", True, True]
 
 
@@ -155,7 +157,7 @@ async def test_approval_of_other_arguments_does_not_count(rig: Rig) -> None:
     prices = iter([5, 500, 500])
 
     async def asker(ctx: Context) -> Any:
-        price = next(prices)  # not the same when it runs again: what was shown is not what would be done
+        price = next(prices)  # differs in the second run: the approved arguments are not those of the call
         return (await ctx.approve("Pay?", arguments={"price": price})).arguments
 
     app = function(asker)

@@ -31,9 +31,9 @@ async def test_approval_shows_the_call_and_the_tool_runs_when_it_is_granted(rig:
         assert await rig.client.grant(task.turn_id, task.call_id, by="ann") == "applied"
         await rig.ended(run_id)
     assert till.paid == [(5, "bob")]
-    assert till.model_calls == 2  # nothing before the question is asked again
+    assert till.model_calls == 2  # nothing before the question is repeated
     assert till.results["x1"].content == "5 to bob"
-    # who decided stands in the card, in the log and in the inbox
+    # card, log and inbox name the person
     (result,) = [c for c in await rig.runtime.reader.cards(task.turn_id) if c.content.get("call_id") == task.call_id]
     assert result.content["output"] == {"decision": "grant", "arguments": {"amount": 5, "to": "bob"}, "by": "ann"}
     rows = await rig.fetch(

@@ -68,7 +68,7 @@ async def test_decision_after_the_deadline_is_refused_also_without_a_sweep(rig: 
         (task,) = await open_tasks(rig)
     assert task.deadline is not None
     await until(lambda: rig.runtime.world.now() > task.deadline)
-    assert await open_tasks(rig) == [task]  # nobody has swept
+    assert await open_tasks(rig) == [task]  # no sweep has run
     with pytest.raises(Rejected) as error:
         await rig.client.grant(task.turn_id, task.call_id)
     assert error.value.code == "too_late"

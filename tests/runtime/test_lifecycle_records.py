@@ -134,7 +134,7 @@ async def test_event_of_another_phase_is_refused_and_not_logged(rig: Rig, monkey
     run_id = await rig.start(app)
     async with rig.serving(app):
         signals = await rig.ended(run_id)
-    assert of_phases(signals) == PHASES  # as if the first attempt had not been: it was given up, and made again
+    assert of_phases(signals) == PHASES  # the abandoned first attempt left no signal, and the second one emits all
     assert len(runs) == 2
     assert (await rig.turn_of("worker")).attempts == 1
 

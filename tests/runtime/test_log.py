@@ -103,7 +103,7 @@ async def test_phase_of_a_turn_is_visible_while_it_acts(rig: Rig) -> None:
         return await phase() == "act"
 
     run_id = await rig.start(app)
-    assert await phase() is None  # dispatched: nobody has begun
+    assert await phase() is None  # dispatched: no worker has claimed it
     async with rig.serving(app, lease_seconds=0.6):
         await until(is_acting)
         may_end.set()

@@ -10,7 +10,7 @@ from tests.runtime.kit import START, Rig, one, until
 
 
 def lose_first_reply(rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str) -> list[Any]:
-    """The first call of this kernel function is committed and its reply lost. Answers what both calls were answered."""
+    """Commit the first call of this kernel function and lose its reply. Return the outcomes of all calls."""
     answers: list[Any] = []
     call = rig.runtime.world.call
 
@@ -27,7 +27,7 @@ def lose_first_reply(rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str) -
 
 
 def whole() -> tuple[Heliograph, list[str]]:
-    """An application that uses everything that a turn can ask of the kernel, and what its effects were."""
+    """An application that uses every kernel call of a turn, and the list of its effects."""
     app, happened = Heliograph("whole"), list[str]()
 
     def pay() -> str:
@@ -73,7 +73,7 @@ async def test_lost_reply_does_not_change_the_result(
     assert one(signals, "workflow:end")["state"] == {"seen": ["paid", "answered", 5]}
     assert happened == ["paid"]
     assert given[0] == [first]
-    assert [again] in given[1:]  # not always at once: what was committed may go on before it is asked for again
+    assert [again] in given[1:]  # not always at once: the committed work may continue before the repetition
 
 
 @pytest.mark.parametrize("function", ["stop", "stop_runs"])
@@ -158,7 +158,7 @@ async def test_calls_of_many_turns_share_their_commits(rig: Rig, monkeypatch: py
 
 async def test_turns_run_while_the_next_ones_are_claimed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = 0
-    at_claim: list[tuple[int, int]] = []  # how many were asked for, and how many had begun by the answer
+    at_claim: list[tuple[int, int]] = []  # the requested turns, and those that had started by the reply
     call = rig.runtime.world.call
 
     async def counted(name: str, *args: Any) -> Any:

@@ -49,7 +49,7 @@ async def test_permitted_delegation_options_are_in_the_schema_of_the_tool(rig: R
     [tool] = lead.last.tools
     properties: Any = tool.parameters["properties"]
     assert tool.parameters["required"] == ["task"]
-    assert properties["priority"]["enum"] == ["low", "normal"]  # up to that of the turn that asks
+    assert properties["priority"]["enum"] == ["low", "normal"]  # up to that of the delegating turn
     assert (properties["deadline"]["minimum"], properties["deadline"]["maximum"]) == (1, 600)
     assert properties["context"]["enum"] == ["handbook"]
     bare = Model("done")

@@ -198,7 +198,7 @@ class _Hurried:
 
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks before a bell rings: every poll bound is an hour."""
+    """Only bells wake the loops: every poll interval is an hour."""
     monkeypatch.setattr(claim_loop, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(run_follower, "POLL_SECONDS", 3600.0)
 

@@ -27,7 +27,7 @@ from tests.runtime.test_callbacks import SECRETS, verified_body
 from tests.runtime.warm_pool import WarmPool
 
 _projects = itertools.count(1)
-# The columns that a turn is run from. Of the others, a value that cannot be decoded costs nothing but itself.
+# The columns that a turn needs to run. An undecodable value of any other column affects only itself.
 NEEDED = {("runs", "state"), ("runs", "memory"), ("agent_turns", "result_fields"), ("cards", "content"),
           ("blobs", "content"), ("signals", "entries")}  # fmt: skip
 LARGE = "x" * 300_000  # a blob
@@ -83,7 +83,9 @@ async def test_undecodable_value_affects_at_most_its_own_run(
     assert (await rig.runtime.reader.run(whole)).outcome == "success"
     await _read_everything(rig.runtime.reader, spoiled)
     found = await rig.runtime.world.call("doctor", rig.runtime.settings.project, False)
-    assert [each for each in found if "reserved" not in each["check"]] == []  # what was held for a call cannot be read
+    assert [
+        each for each in found if "reserved" not in each["check"]
+    ] == []  # the early report of a call cannot be read
     [turn] = await rig.runtime.reader.turns(run_id=spoiled)
     [end] = [card for card in await rig.runtime.reader.cards(turn.turn_id) if card.kind == "task.deliverable"]
     if column in NEEDED:

@@ -71,7 +71,7 @@ async def test_slots_are_shared_evenly_among_projects_with_work(rigs: list[Rig])
     a, b, c = rigs
     await a.start(crowd.app, {"project": "a"})
     async with a.serving(crowd.app, concurrency=12, projects=[project(rig) for rig in rigs]):
-        await until(lambda: crowd.inside == {"a": 12})  # nobody else wants anything: one project may have it all
+        await until(lambda: crowd.inside == {"a": 12})  # no other project has work, so one gets all slots
         crowd.may_end.set()
         await until(lambda: crowd.done.count("a") == 20)
         crowd.may_end.clear()

@@ -67,7 +67,7 @@ async def test_unchanged_key_with_a_set_emits_no_change(rig: Rig) -> None:
 
 
 async def _on_signal(_signal: Any) -> None:
-    """Nobody would await it."""
+    """An async callback, which nothing would await."""
 
 
 @pytest.mark.parametrize(

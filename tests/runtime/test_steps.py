@@ -289,7 +289,7 @@ async def test_nested_tasks_replay_their_own_steps(rig: Rig) -> None:
             quick_is_done.set()
         await asyncio.gather(
             asyncio.sleep(0), asyncio.sleep(0)
-        )  # a step is done once: what it starts counts for nobody
+        )  # a step is one call: tasks that it starts are not numbered
         happened.append(name)
         return name
 

@@ -43,7 +43,7 @@ async def test_stopped_running_turn_is_cancelled_at_once_and_cleans_up(rig: Rig)
     work = Work()
     app = working(work)
     run_id = await rig.start(app)
-    async with rig.serving(app, lease_seconds=3600, sweep_seconds=3600):  # nothing but the bell tells the owner
+    async with rig.serving(app, lease_seconds=3600, sweep_seconds=3600):  # only the bell notifies the owner
         async with asyncio.timeout(60):
             await work.begun.wait()
             turn = await rig.turn_of("worker")
@@ -213,7 +213,7 @@ async def test_turn_with_its_output_is_delivered_despite_a_stop(rig: Rig) -> Non
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return "saved"  # an agent may save what it has: what it returns is its output
+            return "saved"  # an agent may save its work: the value that it returns is its output
         return "never"
 
     run_id = await rig.start(app)

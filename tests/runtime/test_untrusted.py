@@ -34,7 +34,7 @@ CORPUS: list[Any] = [
 
 
 def shape(body: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The roles of a conversation, and what it calls."""
+    """The roles of the messages of a conversation, and the tools that they call."""
     return [(m["role"], [c["function"]["name"] for c in m.get("tool_calls") or []]) for m in body["messages"]]
 
 

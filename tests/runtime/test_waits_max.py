@@ -1,4 +1,4 @@
-"""Turns that request more calls than waits_max allows, with and without a budget that refuses some."""
+"""Turns that request more calls than waits_max allows, with and without a budget that rejects some."""
 
 from __future__ import annotations
 

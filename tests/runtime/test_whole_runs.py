@@ -173,7 +173,7 @@ async def test_every_exchange_between_agents_is_a_logged_signal_with_its_emitter
     activations = {turn.agent: signals[turn.activation_id] for turn in turns}
     assert set(activations) == {"finder", "editor", "critic"}
     assert len([signal for signal in result.signals if signal.name == "agent:activated"]) == len(turns)
-    # each agent ran because of a signal of another one, or of the run's start: what it got is in the log
+    # the log has the cause of each turn: a signal of another agent, or the start of the run
     woken_by = {agent: signals[activation.parent or ""] for agent, activation in activations.items()}
     assert {agent: (cause.name, cause.agent) for agent, cause in woken_by.items()} == {
         "finder": ("workflow:start", None), "editor": ("fact:found", "finder"), "critic": ("delegation", "editor"),
@@ -185,7 +185,7 @@ async def test_every_exchange_between_agents_is_a_logged_signal_with_its_emitter
         ("critic", task_id, "in_progress"), ("editor", task_id, "completed"),
     ]  # fmt: skip
     assert _at(ended, "output") == "judged {'fact': 1}"
-    # the runtime's own story has no emitter, and everything else says which agent it is of
+    # signals of the run itself have no agent; every other signal names its agent
     assert {signal.name for signal in result.signals if signal.agent is None} == {"workflow:start", "workflow:end"}
 
 

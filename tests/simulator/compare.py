@@ -11,8 +11,8 @@ from heliograph.errors import KernelRejected
 from heliograph.testing.kernel.backend import Backend
 
 _SQLSTATE = re.compile("[0-9A-Z]{5}")
-# Numbers that PostgreSQL gives as rows come. A call that is refused takes some with it, and how many depends on where
-# in a statement of many parts it was refused; only their order means anything.
+# Numbers from PostgreSQL's sequences. A rejected call uses some up, and how many depends on the part of the statement
+# that failed; only their order has a meaning.
 _POSTGRES_ONLY = ("boxes", "callbacks", "pruned")
 _NUMBERS = {
     "agent_turns": ("queue_seq",), "agent_inbox": ("inbox_id",), "execution_edges": ("edge_id",), "cards": ("position",),
@@ -21,7 +21,7 @@ _NUMBERS = {
 
 
 def answer_of(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -> tuple[str, Any]:
-    """How the kernel answered, or with which SQLSTATE it refused."""
+    """The answer of the kernel, or the SQLSTATE of its rejection."""
     try:
         answer = backend.call(function, args, now)
     except KernelRejected as error:
@@ -30,7 +30,7 @@ def answer_of(backend: Backend, function: str, args: tuple[Any, ...], now: datet
 
 
 def _without_messages(function: str, answer: Any) -> Any:
-    """Without numbers of rows, and without what each kernel says of a constraint in its own words."""
+    """Remove row numbers, and messages about constraints, which differ between the kernels."""
     rows = answer.get("failed", []) if function.startswith("sweep_") and isinstance(answer, dict) else answer
     for row in rows if isinstance(rows, list) else ():
         if function == "read_outbox":

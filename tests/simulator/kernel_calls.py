@@ -19,7 +19,7 @@ class Talk:
         self.runs: list[str] = []
         self.started: list[str] = []
         self.turns: list[str] = []
-        self.messages: list[dict[str, Any]] = []  # what was sent, to be sent again
+        self.messages: list[dict[str, Any]] = []  # sent requests, to send them again
         self.owned: list[dict[str, Any]] = []  # claimed turns, kept after their end too
         self.versions: dict[str, int] = {}
         self.outbox: list[str] = []
@@ -227,7 +227,7 @@ class TurnCalls(Talk):
                  "parent": n - 1 if n else "sig_0_1", "at": at} for n in range(count)]  # fmt: skip
 
     def _amounts(self, size: int = 8) -> dict[str, Any] | None:
-        """Of a budget, or of what a call takes of one."""
+        """Amounts of a budget, or of a reservation."""
         if self.dice.random() < 0.4:
             return None
         return {kind: self.dice.randrange(size) for kind in self.dice.sample(("tokens", "micros", "tool_calls"), 2)}

@@ -84,7 +84,7 @@ async def test_first_worker_back_after_a_weekend_keeps_callbacks_for_workers_tha
     await first.sweep()
     await world.passes(first, ONLOOKER_SECONDS - SWEEP_SECONDS)
     assert state(world.backend) == "due"
-    await world.passes(first, SWEEP_SECONDS)  # and nobody came
+    await world.passes(first, SWEEP_SECONDS)  # and no worker came
     assert state(world.backend) == "dead"
 
 

@@ -17,7 +17,7 @@ SEEDS = range(12)
 
 
 def found_kinds() -> set[str]:
-    """The classes of what the oracles find in a few seeds."""
+    """The kinds of violations that the oracles find in a few seeds."""
     in_memory = InMemoryKernel()
     return {violation.kind for seed in SEEDS for violation in simulate(Case(seed), in_memory).violations}
 

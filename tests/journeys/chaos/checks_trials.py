@@ -1,4 +1,4 @@
-"""What must be true of the runs that go too far (trials.py), and of those that are stopped (doomed.py)."""
+"""Checks of the runs that exceed limits (trials.py), and of those that are stopped (doomed.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.journeys.chaos.verdict import Verdict, listed
 
 STOP_SECONDS = 0.75 * GRACE_SECONDS  # a turn that receives a stop ends by then, however often its worker dies
 
-# What may not be seen at any time, in the middle of chaos neither: of all applications
+# States that must never occur, not even during the faults: in all applications
 AT_ANY_TIME: Mapping[str, str] = {
     "a turn was tried more often than it may be": """
         select agent_turn_id from heliograph.agent_turns where attempts >= max_attempts""",

@@ -42,7 +42,7 @@ class SmallDisk:
         self._filler.unlink(missing_ok=True)
 
     def close(self, keep_at: Path | None = None) -> None:
-        """Unmount; keep_at: copy what is on it there first."""
+        """Unmount. keep_at: the folder to which its files are copied first."""
         self.free()
         if keep_at is not None and self._is_mounted:
             shutil.copytree(self.home, keep_at, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".s.*", "lost+found"))

@@ -42,7 +42,7 @@ def hunt(names: Sequence[str], options: Options) -> int:
 
 
 def _hunt(mutant: Mutant, options: Options, seeds: int) -> tuple[str | None, float]:
-    """What saw it, and after how many seconds, in all. A run is short, and what one does not meet the next one may."""
+    """The check that detects the mutant, and the seconds of all runs. A run is short, so the next seed may detect more."""
     total = 0.0
     for seed in range(options.seed, options.seed + seeds):
         report, seconds = _run(mutant, replace(options, seed=seed))

@@ -38,7 +38,7 @@ def count_stale(folder: Path) -> int:
 
 
 def count_panics(log: Path) -> int:
-    """How often the server gave up because of what was done to it."""
+    """How often the server panicked because of an injected fault."""
     return len(re.findall(r"^.* PANIC:  ", log.read_text(errors="replace"), re.MULTILINE))
 
 

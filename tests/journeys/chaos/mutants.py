@@ -1,8 +1,7 @@
-"""Rules of the kernel taken out of a database, one at a time: chaos that finds none of them has shown nothing.
+"""Mutants of the kernel: each removes one rule from a database. If chaos detects none of them, its success proves nothing.
 
-They are the simulator's, whose texts are asked for there, and two of chaos's own: for a worse one, and for one that the
-simulator has no SQL for. An edit has to fit exactly once, so that a mutant whose rule is written differently by now is an
-error and not a silent pass.
+Most mutants and their texts are those of the simulator. Two belong to chaos: a stronger variant, and one without SQL in
+the simulator. An edit must match exactly once, so a mutant of a rewritten rule is an error and not a silent pass.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """rule: what is taken out. edits: none for one of the simulator's."""
+    """rule: the removed rule. edits: none for a mutant of the simulator."""
 
     name: str
     rule: str

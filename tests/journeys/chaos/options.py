@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 class Options:
     """Fields that end in `_every` are the mean seconds between two faults of that kind; 0 leaves the kind out.
 
-    runs: at most so many are started, and at most `open_max` are under way at a time, so that a busy machine has a
-        smaller load and not a longer queue.
-    chaos_seconds: the faults stop after that long, or earlier when the last run has been started.
-    limit_seconds: the whole is given up after that long.
-    running_max: so many turns at a time in all, fewer than the workers could take.
+    runs: the maximum of runs; at most `open_max` are open at a time, so that a busy machine has a smaller load and not
+        a longer queue.
+    chaos_seconds: the faults end after this time, or earlier when the last run has started.
+    limit_seconds: after this time the whole is abandoned.
+    running_max: the maximum of running turns, fewer than the workers could take.
     """
 
     runs: int = 200

@@ -76,7 +76,7 @@ async def run_chaos(folder: Path, options: Options, mutant: mutants.Mutant | Non
         try:
             await _examine(site, report)
         except BaseException:
-            await _keep_data(site)  # unchecked data can be examined by hand
+            await _keep_data(site)  # a person can examine unchecked data
             raise
         if report.violations:
             await _keep_data(site)
