@@ -112,7 +112,8 @@ RUN_CODES = (
     ),
     (
         RESOURCE_EXHAUSTED,
-        "the state of the run and its unprocessed signals exceed the 128 MiB that a worker reads at once",
+        "the state of the run and its unprocessed signals exceed the 128 MiB that a worker reads at once, or the state does "
+        "not fit into `workflow:end` (`blob_bytes_max`), which then has an empty state",
     ),
     (
         UNDECODABLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,6 +38,10 @@ from heliograph.turn.drafts import draft_item
 from heliograph.worker.claim_loop import Worker
 from heliograph.world.real import RealWorld
 from heliograph.world.subscriptions import Subscriptions
+
+log = logging.getLogger("heliograph.worker")
+
+_SETTLE_SECONDS = 10.0  # a closing worker waits no longer for an outbox that it cannot publish
 
 
 class Runtime:
@@ -182,7 +187,11 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
     finally:
         serving.cancel()  # before `settle`, which waits for loops at work: only this ends them
         await asyncio.gather(serving, return_exceptions=True)
-    await worker.watchdog.settle()
+    try:
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            await worker.watchdog.settle()
+    except TimeoutError:
+        log.warning("the worker left its outbox to others: it was not published within %s s", _SETTLE_SECONDS)
 
 
 @asynccontextmanager

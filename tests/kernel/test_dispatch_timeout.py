@@ -90,3 +90,18 @@ async def test_dispatch_timeout_takes_at_most_its_limit_of_turns_and_each_once(k
     ended = [await kernel.sweep("expired", limit) for limit in (1, 100)]
     assert sorted(turn for answer in ended for turn in answer["ended"]) == ["turn_a", "turn_b", "turn_c"]
     assert await kernel.checks() == []
+
+
+async def test_turn_that_waits_because_of_running_max_ends_with_a_message_that_names_it(kernel: Kernel) -> None:
+    await kernel.call("set_limits", {"dispatch_seconds_max": 30, "running_max": 1})
+    await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_b": "critic"})
+    [claimed] = await kernel.claim(lease=600)
+    kernel.wait(30)
+    [late] = {"turn_a", "turn_b"} - {claimed["turn_id"]}
+    assert await swept(kernel) == [late]
+    turn = await kernel.turn(late)
+    [card] = await kernel.rows("cards", "content", "card_id = $2", turn["deliverable_card_id"])
+    assert card["content"]["error"]["message"] == (
+        "it did not begin within 30 s (dispatch_seconds_max), because the project runs at most 1 turns at once (running_max): "
+        "raise a limit, or send less"
+    )

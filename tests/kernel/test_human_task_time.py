@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -269,3 +270,55 @@ async def test_turn_with_an_open_question_after_a_met_goal_ends_by_its_time_limi
     await expired(kernel)
     outcomes = {row["agent_turn_id"]: row["outcome"] for row in await kernel.rows("agent_turns")}
     assert outcomes == {"turn_a": "timeout", "turn_b": "canceled", "turn_j": "success"}
+
+
+@pytest.mark.proves("K19")
+async def test_deferred_parent_gets_back_the_wait_of_its_child_and_not_its_work(kernel: Kernel) -> None:
+    below = await delegated(kernel, TTL, 1000)
+    kernel.wait(2)
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(20)
+    assert await expired(kernel) == []  # the sweep has deferred the parent
+    await report(kernel, "turn_b", "c1")
+    (below,) = await kernel.claim(lease=600)
+    kernel.wait(7)
+    await kernel.finish(below)
+    assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
+    (above,) = await kernel.claim()
+    assert above["ttl_seconds"] == pytest.approx(1)  # 2 s and 7 s of work count
+    assert (await kernel.turn("turn_a"))["human_wait_time"] == timedelta(seconds=20)
+
+
+@pytest.mark.proves("K19")
+async def test_deferred_parent_with_a_question_of_its_own_gets_each_wait_back_without_the_work(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=TTL)
+    (claimed,) = await kernel.claim()
+    calls = [child("c1", "critic", "turn_b", ttl_seconds=1000), question("c2")]
+    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=calls)])
+    (below,) = await kernel.claim()
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(20)
+    assert await expired(kernel) == []
+    await report(kernel, "turn_b", "c1")
+    (below,) = await kernel.claim(lease=600)
+    kernel.wait(7)
+    await kernel.finish(below)
+    assert (await kernel.sweep("reports"))["resolved"] == ["turn_a"]
+    kernel.wait(30)
+    await report(kernel, "turn_a", "c2")
+    assert (await kernel.claim_one())["ttl_seconds"] == pytest.approx(3)
+
+
+@pytest.mark.proves("K19")
+async def test_wait_below_a_deferred_turn_that_is_stopped_does_not_contain_work(kernel: Kernel) -> None:
+    below = await nested(kernel)
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(20)
+    assert await expired(kernel) == []  # the sweep has deferred turn_a and turn_b
+    await report(kernel, "turn_c", "c1")
+    (below,) = await kernel.claim(lease=600)
+    kernel.wait(3)
+    assert (await kernel.stop("turn_b"))["outcome"] == "stopped"
+    assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
+    (above,) = await kernel.claim()
+    assert above["ttl_seconds"] == pytest.approx(7)

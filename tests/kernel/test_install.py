@@ -154,13 +154,18 @@ OLD_ROWS = (
        values ('project', 'turn_a', 'tokens', 100, 100, 7)""",
     """insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
        values ('project', 'card_1', 'box_turn_a', 'turn_a', 2, 'tool.result',
-               '{"call_id": "c1", "error": {"code": "CANCELED", "failed_first": "c2"}}', $1)""",
+               '{"call_id": "c1", "error": {"code": "CANCELED", "failed_first": "c2"}}', $1),
+              ('project', 'card_2', 'box_turn_a', 'turn_a', 2, 'tool.result', '{"$blob": "sha256:x", "bytes": 60}', $1)""",
     """insert into heliograph.turn_waiting_tools
        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, status, result_card_id,
         resolved_position, opened_at, resolved_at)
        values ('project', 'turn_a', 'c1', 'run_a/writer', 'run_a', 'search', 'tool', 'resolved', 2, 'canceled', 'card_1',
                1, $1, $1),
+              ('project', 'turn_a', 'c2', 'run_a/writer', 'run_a', 'search', 'tool', 'resolved', 2, 'canceled', 'card_2',
+               2, $1, $1),
               ('project', 'turn_a', 'c3', 'run_a/writer', 'run_a', 'ask', 'human', 'open', 2, null, null, null, $1, null)""",
+    """insert into heliograph.blobs (project_id, blob_id, bytes, content, created_at)
+       values ('project', 'sha256:x', 60, '{"call_id": "c2", "error": {"code": "CANCELED", "failed_first": "c3"}}', $1)""",
 )
 
 
@@ -185,8 +190,11 @@ async def test_upgrade_keeps_the_rows_of_renamed_columns(
     assert list(map(tuple, await kernel.rows("agent_state_head", "sweep_failures"))) == [(3,)]
     assert list(map(tuple, await kernel.rows("leases", "signals_emitted, last_append_seq"))) == [(2, 3)]
     assert list(map(tuple, await kernel.rows("budgets", "amount_max, used, overspent"))) == [(100, 100, 7)]
-    ((content,),) = await kernel.rows("cards", "content")
-    assert content == {"call_id": "c1", "error": {"code": "CANCELED", "first_failed_call": "c2"}}
+    contents = [content for (_, content) in await kernel.rows("cards", "card_id, content")]
+    assert contents == [
+        {"call_id": "c1", "error": {"code": "CANCELED", "first_failed_call": "c2"}},
+        {"call_id": "c2", "error": {"code": "CANCELED", "first_failed_call": "c3"}},
+    ]
     (pending,) = await kernel.pending()
     assert [(each["seq"], each["name"]) for each in pending["signals"]] == [(4, "finding")]
     assert not {"R2", "W11"} & set(await kernel.checks())  # pending reactions and waits for humans are counted right

@@ -22,7 +22,9 @@ from heliograph.signals.payload import (
     check_payload,
     cleaned,
     is_longer,
+    text_bytes,
 )
+from heliograph.testing.kernel.jsonb import octets
 
 LARGEST = int(sys.float_info.max)
 
@@ -191,3 +193,18 @@ def test_value_reported_longer_than_the_limit_is_longer(value: Any) -> None:
 
 def test_unstorable_characters_are_marked_and_all_others_keep_their_position() -> None:
     assert cleaned("a\0b\ud800\udfffc\ue000\ud7ff") == "a\ufffdb\ufffd\ufffdc\ue000\ud7ff"
+
+
+@pytest.mark.parametrize("value", [
+    1, 1.5, 1e300, 1e-7, -2.5e22, "a, b: c", "\n\t\x01\"\\é", [], {}, [1, 2, 3], {"a": 1, "bb": [1.0, {"c": None}]}, [[], {}, [True]],
+], ids=repr)  # fmt: skip
+def test_size_is_that_of_the_text_which_the_kernel_counts(value: Any) -> None:
+    assert text_bytes(value) == octets(value)
+
+
+def test_payload_is_measured_with_the_spaces_that_the_kernel_counts() -> None:
+    largest = [0] * ((PAYLOAD_BYTES_MAX - 1) // 3)  # "0, " each
+    assert check_payload(largest) is largest
+    with pytest.raises(InvalidInput) as caught:
+        check_payload([*largest, 0])
+    assert caught.value.code == "payload_too_large"

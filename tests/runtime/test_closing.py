@@ -10,11 +10,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import Context, Heliograph, StoreUnavailable
+from heliograph import Context, Heliograph, StoreUnavailable, runtime
 from heliograph.config import Settings
 from heliograph.errors import KernelRejected
 from heliograph.ledger.pool import Database
 from heliograph.runtime import open_runtime
+from heliograph.worker.watchdog import Watchdog
 from heliograph.world.seam import bell_keys
 from tests.runtime.kit import START, Rig, until
 
@@ -207,3 +208,20 @@ async def test_database_whose_connections_no_longer_answer_is_cut_off(
     await database.close()
     with pytest.raises(StoreUnavailable):
         await database.fetch("select 1")
+
+
+async def test_run_returns_although_its_worker_cannot_publish_the_outbox(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hangs(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    app = Heliograph("short")
+    app.agent(name="only", activate_on=START)(lambda _ctx: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "_SETTLE_SECONDS", 0.2)
+        patched.setattr(Watchdog, "settle", hangs)
+        result = await rig.run(app)
+    assert result.outcome == "success"
+    assert "the worker left its outbox to others" in caplog.text
+    await rig.runtime.worker(app.workflow).watchdog.settle()

@@ -121,3 +121,36 @@ async def test_refused_reaction_is_tried_once_a_round_despite_progress_of_others
     await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 2})
     async with rig.serving(app):
         assert one(await rig.ended("run_refused"), "workflow:end")["metrics"]["turns"] == 3
+
+
+def growing() -> Heliograph:
+    """Two agents whose outputs together exceed the limit of workflow:end, while a third one waits."""
+    app = Heliograph("growing")
+    app.agent(name="first", activate_on=START, updates="a")(lambda _ctx: "a" * 2000)
+    app.agent(name="second", activate_on=START, updates="b")(lambda _ctx: "b" * 2000)
+    app.agent(name="last", activate_on=START)(waits)
+    return app
+
+
+@pytest.mark.proves("K23", "K26")
+@pytest.mark.parametrize("mode", ["stopped by its worker", "stopped by the kernel"])
+async def test_run_whose_state_exceeds_the_limit_of_its_last_signal_ends_as_failed(rig: Rig, mode: str) -> None:
+    app = growing()
+    await rig.runtime.database.call(
+        "set_limits", rig.runtime.settings.project, {"blob_bytes_max": 3000, "payload_bytes_max": 3000}
+    )
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        turn = await rig.turn_of("last", "suspended")
+        await rig.turn_of("first", "done")
+        await rig.turn_of("second", "done")
+        if mode == "stopped by its worker":
+            await rig.client.stop_turn(turn.turn_id)
+        else:
+            await rig.client.stop_turn(turn.turn_id, now=True)
+        end = one(await rig.ended(run_id), "workflow:end")
+    assert (end["outcome"], end["state"], end["code"]) == ("failed", {}, "RESOURCE_EXHAUSTED")
+    assert "the payload of workflow:end has " in end["reason"]
+    assert "at most 3000 are allowed (blob_bytes_max)" in end["reason"]
+    assert set((await rig.runtime.reader.run(run_id)).state) == {"a", "b"}
+    assert await rig.runtime.world.call("doctor", rig.runtime.settings.project, False) == []

@@ -9,7 +9,8 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.reactive.ending import Ending
 from heliograph.reactive.react import react_to_ending
-from heliograph.records import RunView
+from heliograph.reactive.run_end import TOO_LARGE, state_too_large
+from heliograph.records import RunFailure, RunView
 from heliograph.turn.drafts import draft_item
 from heliograph.turn.events import Deliver
 from heliograph.turn.untrusted import UNTRUSTED
@@ -47,13 +48,17 @@ async def deliver(
 async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: RunView) -> RunView:
     """Commit, and compute the reaction again after each conflict. Returns the run as this worker knows it afterwards."""
     world = owned.world
+    failure: RunFailure | None = None
     while True:
-        reaction = react_to_ending(owned.workflow, view, ending, world.now(), world.new_id)
+        reaction = react_to_ending(owned.workflow, view, ending, world.now(), world.new_id, failure)
         await world.failpoint("before_finish")
         result = await owned.ledger.finish({
             "outcome": ending.outcome, "content": content, "signals": [draft_item(d) for d in reaction.drafts],
             "reaction": reaction.to_item(),
         })  # fmt: skip
+        if result.code == TOO_LARGE and reaction.status == "ended" and ending.error is not None and failure is None:
+            failure = state_too_large(result.message)
+            continue
         if result.outcome == "rejected":
             raise AgentFailed(f"the end of this turn was rejected: {result.message}", code=RESOURCE_EXHAUSTED)
         if result.run is None:

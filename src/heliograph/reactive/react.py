@@ -42,13 +42,23 @@ def react_to_start(
 
 
 def react_to_ending(
-    workflow: Workflow, view: RunView, ending: Ending, now: datetime, new_id: Callable[[str], str]
+    workflow: Workflow,
+    view: RunView,
+    ending: Ending,
+    now: datetime,
+    new_id: Callable[[str], str],
+    failure: RunFailure | None = None,
 ) -> Reaction:
     """The reaction to the end of a turn.
 
+    failure: let the run fail for this reason, without its state in workflow:end. The stored state remains.
     Raises AgentFailed if the output does not match the state; the caller then ends the turn as failed.
     """
+    if failure is not None:
+        view = msgspec.structs.replace(view, state={})
     builder = ReactionBuilder(workflow, view, now, new_id, closing=1)
+    if failure is not None:
+        builder.stop_because, builder.memory["code"] = failure.message, failure.code
     for draft in ending.drafts:
         builder.add(draft)
     count_ending(builder.memory, ending)
@@ -65,9 +75,9 @@ def react_to_ending(
         for name, payload in ending.emitted or [(name, _truncated_output(ending)) for name in agent.emits]:
             builder.add(Draft(name, payload, ending.agent, done, now, ending.is_untrusted))
     else:
-        failure: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
+        payload: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
                                "deliverable_card_id": ending.card_id}  # fmt: skip
-        builder.add(Draft("agent:failed", failure, ending.agent, ending.activation_id, now, ending.is_untrusted))
+        builder.add(Draft("agent:failed", payload, ending.agent, ending.activation_id, now, ending.is_untrusted))
     return builder.finished()
 
 

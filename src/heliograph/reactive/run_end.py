@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from heliograph.codes import NOTHING_RAN
+from heliograph.codes import NOTHING_RAN, RESOURCE_EXHAUSTED
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Outcome
+from heliograph.records import Outcome, RunFailure
 from heliograph.signals.model import Draft
 
 END_WHEN = "end_when"  # the reason of a run whose goal is met
@@ -17,6 +17,14 @@ class RunEnd(NamedTuple):
     outcome: Outcome
     reason: str | None = None
     code: str | None = None
+
+
+TOO_LARGE = "payload_too_large"  # the kernel's code for a signal above a limit
+
+
+def state_too_large(message: str | None) -> RunFailure:
+    """Why a run ends without its state in workflow:end: the kernel rejected the signal with this message."""
+    return RunFailure(RESOURCE_EXHAUSTED, f"the run cannot end with its state: {message} (blob_bytes_max)")
 
 
 def end_of_run(workflow: Workflow, memory: Mapping[str, Any], drafts: Iterable[Draft]) -> RunEnd:

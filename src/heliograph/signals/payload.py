@@ -11,6 +11,7 @@ import copy
 import math
 import re
 import sys
+from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
@@ -72,12 +73,12 @@ def json_too_deep(path: str = "") -> InvalidInput:
 
 
 def check_payload(value: object, path: str = "") -> Json:
-    """Return `value` unchanged if it is JSON of at most 64 KiB, counted in UTF-8 without spaces.
+    """Return `value` unchanged if it is JSON of at most 64 KiB, see `text_bytes`.
 
     Raises the errors of `check_json`, and InvalidInput (payload_too_large).
     """
     checked = check_json(value, path)
-    size = len(msgspec.json.encode(checked))
+    size = text_bytes(checked)
     if size > PAYLOAD_BYTES_MAX:
         raise InvalidInput(
             f"the payload has {size} bytes, the limit is {PAYLOAD_BYTES_MAX}; put it in a card and send the card's id",
@@ -89,7 +90,26 @@ def check_payload(value: object, path: str = "") -> Json:
 
 def truncated(value: Json) -> Json:
     """Return `value`, or None if it is too large for a signal that has a few short fields besides."""
-    return None if value is not None and len(msgspec.json.encode(value)) > TRUNCATED_BYTES_MAX else value
+    return None if value is not None and text_bytes(value) > TRUNCATED_BYTES_MAX else value
+
+
+def text_bytes(value: Json) -> int:
+    """Return the size of a JSON value in bytes, as the kernel's limits count it (decision 0037).
+
+    That is UTF-8 as PostgreSQL writes it: a space after each comma and colon, and numbers without exponents.
+    """
+    size, todo = len(msgspec.json.encode(value)), [value]
+    while todo:
+        item = todo.pop()
+        if type(item) is dict and item:
+            size += 2 * len(item) - 1
+            todo.extend(item.values())
+        elif type(item) is list and item:
+            size += len(item) - 1
+            todo.extend(item)
+        elif type(item) is float and "e" in (text := repr(item)):
+            size += len(format(Decimal(text), "f")) - len(msgspec.json.encode(item))
+    return size
 
 
 def is_longer(value: object, limit: int) -> bool:

@@ -6,11 +6,17 @@ Examples are the end of a child and the result of a call from outside.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
 
 from heliograph.codes import INTERNAL_ERROR
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.execution.project_services import ProjectServices
 from heliograph.reactive.react import react_to_pending
+from heliograph.reactive.reaction import Reaction
+from heliograph.reactive.run_end import TOO_LARGE, state_too_large
 from heliograph.records import PendingRun, RunFailure
 from heliograph.turn.drafts import draft_item
 
@@ -60,18 +66,30 @@ class PendingReactions:
 
     async def _react(self, services: ProjectServices, pending: PendingRun) -> str:
         """Return 'ok', or 'conflict' if nothing was written. Raises KernelRejected."""
-        world, run_id = services.world, pending.run.run_id
+        run_id = pending.run.run_id
         if pending.failure is not None:
             log.error("run %s is ended as failed: %s", run_id, pending.failure.message)
         is_hopeless = self._rejected.get((services.project, run_id), (0, 0.0))[0] >= _REJECTIONS_MAX
         failure = pending.failure or (_FAILURE if is_hopeless else None)
-        reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
-        await world.failpoint("before_react")
-        answer = await services.ledger.react({
-            "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
-        })  # fmt: skip
+        reaction, answer = await self._commit(services, pending, failure)
+        if answer.get("code") == TOO_LARGE and reaction.status == "ended" and pending.run.state:
+            failure = state_too_large(answer.get("message"))
+            log.error("run %s is ended as failed: %s", run_id, failure.message)
+            without_state = replace(pending, run=replace(pending.run, state={}))
+            _, answer = await self._commit(services, without_state, failure)
         if answer["outcome"] == "rejected":
             raise KernelRejected(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
             services.ring(f"log:{run_id}")
         return str(answer["outcome"])
+
+    async def _commit(
+        self, services: ProjectServices, pending: PendingRun, failure: RunFailure | None
+    ) -> tuple[Reaction, Mapping[str, Any]]:
+        world, run_id = services.world, pending.run.run_id
+        reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
+        await world.failpoint("before_react")
+        answer = await services.ledger.react({
+            "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
+        })  # fmt: skip
+        return reaction, answer

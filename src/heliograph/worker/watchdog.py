@@ -22,6 +22,7 @@ from heliograph.errors import StoreUnavailable
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.suspend import RELAY
 from heliograph.worker.callbacks import send_callbacks
+from heliograph.worker.outage_log import OutageLog
 from heliograph.worker.pending_reactions import PendingReactions
 from heliograph.worker.relay import Relay
 from heliograph.worker.retention import Retention
@@ -46,6 +47,7 @@ class Watchdog:
         self._sweeper = Sweeper(self._reactions)
         self._relay = Relay()
         self._retention = Retention()
+        self._outages = OutageLog()
         self._sweeping = asyncio.Semaphore(_PROJECTS_AT_ONCE)
         self._relaying = asyncio.Semaphore(_PROJECTS_AT_ONCE)
         # by loop and project: held while that loop works, so that a worker that closes can wait for it
@@ -145,15 +147,19 @@ class Watchdog:
             subscription.close()
 
     async def _run_guarded(self, loop: str, services: ProjectServices, work: Work) -> object:
-        """Return the result of `work`; a failure is logged and does not end the loop."""
+        """Return the result of `work`; a failure does not end the loop. An outage is logged rarely, see `OutageLog`."""
         try:
             async with self._at_work[loop, services.project]:
-                return await work(services)
+                result = await work(services)
         except StoreUnavailable as error:
-            log.warning("%s interrupted, retrying: %s", loop, error.message)
+            if self._outages.is_due((loop, services.project), services.world.monotonic()):
+                log.warning("%s interrupted, retrying: %s", loop, error.message)
         except Exception:
             # one row that the kernel rejects must not end the sweeps on which all other turns depend
             log.exception("%s failed, retrying", loop)
+        else:
+            self._outages.end((loop, services.project))
+            return result
         return None
 
     async def _sweep(self, services: ProjectServices) -> None:

@@ -13,6 +13,8 @@ from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row
 
 _PLACE = re.compile(r"_([0-9]{1,18})\Z")
+_SIGNAL_ID = re.compile(r"sig_[^/:\u0001-\u001f\u007f-\u009f]+_[1-9][0-9]{0,17}")
+_ID_BYTES_MAX = 223  # a run id of 200 bytes, a position of 18 digits, and what is between them
 _DIGITS = re.compile(r"_[0-9]+\Z")
 
 
@@ -49,6 +51,6 @@ def _is_earlier(run_id: str, base: int, place: int, parent: Any) -> bool:
     if not isinstance(parent, str):
         return False
     if _DIGITS.sub("_0", parent) != signal_id(run_id, 0):  # a signal of another run
-        return 1 <= len(parent.encode()) <= 300
+        return _SIGNAL_ID.fullmatch(parent) is not None and len(parent.encode()) <= _ID_BYTES_MAX
     found = _PLACE.search(parent)
     return found is not None and 1 <= int(found[1]) <= base and parent == signal_id(run_id, int(found[1]))

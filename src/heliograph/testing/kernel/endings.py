@@ -13,7 +13,7 @@ from heliograph.testing.kernel.head import (
     log,
     owns,
 )
-from heliograph.testing.kernel.human_tasks import human_wait_time
+from heliograph.testing.kernel.human_tasks import human_wait_time, waits_for_child
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import (
     content_as_recorded,
@@ -57,7 +57,8 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
     """Write one ending, except its card and its events. Returns the children to stop."""
     tables, turn_id = tx.tables, turn["agent_turn_id"]
     head = tables.heads[turn["agent_id"]]
-    if head["active_agent_turn_id"] == turn_id and head["status"] == "suspended" and turn["human_wait_since"] is None:
+    is_suspended = head["active_agent_turn_id"] == turn_id and head["status"] == "suspended"
+    if is_suspended and (turn["human_wait_since"] is None or waits_for_child(tx, turn_id)):
         waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
         tx.set(turn, human_wait_since=tx.now - waited if waited else None)
     tx.update(tables.turns, turn, state="done", outcome=get_text(item, "outcome"), deliverable_card_id=end_of(turn_id),

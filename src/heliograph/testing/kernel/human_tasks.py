@@ -23,6 +23,11 @@ def begin_human_wait(tx: Transaction, turn: Row, waits: list[Row], at: int) -> N
         tx.set(turn, human_wait_since=at)
 
 
+def waits_for_child(tx: Transaction, turn_id: str) -> bool:
+    waits = tx.tables.waits.of(turn_id)
+    return any(w["kind"] == "child" and (w["state"] == "open" or w["resolved_at"] == tx.now) for w in waits)
+
+
 def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: bool) -> int:
     total = 0
     for wait in tx.tables.waits.of(turn_id):
@@ -34,7 +39,9 @@ def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: boo
             continue
         head = tx.tables.heads[turn["agent_id"]]
         total += turn["human_wait_time"]
-        if turn["human_wait_since"] is not None:
+        if turn["human_wait_since"] is not None and (
+            turn["finished_at"] is not None or not waits_for_child(tx, turn["agent_turn_id"])
+        ):
             until = tx.now if turn["finished_at"] is None else turn["finished_at"]
             total += max(0, until - turn["human_wait_since"])
         elif head["status"] == "suspended" and head["active_agent_turn_id"] == turn["agent_turn_id"]:
@@ -44,10 +51,11 @@ def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: boo
 
 def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: bool) -> None:
     """Bug: human_wait_counts."""
-    if turn["human_wait_since"] is not None:
+    has_mark = turn["human_wait_since"] is not None
+    if has_mark and not waits_for_child(tx, turn["agent_turn_id"]):
         waited = max(0, tx.now - turn["human_wait_since"])
     else:
-        waited = human_wait_time(tx, turn["agent_turn_id"], since, with_open=False)
+        waited = human_wait_time(tx, turn["agent_turn_id"], since, with_open=has_mark)
     if resumes:
         credit = 0 if "human_wait_counts" in tx.bugs else waited
         tx.set(
@@ -58,7 +66,7 @@ def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: b
         )
     elif tx.tables.runs[turn["run_id"]]["status"] != "running":
         tx.set(turn, human_wait_since=None)
-    elif turn["human_wait_since"] is None:
+    else:
         tx.set(turn, human_wait_since=tx.now - waited)
 
 

@@ -35,12 +35,18 @@ begin
     return v_first;
 end $$;
 
--- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. True if the end is not a
---   number: the id then belongs to a run whose own id begins like this one's.
+-- _is_signal_id: whether a text has the form of a signal's id, of any run.
+create function heliograph._is_signal_id(p_id text) returns boolean
+    language sql immutable as $$
+    select p_id ~ '^sig_[^/:\u0001-\u001f\u007f-\u009f]+_[1-9][0-9]{0,17}$'
+$$;
+
+-- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. If the end is not a number,
+--   the id belongs to a run whose own id begins like this one's: then whether that is the id of a signal.
 create function heliograph._is_earlier(p_end text, p_base bigint) returns boolean
     language sql immutable as $$
     select case when p_end ~ '^[1-9][0-9]{0,17}$' then p_end::bigint <= p_base
-                else p_end !~ '^[0-9]+$' and octet_length(p_end) <= 290 end
+                else heliograph._is_signal_id('sig_' || p_end) end
 $$;
 
 -- _wrong_draft: null, or the problem of a draft that would follow p_base signals of a run's log. p_place: its index
@@ -71,7 +77,7 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
                 and strpos(p_draft ->> 'parent', '.') = 0
             when 'string' then case when starts_with(p_draft ->> 'parent', 'sig_' || p_run_id || '_')
                 then heliograph._is_earlier(substr(p_draft ->> 'parent', length(p_run_id) + 6), p_base)
-                else octet_length(p_draft ->> 'parent') between 1 and 300 end
+                else heliograph._is_signal_id(p_draft ->> 'parent') end and octet_length(p_draft ->> 'parent') <= 223
             else false end
         then format('the parent of %s is no earlier signal of the run', left(p_draft ->> 'name', 80)) end
 $$;

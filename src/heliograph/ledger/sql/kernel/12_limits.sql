@@ -98,6 +98,13 @@ create function heliograph._reject_activations(
      where w.queued + w.more > p_limits.queue_max order by w.agent limit 1))
 $$;
 
+-- _blob_lock: the key of the advisory lock of a blob. It hashes a JSON list that begins with a name, so no
+--   other blob and no other program hashes the same text.
+create function heliograph._blob_lock(p_project text, p_blob_id text) returns bigint
+    language sql immutable as $$
+    select hashtextextended(jsonb_build_array('heliograph.blobs', p_project, p_blob_id)::text, 0)
+$$;
+
 -- _put_blob: store content as a blob unless it is one already; returns the pointer that a card keeps instead.
 --   locks:  the blob against prune
 create function heliograph._put_blob(p_project text, p_content jsonb, p_now timestamptz) returns jsonb
@@ -111,7 +118,7 @@ begin
     if not found then
         -- Two transactions that store the same blobs in different orders would wait for each other. So none waits:
         -- while another transaction is storing this blob, this one stores a copy.
-        if not pg_try_advisory_xact_lock(hashtextextended(p_project || v_blob_id, 0)) then
+        if not pg_try_advisory_xact_lock(heliograph._blob_lock(p_project, v_blob_id)) then
             v_blob_id := v_blob_id || ':' || pg_current_xact_id();
         end if;
         insert into heliograph.blobs (project_id, blob_id, bytes, content, created_at)

@@ -11,6 +11,16 @@ create function heliograph._span(p_from timestamptz, p_to timestamptz) returns i
     select make_interval(secs => greatest(0, extract(epoch from p_to - p_from))::float8)
 $$;
 
+-- _waits_for_child: whether a turn waits for a delegated turn, or did so until a result of p_now. The human_wait_since
+--   of such a turn comes from _defer_expiry. It is no measure later: since then the delegated turn may have worked.
+create function heliograph._waits_for_child(p_project text, p_turn_id text, p_now timestamptz) returns boolean
+    language sql stable as $$
+    select exists (
+        select from heliograph.turn_waiting_tools w
+         where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind = 'child'
+           and (w.state = 'open' or w.resolved_at = p_now))
+$$;
+
 -- _human_wait_time: the time for which the delegated turns of a suspended turn have waited for humans, at most the time
 --   since its suspension at p_since. p_with_open: include delegated turns that have not ended.
 create function heliograph._human_wait_time(
@@ -19,7 +29,8 @@ create function heliograph._human_wait_time(
 begin
     return (
         select least(heliograph._span(p_since, p_now), coalesce(sum(c.human_wait_time + case
-                   when c.human_wait_since is not null
+                   when c.human_wait_since is not null and (c.finished_at is not null
+                        or not heliograph._waits_for_child(p_project, c.agent_turn_id, p_now))
                    then heliograph._span(c.human_wait_since, coalesce(c.finished_at, p_now))
                    when h.status = 'suspended' and h.active_agent_turn_id = c.agent_turn_id
                    then heliograph._human_wait_time(p_project, c.agent_turn_id, h.moved_at, true, p_now)
@@ -45,12 +56,15 @@ create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb
     language plpgsql as $$
 begin
     update heliograph.agent_turns t
-       set human_wait_since = case when f.waits_on then coalesce(t.human_wait_since, p_now - f.waited) end,
+       set human_wait_since = case when f.waits_on then p_now - f.waited end,
            human_wait_time = t.human_wait_time + case when f.resumes then f.waited else '0' end,
            expires_at = t.expires_at + case when f.resumes then f.waited else '0' end
       from (select x.at, i.resumes, not i.resumes and r.status = 'running' as waits_on,
-                   case when x.human_wait_since is not null then heliograph._span(x.human_wait_since, p_now)
-                        else heliograph._human_wait_time(p_project, i.turn_id, i.since, false, p_now) end as waited
+                   case when x.human_wait_since is not null
+                             and not heliograph._waits_for_child(p_project, i.turn_id, p_now)
+                        then heliograph._span(x.human_wait_since, p_now)
+                        else heliograph._human_wait_time(p_project, i.turn_id, i.since,
+                                                         x.human_wait_since is not null, p_now) end as waited
               from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean)
              cross join lateral (
                    select y.ctid as at, y.human_wait_since, y.run_id from heliograph.agent_turns y

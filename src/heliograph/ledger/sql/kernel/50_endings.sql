@@ -32,7 +32,8 @@ begin
            set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id),
                finished_at = p_now,
                -- its parent reads it, see 48_human_waits.sql
-               human_wait_since = case when e.is_suspended and t.human_wait_since is null
+               human_wait_since = case when e.is_suspended and (t.human_wait_since is null
+                                            or heliograph._waits_for_child(p_project, e.turn_id, p_now))
                                    then p_now - nullif(heliograph._human_wait_time(
                                             p_project, e.turn_id, e.moved_at, true, p_now), '0')
                                    else t.human_wait_since end

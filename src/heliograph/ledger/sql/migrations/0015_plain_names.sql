@@ -61,6 +61,18 @@ update heliograph.cards c
  where t.state <> 'done' and w.status = 'canceled' and c.project_id = w.project_id and c.card_id = w.result_card_id
    and jsonb_typeof(c.content -> 'error') = 'object' and c.content -> 'error' ? 'failed_first';
 
+-- The same for a result that is stored as a blob. The card keeps the document itself from now on: an error of a canceled
+-- call is short, and the id of a blob is the hash of its content.
+update heliograph.cards c
+   set content = b.content || jsonb_build_object('error', (b.content -> 'error') - 'failed_first' || jsonb_build_object(
+                     'first_failed_call', b.content #> '{error,failed_first}'))
+  from heliograph.turn_waiting_tools w
+  join heliograph.agent_turns t on t.project_id = w.project_id and t.agent_turn_id = w.agent_turn_id
+  join heliograph.blobs b on b.project_id = w.project_id
+ where t.state <> 'done' and w.status = 'canceled' and c.project_id = w.project_id and c.card_id = w.result_card_id
+   and jsonb_typeof(c.content) = 'object' and b.blob_id = c.content ->> '$blob'
+   and jsonb_typeof(b.content -> 'error') = 'object' and b.content -> 'error' ? 'failed_first';
+
 -- The table of transitions is printed in the documentation.
 insert into heliograph.head_transitions (move, from_status, to_status, epoch_step, by, note) values
     ('suspend', 'running', 'suspended', 0, 'suspend', 'its calls are recorded, the lease ends (K3, L0-55)'),
