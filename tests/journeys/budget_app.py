@@ -27,8 +27,9 @@ def application(children: int, tokens: int) -> Heliograph:
 
 async def main() -> None:
     app = application(*map(int, sys.argv[1:]))
+    # so long that no worker loses a turn under load: the test itself ends the leases of the worker that it kills
     async with open_runtime() as runtime:
-        worker = runtime.worker(app.workflow, concurrency=8, lease_seconds=2.0)
+        worker = runtime.worker(app.workflow, concurrency=8, lease_seconds=600.0)
         worker.watchdog.interval_seconds = 0.2
         await worker.run()
 

@@ -52,6 +52,7 @@ async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_wh
                 end_of(workers[0])
                 requested, then = len(provider.requests), await budget(database_url)
                 gate.set()
+                await end_leases(database_url)
                 begin()
                 begin()
                 signals = [signal async for signal in runtime.follow(run_id)]
@@ -93,6 +94,17 @@ async def eventually(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not is_so():  # noqa: ASYNC110  no event announces it
             await asyncio.sleep(0.02)
+
+
+async def end_leases(url: str) -> None:
+    """Let all leases run out, as those of a dead worker do."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(
+            "update heliograph.agent_state_head set lease_until = clock_timestamp() where status = 'running'"
+        )
+    finally:
+        await connection.close()
 
 
 async def budget(url: str) -> Any:

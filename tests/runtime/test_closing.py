@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import Context, Heliograph, StoreUnavailable, runtime
+from heliograph import Context, Heliograph, StoreUnavailable
 from heliograph.config import Settings
 from heliograph.errors import KernelRejected
 from heliograph.ledger.pool import Database
@@ -219,7 +219,7 @@ async def test_run_returns_although_its_worker_cannot_publish_the_outbox(
     app = Heliograph("short")
     app.agent(name="only", activate_on=START)(lambda _ctx: None)
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "_SETTLE_SECONDS", 0.2)
+        patched.setattr("heliograph.runtime._SETTLE_SECONDS", 0.2)
         patched.setattr(Watchdog, "settle", hangs)
         result = await rig.run(app)
     assert result.outcome == "success"

@@ -75,9 +75,9 @@ def react_to_ending(
         for name, payload in ending.emitted or [(name, _truncated_output(ending)) for name in agent.emits]:
             builder.add(Draft(name, payload, ending.agent, done, now, ending.is_untrusted))
     else:
-        payload: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
-                               "deliverable_card_id": ending.card_id}  # fmt: skip
-        builder.add(Draft("agent:failed", payload, ending.agent, ending.activation_id, now, ending.is_untrusted))
+        failed: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
+                              "deliverable_card_id": ending.card_id}  # fmt: skip
+        builder.add(Draft("agent:failed", failed, ending.agent, ending.activation_id, now, ending.is_untrusted))
     return builder.finished()
 
 
