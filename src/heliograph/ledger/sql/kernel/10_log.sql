@@ -41,8 +41,8 @@ create function heliograph._is_signal_id(p_id text) returns boolean
     select p_id ~ '^sig_[^/:\u0001-\u001f\u007f-\u009f]+_[1-9][0-9]{0,17}$'
 $$;
 
--- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. If the end is not a number,
---   the id belongs to a run whose own id begins like this one's: then whether that is the id of a signal.
+-- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. If the end is not a
+--   number, the id belongs to a run whose own id begins like this one's: then whether that is the id of a signal.
 create function heliograph._is_earlier(p_end text, p_base bigint) returns boolean
     language sql immutable as $$
     select case when p_end ~ '^[1-9][0-9]{0,17}$' then p_end::bigint <= p_base

@@ -34,9 +34,8 @@ begin
                -- its parent reads it, see 48_human_waits.sql
                human_wait_since = case when e.is_suspended and (t.human_wait_since is null
                                             or heliograph._waits_for_child(p_project, e.turn_id, p_now))
-                                   then p_now - nullif(heliograph._human_wait_time(
-                                            p_project, e.turn_id, e.moved_at, true, p_now), '0')
-                                   else t.human_wait_since end
+                   then p_now - nullif(heliograph._human_wait_time(p_project, e.turn_id, e.moved_at, true, p_now), '0')
+                   else t.human_wait_since end
           from ending e where t.ctid = e.turn_at
     ), message as (
         update heliograph.agent_inbox i
