@@ -43,7 +43,7 @@ class Runs:
         return counted
 
     async def start_turn(self, lane: int) -> str:
-        """Start a run whose one turn calls something outside and suspends. Answers the run's id."""
+        """Start a run whose one turn makes an external call and suspends. Returns the run's id."""
         run_id, _ = await self._runtime.start(calling.workflow)
         return run_id
 
@@ -84,7 +84,7 @@ async def measure_heliograph(
 
 
 async def run_one(url: str) -> str:
-    """Do work A once. Answers the run's id."""
+    """Do work A once. Returns the run's id."""
     async with _worker(url), _opened(url) as runs:
         run_id = await runs.start(0)
         async with asyncio.timeout(PATIENCE_SECONDS):

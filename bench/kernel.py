@@ -56,7 +56,7 @@ async def kernel(place: Place, batch: int, seconds: float) -> Sample:
 
 
 def _templates() -> tuple[bytes, bytes]:
-    """What the runtime sends to start a run, and what its worker sends to finish the turn."""
+    """The item with which the runtime starts a run, and the item with which its worker finishes the turn."""
     workflow = app.workflow
     start = react_to_start(workflow, RUN, {}, AT, lambda _: TURN)
     view = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)

@@ -33,10 +33,10 @@ class Contender(Protocol):
     """
 
     async def start(self, lane: int) -> Any:
-        """Work A: start a job. Answers its key once it cannot be lost."""
+        """Work A: start a job. Returns its key once it cannot be lost."""
 
     async def start_turn(self, lane: int) -> Any:
-        """Work B: start a turn. Answers its key once it cannot be lost."""
+        """Work B: start a turn. Returns its key once it cannot be lost."""
 
     async def report(self, lane: int, key: Any) -> None:
         """Work B: report the result of the call that the suspended turn waits for."""
@@ -53,7 +53,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """What a load did. latencies: seconds from asking for an item to its stored result. resumes: the part of each
+    """The result of a load. latencies: seconds from the request of an item to its stored result. resumes: the part of each
     that began with the report."""
 
     items: int
@@ -112,7 +112,7 @@ async def single_jobs(contender: Contender, _: int, seconds: float) -> Done:
 
 
 async def single_turns(contender: Contender, _: int, seconds: float) -> Done:
-    """One turn at a time, a random pause between them. What the call itself takes does not count."""
+    """One turn at a time, a random pause between them. The time of the call itself does not count."""
     latencies: list[float] = []
     resumes: list[float] = []
     until = perf_counter() + seconds

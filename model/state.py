@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """What one worker believes. `results_seen`: a mask of the calls whose results it has; `seen`: the run, see `read_run`."""
+    """The beliefs of one worker. `results_seen`: a mask of the calls whose results it has; `seen`: the run, see `read_run`."""
 
     doing: str
     agent: int
@@ -172,5 +172,5 @@ def next_step(cfg: Config, w: Worker) -> int:
 
 
 def read_run(s: State) -> tuple[int, ...]:
-    """What a reaction is computed from: version, reacted, woken, pending, open, status. One statement (K24b)."""
+    """The input of a reaction: version, reacted, woken, pending, open, status. One statement (K24b)."""
     return (s.run.version, s.run.reacted, s.run.woken, s.run.pending, s.run.open, s.run.status)

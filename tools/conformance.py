@@ -49,7 +49,7 @@ FAMILIES = {
 
 
 class BadMark(Exception):
-    """A mark, a note or a requirement that cannot be read; the message says where."""
+    """A mark, a note or a requirement that cannot be read; the message names its place."""
 
 
 def read_table(path: Path) -> dict[str, str]:

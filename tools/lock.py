@@ -67,7 +67,7 @@ def renew(lock: Lock) -> None:
 
 
 def problems(lock: Lock, text: str, project: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with the lock's text, measured against the parsed pyproject.toml."""
+    """The problems of the lock's text, compared with the parsed pyproject.toml."""
     pins: dict[str, list[Version]] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):

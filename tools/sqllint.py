@@ -113,7 +113,7 @@ def lint(sql: str) -> Iterator[str]:
 
 
 def around(function: Function) -> Iterator[str]:
-    """What is wrong with the comment, the signature and the settings."""
+    """The problems of the comment, the signature and the settings."""
     if found := EMPTY_LINE.search(function.comment):
         yield f"leave out the line `{found[1]}: nothing`"
     if (lines := function.source.strip().count("\n") + 1) > LINES_MAX:
@@ -131,7 +131,7 @@ def around(function: Function) -> Iterator[str]:
 
 
 def inside(function: Function) -> Iterator[str]:
-    """What is wrong with the body: every statement, every expression."""
+    """The problems of the body: every statement, every expression."""
     clock = f"calls {CLOCK_READERS[function.name]}()" if function.name in CLOCK_READERS else None
     for problem in body_problems(function):
         if clock is None or not problem.startswith(clock):

@@ -23,7 +23,7 @@ class Absurd(Peer):
 
     async def install(self) -> None:
         connection = await asyncpg.connect(self.url)
-        await connection.execute(absurdctl.BUNDLED_SCHEMA_SQL)  # what `absurdctl init` runs, which needs psql
+        await connection.execute(absurdctl.BUNDLED_SCHEMA_SQL)  # the SQL of `absurdctl init`, which needs psql
         await connection.execute("select absurd.create_queue('default')")
         await connection.close()
 

@@ -48,7 +48,7 @@ def _launch(url: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 class _Dbos(Peer):
     ended: str | None = "select count(*) from dbos.workflow_status where workflow_uuid = any($1) and status = 'SUCCESS'"
     finished = ended
-    # what `recv` notes before it waits: until when
+    # the deadline that `recv` records before it waits
     suspended = """select count(*) from dbos.operation_outputs
                     where workflow_uuid = any($1) and function_name = 'DBOS.sleep'"""
 

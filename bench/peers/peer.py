@@ -1,4 +1,4 @@
-"""What every peer has in common: a database, a client in the measuring process, perhaps a worker in another."""
+"""The common part of all peers: a database, a client in the measuring process, perhaps a worker in another."""
 
 from __future__ import annotations
 

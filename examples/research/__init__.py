@@ -1,1 +1,1 @@
-"""Research: an agent with tools, one of which needs approval."""
+"""Research: an agent with tools; one of them needs approval."""

@@ -17,7 +17,7 @@ from typing import Any
 from tests.faces.warm_helio import WarmHelio
 
 HELIO = Path(sys.executable).with_name("helio")
-SECONDS = 90  # a limit, not a claim: each `helio` takes a second where much else is at work
+SECONDS = 90  # a limit, not a claim: on a busy machine each `helio` takes a second
 
 # writer: emits progress, and follows the state: on its first run, `stall` blocks it forever, and `hold` until a file
 # exists. critic: a plain function that the draft activates.
@@ -105,7 +105,7 @@ def open_shell(folder: Path, url: str | None) -> Shell:
 
 
 class Running:
-    """A `helio` at work; stdout and stderr are read together, line by line."""
+    """A running `helio`; stdout and stderr are read together, line by line."""
 
     def __init__(self, process: subprocess.Popen[str]):
         self.process = process

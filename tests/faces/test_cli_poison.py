@@ -28,7 +28,7 @@ async def asker(c: Context) -> object:
 
 
 async def prepare(url: str, name: str, where: str) -> tuple[str, str]:
-    """A run that waits for a person and one that has ended, all of whose columns are poisoned. Answers their ids."""
+    """A run that waits for a person and one that has ended, all of whose columns are poisoned. Returns their ids."""
     async with open_runtime(Settings(database_url=url)) as runtime:
         rig = Rig(runtime, url)
         ended, waiting = [await rig.start(app, {"waits": waits}) for waits in (False, True)]

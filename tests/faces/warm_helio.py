@@ -31,7 +31,7 @@ class WarmHelio:
         atexit.register(self.close)
 
     def runs(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """Whether a forked process can stand for a new one."""
+        """Whether a forked process can replace a new one."""
         return _fixed(environment) == self._fixed and sum(map(len, command)) < REQUEST_BYTES
 
     def run(

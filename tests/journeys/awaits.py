@@ -115,7 +115,7 @@ class Zygote:
 
     def close(self) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # and the worker that it may have at work
+            os.killpg(self._process.pid, signal.SIGKILL)  # and its running worker, if there is one
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):
@@ -229,7 +229,7 @@ class Killer:
 
 
 async def _nowhere(_name: str) -> None:
-    """The killer itself comes to no places."""
+    """The killer itself reaches no places."""
 
 
 @asynccontextmanager
@@ -270,7 +270,7 @@ class _Executing:
 async def kill_at_every_await(
     url: str, folder: Path, protocol: str, *, first: int = 1, every: int = 1, lanes: int = 1
 ) -> Report:
-    """Kill at the places first, first + every, and so on, until a run comes to its end before the next of them."""
+    """Kill at the places first, first + every, and so on, until a run ends before the next of them."""
     with serve(Scripted()) as provider:
         assert isinstance(provider, Scripted)
         return await Killer(url, provider, folder, protocol).run(lambda: range(first, PLACES_MAX, every), lanes)

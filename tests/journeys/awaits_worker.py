@@ -27,7 +27,7 @@ from heliograph.runtime import open_runtime
 from tests.journeys.awaits_app import make_app
 
 LEASE_SECONDS = 60.0  # the killer ends the lease
-# What a turn asks of the kernel. What is asked on a timer counts where it moved something.
+# The kernel calls of a turn. A sweep on a timer counts if it moved something.
 COUNTED_CALLS = ("append", "begin_call", "record_call", "suspend", "defer", "finish", "react", "mark_published")
 MOVED = ("recovered", "ended", "resolved", "resumed")
 
@@ -44,7 +44,7 @@ class Job(msgspec.Struct):
 
 
 class Places:
-    """The places that this process comes to; the last of them is its end."""
+    """The places that this process reaches; it ends at the last of them."""
 
     def __init__(self, job: Job):
         self._file = Path(job.places).open("ab", buffering=0)  # noqa: SIM115  it ends with the process

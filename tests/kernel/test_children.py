@@ -192,7 +192,7 @@ async def test_turns_of_one_instance_run_one_after_another(kernel: Kernel) -> No
     assert (await kernel.turn("turn_1"))["state"] == "queued"
 
 
-# ── Refused ───────────────────────────────────────────────────────────────────────────────────
+# ── Rejected ──────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.proves("G-74", "S12", "S11")

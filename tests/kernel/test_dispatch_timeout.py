@@ -16,7 +16,7 @@ async def limited(kernel: Kernel, seconds: int | None = 30) -> None:
 
 
 async def swept(kernel: Kernel) -> list[str]:
-    """Each sweep once, and the doorbells; the turns that ended."""
+    """Run each sweep and the sweep of bells once; return the turns that ended."""
     ended: list[str] = []
     for sweep in SWEEPS:
         ended += (await kernel.sweep(sweep)).get("ended", [])

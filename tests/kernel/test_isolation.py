@@ -274,7 +274,7 @@ async def test_message_to_a_run_that_is_just_being_started_writes_nothing_withou
         await kernel.append(await kernel.claim_one())
         batch = [_mail("run_0", "turn_1"), _mail("run_a", "turn_2")]
         task = await when_blocked(client, client.call("enqueue", batch), watcher)
-        await starter.start("run_a", ["writer"], {"turn_a": "writer"})  # comes to be while the client waits
+        await starter.start("run_a", ["writer"], {"turn_a": "writer"})  # is created while the client waits
     assert [each["outcome"] for each in await task] == ["queued", "unknown_agent"]
     assert (await client.call("enqueue", batch))[1]["outcome"] == "queued"
 

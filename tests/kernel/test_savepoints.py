@@ -100,7 +100,7 @@ async def test_failing_candidate_is_rolled_back_alone(kernel: Kernel, kind: str)
 
 
 async def of_run(kernel: Kernel, run_id: str) -> dict[str, list[Item]]:
-    """All rows that concern a run whose turns are named as it is, by table."""
+    """All rows of a run and of its turn with the same suffix, by table."""
     names = (run_id, run_id.replace("run", "turn"))
     everything = await kernel.everything()
     return {

@@ -1,4 +1,4 @@
-"""head_transitions is the state machine: every row of it happens, and the guard of the tests refuses all else (G-68)."""
+"""head_transitions is the state machine: every row of it happens, and the guard of the tests rejects all else (G-68)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_page_of_states_is_generated_from_the_table(kernel: Kernel) -> Non
 @pytest.mark.proves("G-68", "L0-14", "L0-10", "L0-11", "L0-12", "L0-13", "K6", "K7", "K1", "K12", "K19")
 async def test_every_move_of_the_table_happens(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    assert await moves(kernel) == [("dispatched", "running", 1)]  # a head that is new is dispatched as it comes to be
+    assert await moves(kernel) == [("dispatched", "running", 1)]  # a new head is dispatched when it is created
     await suspend(kernel, claimed, command("c1"))
     assert await moves(kernel) == [("running", "suspended", 0)]
     await report(kernel, "turn_a", "c1", token=TOKEN)

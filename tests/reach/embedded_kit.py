@@ -24,7 +24,7 @@ def eventually(is_so: Callable[[], bool], within_seconds: float = 15) -> None:
 
 
 def query(url: str, *statements: str) -> object:
-    """Run the statements on a connection of their own; answers the first value of the last."""
+    """Run the statements on a connection of their own; return the first value of the last."""
 
     async def run() -> object:
         connection = await asyncpg.connect(url)
@@ -75,7 +75,7 @@ class Holder:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def url(self) -> str:
-        """Wait until it is in; the same answer only once."""
+        """Wait until the server runs, and return its URL. Only the first call returns it."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 

@@ -1,4 +1,4 @@
-"""The wire formats of two providers, and the conversations that they refuse."""
+"""The wire formats of two providers, and the conversations that they reject."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def anthropic_events(answer: Reply, model: str) -> Iterator[str]:
 
 
 def openai_problem(body: dict[str, Any]) -> str | None:
-    """Why OpenAI would refuse these messages: a call without its answer, an answer without its call, an empty answer."""
+    """Why OpenAI would reject these messages: a call without its answer, an answer without its call, an empty answer."""
     open_calls: list[str] = []
     for message in body["messages"]:
         if message["role"] == "tool":
@@ -97,7 +97,7 @@ def openai_problem(body: dict[str, Any]) -> str | None:
 
 
 def anthropic_problem(body: dict[str, Any]) -> str | None:
-    """Why Anthropic would refuse these messages: roles, empty content, unpaired calls, ids, thinking without its signature."""
+    """Why Anthropic would reject these messages: roles, empty content, unpaired calls, ids, thinking without its signature."""
     open_calls: list[str] = []
     ids: set[str] = set()
     previous = "assistant"

@@ -27,7 +27,7 @@ class NatsServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it answers; a second call does nothing."""
+        """Start the server, and wait until it answers; a second call does nothing."""
         if self._process is not None:
             return
         command = [self._program, "--addr", "127.0.0.1", "--port", str(self._port)]

@@ -22,7 +22,7 @@ SIBLINGS = 30
 class Sender:
     """A kernel function whose calls the test lets through one by one; it answers each item with its tenfold.
 
-    An item below zero is refused, and with it the call that it is in.
+    It rejects an item below zero, with the whole call that contains it.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from heliograph.testing.database import TestServer
 
 
 class PostgresGround:
-    """A database as the wire; it is cut by refusing connections to it."""
+    """A database as the wire; it is cut by rejecting connections to it."""
 
     def __init__(self, server: TestServer, url: str, admin: asyncpg.Connection):
         self._server = server

@@ -71,7 +71,7 @@ class Eavesdropper:
 
 
 async def run_elsewhere(url: str, app: Heliograph) -> str:
-    """A run that one process starts and another works on; answers its id."""
+    """Start a run in one process and work on it in another; return its id."""
     async with (
         open_runtime(Settings(url, project=PROJECT)) as client_runtime,
         open_runtime(Settings(url, project=PROJECT)) as works,

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.proves("S17"), pytest.mark.timeout(60)]
 
 @pytest.fixture(autouse=True)
 async def sandbox() -> None:
-    """Skips where the platform does not allow one; that it refuses there is tested below."""
+    """Skips on platforms that do not allow a sandbox; the tests below prove the rejection there."""
     try:
         await code_tool()(code="pass")
     except SetupError as error:

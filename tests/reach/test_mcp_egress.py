@@ -60,7 +60,7 @@ async def test_unresolvable_name_is_an_unreachable_server() -> None:
 async def test_connection_goes_to_a_checked_address_despite_dns_rebinding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A resolver that answers with addresses of the outside first, and with one of the inside from then on."""
+    """A resolver that returns public addresses first, and a private one from then on."""
     reached: list[tuple[str, str, str]] = []
     answers = iter([["93.184.215.14", "2606:2800::1"], ["127.0.0.1"]])
 

@@ -74,7 +74,7 @@ async def test_name_with_a_private_address_is_refused_by_that_address() -> None:
 async def test_connection_goes_to_the_checked_address_after_one_lookup(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A resolver that answers with a public address first, and with one of the inside from then on."""
+    """A resolver that returns a public address first, and a private one from then on."""
     lookups: list[str] = []
     connected: list[str] = []
 

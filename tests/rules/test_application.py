@@ -57,7 +57,7 @@ def prompting(prompt: Any, name: Any = "a", **options: Any) -> Callable[[], Any]
 
 class Instance:
     def __call__(self, _context: Any) -> None:
-        """An agent all the same, once it has a name."""
+        """Still a valid agent, once it has a name."""
 
 
 class Waits:

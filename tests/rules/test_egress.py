@@ -1,4 +1,4 @@
-"""Refused addresses: every spelling of a private address, and malformed URLs."""
+"""Rejected addresses: every spelling of a private address, and malformed URLs."""
 
 import pytest
 

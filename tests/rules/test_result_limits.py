@@ -14,7 +14,7 @@ from heliograph.ledger.sqlstates import TOO_LONG
 
 
 class Store:
-    """Answers at most `rows_max` rows at once."""
+    """Returns at most `rows_max` rows at once."""
 
     def __init__(self, rows_max: int, code: str = TOO_LONG):
         self.limits: list[int] = []

@@ -1,4 +1,4 @@
-"""Names: the grammar, and the reserved names. test_signal_bad_input.py has the refused ones."""
+"""Names: the grammar, and the reserved names. test_signal_bad_input.py has the rejected ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed webhooks: the accepted and the refused ones."""
+"""Signed webhooks: the accepted and the rejected ones."""
 
 import hmac
 from base64 import b64encode

@@ -38,7 +38,7 @@ class Rig:
         return name
 
     async def ended(self, run_id: str) -> list[Signal]:
-        """The run's log, once it has ended; some worker must be at work."""
+        """Wait for the end of the run, and return its log; a worker must be running."""
         async with asyncio.timeout(SOON_SECONDS):
             return [signal async for signal in self.runtime.follow(run_id)]
 

@@ -58,7 +58,7 @@ def step_of(request: ModelRequest) -> int:
 
 
 def problem_of(request: ModelRequest) -> str | None:
-    """Why a provider would refuse these messages."""
+    """The reason for which a provider would reject these messages."""
     wanted: list[str] = []
     for message in request.messages:
         match message:

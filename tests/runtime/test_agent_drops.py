@@ -97,7 +97,7 @@ def _plain(request: ModelRequest) -> Any:
 async def test_dropped_worker_loses_no_recorded_result_and_the_model_receives_the_same(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    """Every fourth place, from `part` on, until a run ends before it comes to the next one."""
+    """Every fourth place, from `part` on, until a run ends before the next one."""
     seen: set[str] = set()
     at, is_dropped = 0, True
     for at in range(part + 1, DROPS_MAX, 4):
@@ -127,7 +127,7 @@ async def test_dropped_worker_loses_no_recorded_result_and_the_model_receives_th
         if not is_dropped:
             break
     assert not is_dropped, f"a run has more than {DROPS_MAX} places"
-    assert at > 20  # as many places as an undisturbed run comes to
+    assert at > 20  # as many places as an uninterrupted run reaches
     assert "before_begin" in seen or "before_record" in seen
 
 

@@ -1,4 +1,4 @@
-"""Budgets and dying workers: refused calls remain refused, and a retried call is the same call."""
+"""Budgets and dying workers: rejected calls remain rejected, and a retried call is the same call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.runtime.test_lost_replies import lose_first_reply
 async def test_refused_calls_are_the_same_for_the_next_worker_wherever_the_first_dies(
     rig: Rig, fail_fast: bool
 ) -> None:
-    """At each named place of the runtime, and at each answer of the kernel, of a turn with two refused calls."""
+    """At each named place of the runtime, and at each reply of the kernel, of a turn with two rejected calls."""
     canceled, refused = ["canceled", "CANCELED"], ["failed", "BUDGET_EXCEEDED"]
     expected = (
         [canceled, canceled, refused, canceled] if fail_fast else [["success", "a"], ["success", "b"], refused, refused]

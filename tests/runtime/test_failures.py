@@ -88,7 +88,7 @@ async def test_raising_agent_fails_its_turn_and_no_other(rig: Rig, function: Any
 async def test_any_exception_message_is_stored_in_the_ledger(
     rig: Rig, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # the log has the exception as it was, and half of a pair cannot travel from one test process to another
+    # the log has the original exception, and half of a surrogate pair cannot pass from one test process to another
     caplog.set_level(logging.CRITICAL, "heliograph")
 
     def fails(_ctx: Context) -> None:

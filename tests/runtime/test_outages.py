@@ -1,4 +1,4 @@
-"""Database outages, lost bells, and a watchdog whose sweeps are refused."""
+"""Database outages, lost bells, and a watchdog whose sweeps are rejected."""
 
 import asyncio
 import os

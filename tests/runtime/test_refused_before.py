@@ -1,4 +1,4 @@
-"""A refused call is never made later in its turn, even if it would be allowed by then."""
+"""A rejected call is never made later in its turn, even if it would be allowed by then."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_box_named_while_its_owner_runs_is_not_passed_on(rig: Rig) -> None
     app = version(model, happened, contexts=contexts, budget={"tool_calls": 1})
     async with rig.serving(app):
         run_id = await rig.start(app)
-        [command] = await rig.taken("look")  # the budget refuses the other one, and so the agent runs once more
+        [command] = await rig.taken("look")  # the budget rejects the other one, so the agent runs once more
         assert len(runs) == 2
         await command.report(result="seen")
         ended = await rig.ended(run_id)

@@ -63,7 +63,7 @@ async def test_turn_whose_results_exceed_one_answer_fails_and_the_turns_behind_i
 
 
 async def _resumed_with_large_results(rig: Rig, app: Heliograph) -> str:
-    """A run whose turn is ready to go on, with results that are too large together."""
+    """A run whose turn is ready to continue, with results that are too large together."""
     run_id = await rig.start(app)
     async with rig.serving(app):
         commands = await rig.taken("oracle", count=CALLS)

@@ -160,7 +160,7 @@ async def test_huge_result_is_refused_without_blocking_the_process(rig: Rig) -> 
 
     async def tick() -> None:
         while True:
-            before = time.thread_time()  # of this thread alone: others may be at work on the machine
+            before = time.thread_time()  # of this thread alone: the machine may be busy with other work
             await asyncio.sleep(0.01)
             gaps.append(time.thread_time() - before)
 

@@ -101,7 +101,7 @@ async def test_started_calls_of_a_step_with_too_many_local_calls_run_to_their_en
         async def buy(n: int) -> int:
             """Buy."""
             begun.append(n)
-            await asyncio.sleep(0.2)  # the others are refused by then
+            await asyncio.sleep(0.2)  # the others are rejected by then
             ended.append(n)
             return n
 

@@ -14,7 +14,7 @@ REACH = range(300)  # helio sim run requires full reach from this number on
 POSTGRES = range(1000, 1015)
 
 
-# The simulator detects each of these rules when it is taken out: test_mutants.py.
+# The simulator detects the removal of each of these rules: test_mutants.py.
 @pytest.mark.proves(
     "K1", "K2", "K4", "K5", "K6", "K7", "K8", "K10", "K11", "K12", "K14", "K15", "K16", "K18", "K19", "K22"
 )

@@ -41,7 +41,7 @@ def test_replay_shows_the_calls_in_order(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture(scope="module")
 def failed() -> Result:
-    """A seed that fails with a rule taken out, whichever it is under today's workload."""
+    """A seed that fails without a rule of the kernel, under the present workload."""
     found = hunt(RULE, RULE.in_memory(), range(100))
     assert found is not None
     return found

@@ -2,7 +2,7 @@
 
 Real processes are killed, frozen, cut off and lied to about the time while they work on a PostgreSQL that is stopped,
 crashed, filled up and slowed down; then everything that must be true is looked at from inside and from outside. Prints
-one table; exits 1 when a claim fails, and keeps everything for inspection. With --mutant a rule is taken out of the
+one table; exits 1 when a claim fails, and keeps everything for inspection. With --mutant a rule is removed from the
 kernel first, and it exits 1 when that goes unseen; --mutants takes out one after another, all of them or those named.
 """
 

@@ -71,7 +71,7 @@ class PostgresServer:
         await self.start()
 
     async def start(self) -> None:
-        """Returns when it answers, its recovery done; does nothing when it runs. Raises RuntimeError with its last words."""
+        """Start the server, and wait for the end of its recovery; a running one is left alone. Raises RuntimeError with its last log."""
         if self._stopping is not None:
             await self._wait_stopped(self._stopping)  # the task that stopped it may have been cancelled in the middle
         if self.is_running:

@@ -28,7 +28,7 @@ class SmallDisk:
         self.kind, self.why_not = self._mount(megabytes)
 
     def fill(self) -> int:
-        """Take every byte that is left; answers the megabytes taken."""
+        """Take every free byte; return the megabytes taken."""
         with self._filler.open("wb") as filler:
             size = 0
             for step in (16 * MEGABYTE, MEGABYTE, 4096):

@@ -15,7 +15,7 @@ SPREAD = "percentile_disc(array[0.5, 0.99]) within group (order by took) as p, m
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Seconds; n: of how many."""
+    """Seconds. n: the number of samples."""
 
     n: int
     p50: float

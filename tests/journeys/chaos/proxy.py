@@ -45,7 +45,7 @@ class Proxy:
         self.delay_seconds = 0.0
 
     async def open(self) -> int:
-        """Answers the port."""
+        """Return the port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -56,7 +56,7 @@ class Proxy:
         await asyncio.gather(*(link.is_over.wait() for link in list(self._links)))
 
     def cut(self, dice: random.Random, share: float) -> int:
-        """Reset each connection with the chance `share`; answers how many."""
+        """Reset each connection with the chance `share`; return how many."""
         chosen = self._choose(dice, share)
         for link in chosen:
             link.abort()
