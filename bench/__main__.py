@@ -30,7 +30,7 @@ SERVER = {"max_wal_size": "4GB", "max_connections": "200"}
 
 
 async def measure_all(place: Place, lines: Sequence[Contender], seconds: float, reps: int) -> list[Row]:
-    """Each line under each load `reps` times. The repetitions go round, so that a slow minute meets every row."""
+    """Measure each line under each load `reps` times. Repetitions alternate between lines, so a slow minute affects all of them."""
     cells = [(line, load) for line in lines for load in LOADS if load in line.loads]
     samples: dict[tuple[str, str, str], list[Sample]] = {}
     problems: dict[tuple[str, str, str], str] = {}

@@ -1,4 +1,4 @@
-"""The floor: PL/pgSQL calls, one commit each, driven by pgbench, which adds almost no cost."""
+"""The floor of the benchmark: PL/pgSQL calls, one commit each, driven by pgbench, which adds almost no cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SQL = Path(__file__).with_name("sql")
 
 @dataclass(frozen=True)
 class Floor:
-    """schema: files in `sql/`, loaded in turn. script: what pgbench repeats. counted: how many items are done."""
+    """One work as bare SQL. schema: files in `sql/`, in order. script: for pgbench. counted: a query for the finished items."""
 
     schema: tuple[str, ...]
     script: str
@@ -31,7 +31,7 @@ TURN_WITH_SIGNALS = Floor(("floor_turn.sql", "floor_signals.sql"), "turn.sql", T
 
 
 async def measure_floor(floor: Floor, place: Place, clients: int, seconds: float) -> Sample:
-    """Whole seconds, at least one: so pgbench counts."""
+    """Measure the floor. pgbench takes whole seconds, at least one."""
     schema = "\n".join((SQL / name).read_text(encoding="utf-8") for name in floor.schema)
     async with place.database(sql=schema) as url:
 
@@ -46,7 +46,7 @@ async def measure_floor(floor: Floor, place: Place, clients: int, seconds: float
 
 
 def _pgbench(folder: Path, url: str, script: str, clients: int, seconds: int) -> list[float]:
-    """How long each transaction took, in seconds."""
+    """Run pgbench and return the duration of each transaction in seconds."""
     with tempfile.TemporaryDirectory() as logs:
         command = [
             str(folder / "pgbench"), "--no-vacuum", "--protocol", "prepared", "--file", str(SQL / script),

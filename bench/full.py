@@ -43,12 +43,12 @@ class Runs:
         return counted
 
     async def start_turn(self, lane: int) -> str:
-        """Start a run whose one turn makes an external call and suspends. Returns the run's id."""
+        """Start a run whose one turn makes an external call and suspends; return the run's id."""
         run_id, _ = await self._runtime.start(calling.workflow)
         return run_id
 
     async def report(self, lane: int, key: str) -> None:
-        """Report the result of that call, like an external program."""
+        """Report the result of that call like an external program."""
         item = {
             "turn_id": self._turns.pop(key),
             "call_id": "c1",
@@ -76,7 +76,7 @@ class Runs:
 async def measure_heliograph(
     work: str, place: Place, callers: int, seconds: float, *, template: str | None = None, is_single: bool = False
 ) -> Sample:
-    """template: the URL of a database to measure on a copy of. is_single: one item at a time, for its latency."""
+    """Measure one work. template: the URL of a database that is copied first. is_single: one item at a time, for its latency."""
     load = (SINGLE if is_single else MANY)[work]
     async with place.database(template=template) as url, _worker(url), _opened(url) as runs:
         await warm_up(runs, work, callers)
@@ -84,7 +84,7 @@ async def measure_heliograph(
 
 
 async def run_one(url: str) -> str:
-    """Do work A once. Returns the run's id."""
+    """Do work A once and return the run's id."""
     async with _worker(url), _opened(url) as runs:
         run_id = await runs.start(0)
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -1,4 +1,4 @@
-"""Databases with many finished turns: the cost of a turn must not grow with their number."""
+"""Create databases with many finished turns: the cost of a turn must not grow with their number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HISTORY = Path(__file__).with_name("sql") / "history.sql"
 
 @asynccontextmanager
 async def database_with_history(place: Place, turns: int) -> AsyncIterator[str]:
-    """The URL of a database in which one run with one turn has ended and `turns` copies of it lie, analyzed."""
+    """Create a database with one ended run of one turn and `turns` copies of it, analyze it, and return its URL."""
     async with place.database() as url:
         run_id = await run_one(url)
         connection = await asyncpg.connect(url)

@@ -1,4 +1,4 @@
-"""The kernel's functions without the runtime: prepared requests through the same pool."""
+"""Measure the kernel's functions without the runtime: prepared requests through the same pool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 async def kernel(place: Place, batch: int, seconds: float) -> Sample:
-    """16 lanes, each: start `batch` runs, claim as many turns as there are up to `batch`, finish these."""
+    """Measure 16 lanes. Each starts `batch` runs, claims up to `batch` turns and finishes them."""
     starting, finishing = _templates()
     numbers = itertools.count(1)
     async with place.database() as url:
@@ -56,7 +56,7 @@ async def kernel(place: Place, batch: int, seconds: float) -> Sample:
 
 
 def _templates() -> tuple[bytes, bytes]:
-    """The item with which the runtime starts a run, and the item with which its worker finishes the turn."""
+    """Build the requests with which the runtime starts a run and its worker finishes the turn."""
     workflow = app.workflow
     start = react_to_start(workflow, RUN, {}, AT, lambda _: TURN)
     view = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)

@@ -1,4 +1,4 @@
-"""`python -m bench.latency`: the time of a delta from the model to a follower in another process, and its cost.
+"""`python -m bench.latency`: measure the time of a delta from the model to a follower in another process, and its cost.
 
 Models emit one numbered token every few milliseconds. A worker records them in batches; another process follows each run
 and records the arrival of each piece. Both read one clock. Prints percentiles over all pieces, and how many
@@ -54,7 +54,7 @@ class Steady:
 
 
 async def follow(url: str, runs: list[str]) -> None:
-    """The follower: prints when it had each delta of each run, and the place where that ends."""
+    """Follow runs, and print the arrival time of each delta with the offset of its end."""
     heard: list[tuple[str, int, float]] = []
 
     async def one(client: Client, run_id: str) -> None:
@@ -77,7 +77,7 @@ async def set_up(url: str) -> None:
 
 
 async def measure(url: str, streams: int, pieces: int, between_seconds: float) -> tuple[list[float], int]:
-    """Seconds that each piece took, and how many deltas were recorded."""
+    """Return the seconds that each piece took, and the number of recorded deltas."""
     models = {f"latency-{streams}-{n}": Steady(pieces, between_seconds) for n in range(streams)}
     took: list[float] = []
     async with open_runtime(Settings(database_url=url)) as runtime:

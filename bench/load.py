@@ -1,4 +1,4 @@
-"""The two works as a load: the same code measures Heliograph and every peer.
+"""The two works of the benchmark as a load: the same code measures Heliograph and every peer.
 
 Work A, one durable job: it is started, a worker runs a step that does nothing, the result is stored.
 Work B, one durable turn with one suspended call: it is started, issues a call and is suspended; an external process
@@ -26,35 +26,35 @@ _CHUNK = 1000
 
 
 class Contender(Protocol):
-    """What is measured. `lane`: which of the concurrent callers asks, from 0.
+    """A measured system. lane: the number of the concurrent caller, from 0.
 
-    A system that does the work in its caller's process answers `start` or `report` when all of it is done; what is
-    asked about that work later is answered with the number of keys.
+    A system that does the work in its caller's process returns from `start` or `report` when all of it is done. Later counts of
+    that work return the number of keys.
     """
 
     async def start(self, lane: int) -> Any:
-        """Work A: start a job. Returns its key once it cannot be lost."""
+        """Start a job of work A, and return its key once it is durable."""
 
     async def start_turn(self, lane: int) -> Any:
-        """Work B: start a turn. Returns its key once it cannot be lost."""
+        """Start a turn of work B, and return its key once it is durable."""
 
     async def report(self, lane: int, key: Any) -> None:
-        """Work B: report the result of the call that the suspended turn waits for."""
+        """Report the result of the call for which a turn of work B is suspended."""
 
     async def count_ended(self, keys: Sequence[Any]) -> int:
-        """How many of these jobs have a stored result, as another client sees it."""
+        """Count those of these jobs whose stored result is visible from outside."""
 
     async def count_suspended(self, keys: Sequence[Any]) -> int:
-        """How many of these turns are suspended, as another client sees it."""
+        """Count those of these turns that are visibly suspended."""
 
     async def count_finished(self, keys: Sequence[Any]) -> int:
-        """How many of these turns have a stored result, as another client sees it."""
+        """Count those of these turns whose stored result is visible from outside."""
 
 
 @dataclass(frozen=True)
 class Done:
     """The result of a load. latencies: seconds from the request of an item to its stored result. resumes: the part of each
-    that began with the report."""
+    after the report."""
 
     items: int
     latencies: Sequence[float] = ()
@@ -65,7 +65,7 @@ Load = Callable[[Contender, int, float], Awaitable[Done]]
 
 
 async def jobs(contender: Contender, callers: int, seconds: float) -> Done:
-    """So many callers start jobs for `seconds`; it ends when the last of these jobs has."""
+    """Start jobs with this many callers for `seconds`, and wait for the end of the last job."""
     keys: list[Any] = []
 
     async def one(lane: int) -> int:
@@ -78,8 +78,8 @@ async def jobs(contender: Contender, callers: int, seconds: float) -> Done:
 
 
 async def turns(contender: Contender, callers: int, seconds: float) -> Done:
-    """All suspend, then all resume: so many callers start turns for half of `seconds`; when the last of these is
-    suspended, they report all results; it ends when the last turn has finished."""
+    """Suspend all turns, then resume all. The callers start turns for half of `seconds`. When the last of these is
+    suspended, they report all results. The load ends with the last turn."""
     keys: list[Any] = []
 
     async def one(lane: int) -> int:
@@ -100,7 +100,7 @@ async def turns(contender: Contender, callers: int, seconds: float) -> Done:
 
 
 async def single_jobs(contender: Contender, _: int, seconds: float) -> Done:
-    """One job at a time, a random pause between them: from asking for it to seeing its result, from outside."""
+    """Run one job at a time with random pauses, and time each from its request until its result is visible from outside."""
     latencies: list[float] = []
     until = perf_counter() + seconds
     while not latencies or perf_counter() < until:
@@ -112,7 +112,7 @@ async def single_jobs(contender: Contender, _: int, seconds: float) -> Done:
 
 
 async def single_turns(contender: Contender, _: int, seconds: float) -> Done:
-    """One turn at a time, a random pause between them. The time of the call itself does not count."""
+    """Run one turn at a time with random pauses. The duration of the external call does not count."""
     latencies: list[float] = []
     resumes: list[float] = []
     until = perf_counter() + seconds
@@ -136,14 +136,14 @@ SINGLE: dict[str, Load] = {"A": single_jobs, "B": single_turns}
 
 
 async def warm_up(contender: Contender, work: str, callers: int) -> None:
-    """Connections are opened and statements planned before anything counts."""
+    """Open connections and plan statements before the measurement."""
     load = SINGLE if callers == 1 else MANY
     await load[work](contender, callers, WARM_SECONDS)
 
 
 async def in_lanes(lanes: int, seconds: float, one: Callable[[int], Awaitable[int]]) -> tuple[int, list[float]]:
-    """Call `one` over and over in so many lanes; it answers how many items it did. Answers their sum, and each
-    call's duration."""
+    """Call `one`, which returns a number of items, repeatedly in this many lanes. Return their sum and each call's
+    duration."""
     until = perf_counter() + seconds
     durations: list[float] = []
     items = 0
@@ -160,7 +160,7 @@ async def in_lanes(lanes: int, seconds: float, one: Callable[[int], Awaitable[in
 
 
 async def _all_are(count: Callable[[Sequence[Any]], Awaitable[int]], keys: Sequence[Any]) -> None:
-    """Wait until all are counted, some at a time: what a look costs does not grow with what is there already."""
+    """Wait until all keys are counted, in portions, so the cost of a query does not grow with the finished ones."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         for first in range(0, len(keys), _CHUNK):
             chunk = keys[first : first + _CHUNK]

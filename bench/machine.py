@@ -1,4 +1,4 @@
-"""The machine and versions of a measurement, without which its figures mean nothing."""
+"""Describe the machine and the versions of a measurement; without them its figures mean nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 async def read_header(url: str, seconds: float, reps: int) -> dict[str, Any]:
-    """The machine's class, the commit, the versions, and what makes figures comparable."""
+    """Return the machine's class, the commit, the versions and the settings on which the figures depend."""
     connection = await asyncpg.connect(url)
     try:
         server = {name: await connection.fetchval(f"show {name}")

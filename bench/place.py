@@ -1,4 +1,4 @@
-"""Fresh databases on one server, and the server's own counters during a measurement."""
+"""Create fresh databases on one server, and read the server's counters around a measurement."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from heliograph.ledger.install import install
 
 @dataclass(frozen=True)
 class Sample:
-    """One repetition. latencies, resumes: as in `bench.load.Done`, where they were measured.
+    """The result of one repetition. latencies, resumes: as in `bench.load.Done`, where they were measured.
 
-    transactions: how many wrote anything; wal_bytes: their bytes in the log of the whole server.
+    transactions: the number that wrote anything. wal_bytes: their bytes in the whole server's log.
     """
 
     items: int
@@ -38,7 +38,7 @@ class Sample:
 
 @dataclass
 class Place:
-    """A server that nobody else uses. url: of any of its databases, for a user who may create more.
+    """A server for the benchmark alone. url: one of its databases, with a user who may create more.
 
     bin: the folder of `pgbench`.
     """
@@ -49,7 +49,7 @@ class Place:
 
     @asynccontextmanager
     async def database(self, *, sql: str | None = None, template: str | None = None) -> AsyncIterator[str]:
-        """The URL of a new database, gone afterwards: with `sql` in it ("": empty), or a copy of the one at the URL
+        """Create a database until the block ends, and yield its URL: with `sql` in it ("": empty), or a copy of the one at the URL
         `template`, or with Heliograph's schema."""
         name = f"bench_{os.getpid()}_{next(self._numbers)}"
         url = urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
@@ -70,7 +70,7 @@ class Place:
             await self._execute(self.url, f'drop database if exists "{name}" with (force)')
 
     async def measure(self, work: Callable[[], Awaitable[Done]]) -> Sample:
-        """Do `work` between two looks at the counters."""
+        """Run `work` and return its result with the change of the server's counters."""
         transactions, wal = await self._counters()
         started = perf_counter()
         done = await work()

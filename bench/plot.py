@@ -20,7 +20,7 @@ STYLE = "font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-ser
 
 
 def draw(header: dict[str, Any], rows: Sequence[Row]) -> str:
-    """The whole picture. Rows without a rate under 16 or 128 callers have no bar."""
+    """Draw the whole picture as SVG. Rows without a rate under 16 or 128 callers have no bar."""
     shown = [row for row in rows if row.load in LOADS and row.items_per_second]
     panels = [(work, [row for row in shown if row.work == work]) for work in TITLES]
     scale = _decades([row.items_per_second or 1.0 for row in shown] or [1.0])
@@ -54,13 +54,13 @@ def draw(header: dict[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _decades(rates: Sequence[float]) -> tuple[int, int]:
-    """The powers of ten that both axes begin and end with, so that bars of different panels compare."""
+    """Return the powers of ten at which both axes begin and end, so that bars of different panels are comparable."""
     low = math.floor(math.log10(min(rates) * 0.8))
     return low, max(low + 1, math.ceil(math.log10(max(rates))))
 
 
 def _panel(title: str, rows: Sequence[Row], scale: tuple[int, int], top: int) -> tuple[list[str], int]:
-    """One work's bars from `top` on, in the order of the rows, and where they end."""
+    """Draw one work's bars below `top`, in the order of the rows; return them and their lower end."""
     names = list(dict.fromkeys(row.name for row in rows))
     low, high = scale
     inner = WIDTH - LEFT - RIGHT
@@ -93,7 +93,7 @@ def _panel(title: str, rows: Sequence[Row], scale: tuple[int, int], top: int) ->
 
 
 def _legend(rows: Sequence[Row]) -> Iterator[str]:
-    """A square for each colour in use."""
+    """Draw the legend: a square for each colour in use."""
     x = 24
     for label, kind in (("Heliograph", HELIOGRAPH), ("floor", FLOOR), ("others", PEER)):
         for colour, load in zip(COLOURS[kind], LOADS, strict=True):

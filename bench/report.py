@@ -18,9 +18,9 @@ WIDTH = 140
 
 @dataclass(frozen=True)
 class Row:
-    """One line under one load. Rates and latencies are medians of the repetitions; `rates` has them all, ascending.
+    """The result of one line under one load. Rates and latencies are medians of the repetitions; `rates` has all, ascending.
 
-    problem: what went wrong in a repetition; without figures when none went well.
+    problem: the error of a repetition. Without a successful repetition there are no figures.
     """
 
     work: str
@@ -39,7 +39,7 @@ class Row:
 
 
 def row_of(line: Contender, load: str, samples: Sequence[Sample], problem: str = "") -> Row:
-    """`samples`: the repetitions that went well, at least one item in each."""
+    """Summarise repetitions in a row. samples: the successful repetitions, with at least one item each."""
     if not samples:
         return Row(line.work, line.name, line.kind, load, problem)
     latencies = [sample.latencies for sample in samples if sample.latencies]
@@ -58,7 +58,7 @@ def row_of(line: Contender, load: str, samples: Sequence[Sample], problem: str =
 
 
 def _milliseconds(repetitions: Sequence[Sequence[float]], share: float) -> float | None:
-    """The median over the repetitions of this quantile of each."""
+    """Return the median, over the repetitions, of this quantile in milliseconds."""
     if not repetitions:
         return None
     quantiles = [sorted(one)[min(len(one) - 1, int(share * len(one)))] for one in repetitions]
@@ -68,8 +68,8 @@ def _milliseconds(repetitions: Sequence[Sequence[float]], share: float) -> float
 def ratios(
     rows: Sequence[Row], lines: Sequence[Contender], work: str
 ) -> dict[tuple[str, str], tuple[float | None, ...]]:
-    """By line and load: its rate as a multiple of the floor's with 16 clients, and of the best whole peer's under the
-    same load. None where there is nothing to compare with."""
+    """Return the ratios by line and load: to the floor's rate with 16 clients, and to the best whole peer's under the
+    same load. None without a rate to compare with."""
     of_work = [row for row in rows if row.work == work and row.items_per_second]
     whole = {line.name for line in lines if line.work == work and line.kind == PEER and line.is_whole}
     floor = next((row.items_per_second for row in of_work if (row.name, row.load) == (BASES[work], SIXTEEN)), None)
@@ -122,7 +122,7 @@ def _table(work: str, lines: Sequence[Contender], rows: Sequence[Row]) -> Table:
 
 
 def _figures(work: str, by_load: Mapping[str, Row], compared: Mapping[str, tuple[float | None, ...]]) -> Iterator[str]:
-    """The figures of one line, after its name."""
+    """Format the figures of one line."""
     for load in (ONE, SIXTEEN, MANY):
         row = by_load.get(load)
         yield "-" if row is None else "failed" if row.items_per_second is None else f"{row.items_per_second:,.0f}"

@@ -1,4 +1,4 @@
-"""A worker process of the benchmark: serves works A and B on HELIOGRAPH_DATABASE_URL until it is stopped."""
+"""The worker process of the benchmark: it serves works A and B on HELIOGRAPH_DATABASE_URL until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONCURRENCY = 256
 
 
 async def main() -> None:
-    """Prints READY, then works until SIGTERM."""
+    """Print READY, then work until SIGTERM."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     async with open_runtime() as runtime:

@@ -1,4 +1,4 @@
-"""The table's lines: who is measured, doing which work, under which loads."""
+"""The lines of the benchmark's tables: each measured system with its works and loads."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Measure = Callable[[Place, int, float], Awaitable[Sample]]
 class Contender:
     """One line of one work's table.
 
-    kind: floor, heliograph or peer. loads: how each is measured, and with how many callers. setting: what one has to
-    know of how it is run. absent: why it has no figures. is_whole: whether it does all that the work asks, so that a
-    ratio to it means something.
+    kind: floor, heliograph or peer. loads: the functions that measure it, by the number of callers. setting: notes on its
+    configuration. absent: the reason why it has no figures. is_whole: whether it does the whole work, so that a ratio to it
+    is meaningful.
     """
 
     work: str
@@ -43,7 +43,7 @@ class Contender:
 
 
 def contenders(histories: Mapping[int, str] | None = None) -> list[Contender]:
-    """Every line of both tables, in their order. histories: URLs of databases by how many finished turns they hold."""
+    """Return every line of both tables, in order. histories: URLs of databases by their number of finished turns."""
     lines = [
         _floor("A", BASES["A"], JOB),
         Contender(

@@ -1,5 +1,4 @@
-"""Rules for every test: a `proves` mark names an existing requirement, properties run without a clock, and no process
-outlives the test that started it."""
+"""Rules for all tests: `proves` marks name real requirements, properties have no deadline, and nothing outlives its test."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a mark with an unknown requirement: a misspelt id would remain open forever."""
+    """Reject a `proves` mark with an unknown requirement: with a typing error, the requirement would stay unproven."""
     known = {line.partition("\t")[0] for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines()[1:]}
     for item in items:
         for mark in item.iter_markers("proves"):
@@ -57,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest_asyncio.fixture
 async def no_task_left() -> AsyncIterator[None]:
-    """All tests share an event loop. The tasks that a test leaves behind end with it."""
+    """Cancel the remaining tasks of a test after it, because all tests share an event loop."""
     yield
     unfinished = asyncio.all_tasks() - {asyncio.current_task()}
     for task in unfinished:
@@ -67,7 +66,7 @@ async def no_task_left() -> AsyncIterator[None]:
 
 @pytest.fixture(scope="session")
 def hypothesis_tables() -> None:
-    """Let Hypothesis read its tables of characters and our constants: some seconds, which are not the first test's."""
+    """Load the character tables and constants of Hypothesis, which takes seconds, before the first test that needs them."""
 
     @settings(max_examples=1)
     @given(st.text())
@@ -78,7 +77,7 @@ def hypothesis_tables() -> None:
 
 @pytest.fixture
 def started() -> Iterator[list[Running]]:
-    """Processes of the command line; those put in here are killed after the test."""
+    """A list of command-line processes, which are killed after the test."""
     running: list[Running] = []
     yield running
     for each in running:

@@ -30,7 +30,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def render_errors() -> str:
-    """The exception tree as a table, a class below its base."""
+    """Render the exception tree as a table, each class below its base."""
     lines = ["| Error | Default code | Retryable | `helio` exit code |", "|---|---|---|---:|"]
     for depth, error in descendants(HeliographError):
         name = "&nbsp;&nbsp;" * depth + f"`{error.__name__}`"
@@ -48,14 +48,14 @@ def descendants(error: type[HeliographError], depth: int = 0) -> Iterator[tuple[
 
 
 def render_codes() -> str:
-    """The codes with which a turn or a call can end."""
+    """Render the codes with which a turn or a call can end."""
     lines = ["| Code | In phase | Retryable | Meaning |", "|---|---|---|---|"]
     lines += [f"| `{c.code}` | {c.phase} | {'yes' if c.recoverable else 'no'} | {c.meaning} |" for c in CODES]
     return "\n".join(lines) + "\n"
 
 
 def render_run_codes() -> str:
-    """The codes with which a run can end."""
+    """Render the codes with which a run can end."""
     return (
         "\n".join(["| Code of a run | Meaning |", "|---|---|", *(f"| `{c}` | {meaning} |" for c, meaning in RUN_CODES)])
         + "\n"
@@ -63,19 +63,19 @@ def render_run_codes() -> str:
 
 
 def render_reasons() -> str:
-    """The reasons that Heliograph itself records for a stop."""
+    """Render the reasons that Heliograph itself records for a stop."""
     return "\n".join(["| Reason | Recorded if |", "|---|---|", *(f"| `{r}` | {when} |" for r, when in REASONS)]) + "\n"
 
 
 def render_sqlstates() -> str:
-    """The SQLSTATEs with which a kernel function rejects a call."""
+    """Render the SQLSTATEs with which a kernel function rejects a call."""
     lines = ["| SQLSTATE | Code | Meaning |", "|---|---|---|"]
     lines += [f"| `{state}` | `{code}` | {meaning} |" for state, (code, meaning) in REJECTIONS.items()]
     return "\n".join(lines) + "\n"
 
 
 def render_moves() -> str:
-    """The moves of an agent's status as a table: the rows that the migrations put into head_transitions."""
+    """Render the moves of an agent's status as a table, from the rows of head_transitions in the migrations."""
     lines = ["| Move | From | To | Epoch | By | What it means |", "|---|---|---|---|---|---|"]
     for move, before, after, step, by, note in head_transitions():
         functions = ", ".join(f"`{function}`" for function in by.split(", "))
@@ -84,7 +84,7 @@ def render_moves() -> str:
 
 
 def head_transitions() -> list[list[Any]]:
-    """The rows as the migrations write them: move, from, to, epoch step, by, note. A later migration may replace a row."""
+    """Return the rows of the migrations: move, from, to, epoch step, by, note. A later migration may replace a row."""
     rows: dict[tuple[str, str], list[Any]] = {}
     for migration in migrations():
         for entry in json.loads(parse_sql_json(migration.sql))["stmts"]:
@@ -97,12 +97,12 @@ def head_transitions() -> list[list[Any]]:
 
 
 def constant(node: dict[str, Any]) -> Any:
-    """A string or a number of a syntax tree, which omits zeros."""
+    """Return the string or number of a constant in a syntax tree, which omits zeros."""
     return node["sval"]["sval"] if "sval" in node else node["ival"].get("ival", 0)
 
 
 def render_phases() -> str:
-    """The phase table as a diagram."""
+    """Render the phase table as a diagram."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.INIT}"]
     lines += [f"    {phase} --> {then}: {cue}" for (phase, cue), then in NEXT.items()]
     stops = ", ".join(sorted(STOP))
@@ -124,7 +124,7 @@ PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
 
 
 def renewed(page: str, part: str) -> str:
-    """`page` with its run of lines that starts like `part` replaced; raises LookupError if there is none."""
+    """Replace the run of lines in `page` that starts like `part`. Raises LookupError if there is none."""
     first = part.partition("\n")[0] + "\n"
     old = re.search(rf"^{re.escape(first)}(?:.+\n)*", page, re.MULTILINE)
     if old is None:

@@ -34,7 +34,7 @@ QUICK = (
 
 
 def interpreters() -> dict[tuple[int, int], str]:
-    """The further interpreters by version: on the PATH, and those that pyenv has installed."""
+    """Find the further interpreters by version: on the PATH, and among those that pyenv has installed."""
     found: dict[tuple[int, int], str] = {}
     for minor in MINORS:
         for candidate in _candidates(minor):
@@ -51,7 +51,7 @@ def _candidates(minor: int) -> Iterator[str]:
 
 
 def _runs_as(candidate: str, minor: int) -> bool:
-    """Whether it starts, as this version, with what environments are made of; a shim of pyenv may lead nowhere."""
+    """Whether a command starts this version of Python with venv; a shim of pyenv may lead nowhere."""
     probe = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
     done = subprocess.run([candidate, "-c", probe], capture_output=True, text=True, check=False)
     return done.returncode == 0 and re.fullmatch(rf"3 {minor}\s*", done.stdout) is not None

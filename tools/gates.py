@@ -31,7 +31,7 @@ EXECUTES = ("pickle.", "marshal.", "shelve.", "dill.", "eval()", "exec()", "yaml
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
-    """(line, name in this module, full dotted name) of each import, wherever it stands."""
+    """Yield (line, name in this module, full dotted name) of each import at any level."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -43,7 +43,7 @@ def imports(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 
 
 def references(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, full dotted name) of every name that is read, called or not: passing `time.time` on is a use too."""
+    """Yield (line, full dotted name) of every name that is read; passing `time.time` on is a use, too."""
     known = {local: full for _, local, full in imports(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and (name := dotted(node)) is not None:
@@ -54,7 +54,7 @@ def references(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` for a chain of attributes on a plain name, else None."""
+    """Return `a.b.c` for a chain of attributes on a plain name, else None."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := dotted(node.value)) is not None:
@@ -67,7 +67,7 @@ def matches(name: str, patterns: Names) -> bool:
 
 
 def used(tree: ast.Module, patterns: Names) -> Iterator[str]:
-    """Uses and imports of what `patterns` name."""
+    """Yield the uses and imports of names that match `patterns`."""
     found = {(line, name) for line, name in references(tree) if matches(name, patterns)}
     found |= {
         (line, full) for line, _, full in imports(tree) if matches(full, patterns) or matches(full + ".", patterns)
@@ -76,7 +76,7 @@ def used(tree: ast.Module, patterns: Names) -> Iterator[str]:
 
 
 def pure(tree: ast.Module) -> Iterator[str]:
-    """No import that reaches the world, no clock, no file, nothing that waits."""
+    """Check that a module is pure: no import with IO, no clock, no file, nothing that waits."""
     for line, _, full in imports(tree):
         if full.partition(".")[0] in IMPURE:
             yield f"{line}: imports {full}"
@@ -92,7 +92,7 @@ def waits(tree: ast.Module) -> Iterator[str]:
 
 
 def declares_only(tree: ast.Module) -> Iterator[str]:
-    """A protocol module: `async def` may be declared, with a docstring or `...` and nothing to run."""
+    """Check that a protocol module only declares: its `async def` contains a docstring or `...` alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFunctionDef):
             if any(not is_declaration(each) for each in node.body):
@@ -109,7 +109,7 @@ def is_declaration(statement: ast.stmt) -> bool:
 
 
 def behind_the_seam(tree: ast.Module) -> Iterator[str]:
-    """The simulator replaces the world, and a crash propagates: see docs/internals/kernel.md."""
+    """Check that a module uses the seam and lets crashes propagate: see docs/internals/kernel.md."""
     yield from used(tree, PAST_THE_SEAM)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in SEAM_METHODS:
@@ -121,7 +121,7 @@ def behind_the_seam(tree: ast.Module) -> Iterator[str]:
 
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
-    """A bare `except:`, or `except BaseException` that does not raise again."""
+    """Whether a handler is a bare `except:`, or an `except BaseException` that does not raise again."""
     if handler.type is None:
         return True
     names = [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)]
@@ -129,7 +129,7 @@ def catches_everything(handler: ast.ExceptHandler) -> bool:
 
 
 def executes_nothing(tree: ast.Module) -> Iterator[str]:
-    """S16: no pickle, eval, exec, unsafe YAML or shell."""
+    """Check that a module executes no data (S16): no pickle, eval, exec, unsafe YAML or shell."""
     yield from used(tree, EXECUTES)
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "shell":

@@ -1,4 +1,4 @@
-"""The kernel's public functions as a page: each with its arguments and its comment from the SQL."""
+"""Render the page of the kernel's public functions: each with its arguments and its comment from the SQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KERNEL = Path(__file__).resolve().parent.parent / "src" / "heliograph" / "ledger
 
 
 def render_kernel() -> str:
-    """One block of SQL, without a blank line, so that tools.docs can find and replace it."""
+    """Render one block of SQL without a blank line, so that tools.docs can find and replace it."""
     lines = ["```sql"]
     for path in sorted(KERNEL.glob("*.sql")):
         for function in functions(path.read_text(encoding="utf-8")):
@@ -22,7 +22,7 @@ def render_kernel() -> str:
 
 
 def _signature(function: Function) -> str:
-    """`heliograph.name(arguments) returns type`, on one line."""
+    """Return `heliograph.name(arguments) returns type` on one line."""
     found = re.search(r"create function (heliograph\.\w+\s*\(.*?\))\s*(returns\s+(?:setof\s+|table\s*\(.*?\)|[\w.\[\]]+)(?:[\w.\[\]]+)?)",
                       function.source, re.DOTALL)  # fmt: skip
     if found is None:

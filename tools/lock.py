@@ -37,7 +37,7 @@ HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}(?: \\)?")
 
 @dataclass(frozen=True)
 class Lock:
-    """name: its path from the root. is_library: whether it holds what the library and its build need, too."""
+    """A lock file. name: its path from the root. is_library: whether it also contains the dependencies of the library and its build."""
 
     name: str
     holds: str
@@ -58,7 +58,7 @@ LOCKS = (
 
 
 def renew(lock: Lock) -> None:
-    """Resolve from the present pins, so that only what has to move moves; `--upgrade` moves all."""
+    """Resolve again from the present pins, so that only necessary pins change; `--upgrade` updates all."""
     wanted = ["pyproject.toml", "--all-extras"] if lock.is_library else []
     wanted += [part for group in lock.groups for part in ("--group", group)]
     arguments = [*RESOLVE, *wanted, *sys.argv[1:], "--output-file", lock.name]
@@ -67,7 +67,7 @@ def renew(lock: Lock) -> None:
 
 
 def problems(lock: Lock, text: str, project: dict[str, Any]) -> Iterator[str]:
-    """The problems of the lock's text, compared with the parsed pyproject.toml."""
+    """Yield the problems of a lock's text, compared with the parsed pyproject.toml."""
     pins: dict[str, list[Version]] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
@@ -89,7 +89,7 @@ def problems(lock: Lock, text: str, project: dict[str, Any]) -> Iterator[str]:
 
 
 def required(lock: Lock, project: dict[str, Any]) -> Iterator[Requirement]:
-    """Every direct requirement: the build's, the library's and each extra's, or none of these; and each group's."""
+    """Yield every direct requirement: of the build, the library and each extra (unless is_library is false), and of each group."""
     table, groups = project["project"], project["dependency-groups"]
     listed = [groups[name] for name in lock.groups]
     if lock.is_library:

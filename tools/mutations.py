@@ -46,12 +46,12 @@ Verdict = Literal["killed", "survived", "broken"]
 
 
 class BadMutation(Exception):
-    """A mutation that cannot be run as it is written; the message names the file and the mutation."""
+    """A mutation with an error in its definition; the message names the file and the mutation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`tests`: requirement id -> the test nodes to run. `text`: the file's content with the behaviour removed."""
+    """A small change that removes behaviour. tests: the test nodes by requirement id. text: the changed file's content."""
 
     where: str
     file: str
@@ -60,7 +60,7 @@ class Mutation:
 
 
 def read_mutations(folder: Path, claims: Mapping[str, Sequence[str]]) -> list[Mutation]:
-    """Every mutation of the folder. Raises BadMutation on the first that does not apply or names no claim."""
+    """Read every mutation of the folder. Raises BadMutation on the first that does not apply or names no claim."""
     found = []
     for path in sorted(folder.glob("*.toml")):
         for number, entry in enumerate(tomllib.loads(path.read_text(encoding="utf-8"))["mutation"], 1):
@@ -91,7 +91,7 @@ def _read(where: str, entry: Mapping[str, object], claims: Mapping[str, Sequence
 
 
 def _cost(node: str) -> int:
-    """The rank of a test in the running order: quick folders first, because the first failure decides."""
+    """Return the rank of a test in the running order: quick folders first, because the first failure decides."""
     folder = node.split("/")[1]
     return QUICK_FIRST.index(folder) if folder in QUICK_FIRST else 0
 
@@ -103,14 +103,14 @@ def _claims(test: str, nodes: Sequence[str]) -> bool:
 
 
 class Runner:
-    """Runs mutations beside each other: each has a copy of the project, all share one database server."""
+    """Run mutations in parallel: each has a copy of the project, and all share one database server."""
 
     def __init__(self, scratch: Path, server_url: str):
         self._scratch = scratch
         self._environment = {**os.environ, "HELIOGRAPH_TEST_DATABASE_URL": server_url}
 
     def verdict(self, mutation: Mutation) -> tuple[Verdict, str]:
-        """The verdict on a mutation, and the output of the run that decided it."""
+        """Return the verdict on a mutation, and the output of the run that decided it."""
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         try:
             shutil.copytree(ROOT, folder, ignore=NOT_COPIED, dirs_exist_ok=True)
@@ -155,14 +155,14 @@ class Runner:
 
 
 def _has_failed(case: ElementTree.Element) -> bool:
-    """Whether a test found a fault in its body or in the checks after it; an error before the body does not count."""
+    """Whether a test failed in its body or in the checks after it; an error before the body does not count."""
     error = case.find("error")
     return case.find("failure") is not None or (error is not None and "teardown" in error.get("message", ""))
 
 
 @contextmanager
 def shared_server(scratch: Path) -> Iterator[str]:
-    """A database server for all runs; each test still has a database of its own."""
+    """Start one database server for all runs; each test still has its own database."""
     from heliograph.testing.database import TestServer
 
     server = TestServer(scratch / "server")
@@ -173,7 +173,7 @@ def shared_server(scratch: Path) -> Iterator[str]:
 
 
 def run(mutations: Sequence[Mutation], jobs: int) -> int:
-    """Run them, print a line each that was not killed, and return how many these are."""
+    """Run the mutations, print a line for each that survives, and return their number."""
     counts: dict[Verdict, int] = {"killed": 0, "survived": 0, "broken": 0}
     with tempfile.TemporaryDirectory(prefix="mutations-") as scratch, shared_server(Path(scratch)) as url:
         runner = Runner(Path(scratch), url)

@@ -6,9 +6,9 @@
 - Rows have a total order wherever it is visible or orders locks: `for update`, `limit`, loops,
   aggregates into arrays.
 - A public function pins its search_path, takes p_project first, and enters that project before it does anything
-  (S1, S2). A private one (`_name`) is only ever called by those, names its schema throughout, and so stays free to be
-  inlined.
-- A comment right above describes it. `raises:` and `locks:` lines appear only where there is something to list.
+  (S1, S2). A private one (`_name`) is only called by public ones and names its schema everywhere, so PostgreSQL can
+  inline it.
+- A comment directly above describes it. `raises:` and `locks:` lines appear only with content.
 - It has at most 90 lines.
 """
 
@@ -58,7 +58,7 @@ CLOCKS = re.compile(r"SVFOP_(CURRENT_(TIME|DATE)|LOCALTIME)")
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One `create function` as written: `comment` is the block of lines right above it."""
+    """One `create function`. comment: the block of lines directly above it."""
 
     name: str
     line: int
@@ -71,7 +71,7 @@ class Function:
 
 
 def functions(sql: str) -> Iterator[Function]:
-    """The functions that a file creates, in its order. Raises ParseError where PostgreSQL would."""
+    """Parse the functions that a file creates, in order. Raises ParseError where PostgreSQL would."""
     raw = sql.encode()
     for entry in json.loads(parse_sql_json(sql))["stmts"]:
         create = entry["stmt"].get("CreateFunctionStmt")
@@ -97,13 +97,13 @@ def functions(sql: str) -> Iterator[Function]:
 
 
 def last_comment(text: str) -> str:
-    """The `--` lines that end `text`, with nothing between them and its end."""
+    """Return the `--` lines at the very end of `text`."""
     found = re.search(r"(?:^--.*\n)+\Z", text, re.MULTILINE)
     return found[0] if found else ""
 
 
 def lint(sql: str) -> Iterator[str]:
-    """Each breach of the rules above, as `line: function: what is wrong`; a file without functions has none."""
+    """Yield each breach of the rules as `line: function: problem`."""
     try:
         for function in functions(sql):
             for problem in (*around(function), *inside(function)):
@@ -113,7 +113,7 @@ def lint(sql: str) -> Iterator[str]:
 
 
 def around(function: Function) -> Iterator[str]:
-    """The problems of the comment, the signature and the settings."""
+    """Yield the problems of a function's comment, signature and settings."""
     if found := EMPTY_LINE.search(function.comment):
         yield f"leave out the line `{found[1]}: nothing`"
     if (lines := function.source.strip().count("\n") + 1) > LINES_MAX:
@@ -131,7 +131,7 @@ def around(function: Function) -> Iterator[str]:
 
 
 def inside(function: Function) -> Iterator[str]:
-    """The problems of the body: every statement, every expression."""
+    """Yield the problems of each statement and expression of a function's body."""
     clock = f"calls {CLOCK_READERS[function.name]}()" if function.name in CLOCK_READERS else None
     for problem in body_problems(function):
         if clock is None or not problem.startswith(clock):
@@ -139,7 +139,7 @@ def inside(function: Function) -> Iterator[str]:
 
 
 def body_problems(function: Function) -> Iterator[str]:
-    """The same, without regard to the clock that the function may read."""
+    """Yield the problems of a body, regardless of the clock that the function may read."""
     if function.language == "sql":
         yield from statement_problems(json.loads(parse_sql_json(function.body)))
         return
@@ -155,7 +155,7 @@ def body_problems(function: Function) -> Iterator[str]:
 
 
 def parse(expression: dict[str, Any]) -> Any:
-    """The tree of one plpgsql expression; an assignment or a bare expression is read as `select …`."""
+    """Parse one plpgsql expression; an assignment or a bare expression is parsed as `select …`."""
     query: str = expression["query"]
     mode = expression.get("parseMode", 0)
     if mode > 2:  # `name := value`
@@ -178,7 +178,7 @@ def statement_problems(tree: Any) -> Iterator[str]:
 
 
 def unordered_aggregates(tree: Any, *, is_ordered: bool, is_locking: bool) -> Iterator[str]:
-    """Arrays built in no order, unless the rows come in order, or `_lock_…` puts them in order itself."""
+    """Yield aggregates that build arrays without an order, unless their rows are sorted or `_lock_…` sorts them."""
     if isinstance(tree, list):
         for item in tree:
             yield from unordered_aggregates(item, is_ordered=is_ordered, is_locking=is_locking)
@@ -196,14 +196,14 @@ def unordered_aggregates(tree: Any, *, is_ordered: bool, is_locking: bool) -> It
 
 
 def loop_problems(tree: Any) -> Iterator[str]:
-    """A loop over rows needs an order, unless its one source is in order by itself."""
+    """Yield loops over rows without an order, unless their one source is sorted."""
     select = tree["stmts"][0]["stmt"].get("SelectStmt", {})
     if "sortClause" not in select and not comes_in_order(select.get("fromClause", ())):
         yield "loops over rows without order by"
 
 
 def comes_in_order(sources: Sequence[dict[str, Any]]) -> bool:
-    """True for a single source: a sorted subquery, or a function such as unnest()."""
+    """Whether the only source is sorted: a sorted subquery, or a function such as unnest()."""
     if len(sources) != 1:
         return False
     (kind, node), *_ = sources[0].items()
@@ -214,13 +214,13 @@ def comes_in_order(sources: Sequence[dict[str, Any]]) -> bool:
 
 
 def called(call: dict[str, Any]) -> str:
-    """The name of the function called, without its schema."""
+    """Return the name of the called function without its schema."""
     name: str = call["funcname"][-1]["String"]["sval"]
     return name
 
 
 def walk(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Every keyed node of a JSON tree as (key, value), parents first."""
+    """Yield every keyed node of a JSON tree as (key, value), parents first."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield key, value

@@ -24,7 +24,7 @@ def long_functions(path: Path, text: str) -> Iterator[str]:
 
 
 def findings() -> Iterator[str]:
-    """One line per thing that has grown, in the order of the tree; SQL counts as files only."""
+    """Yield a line for each long file and function, in the order of the tree; SQL counts as files only."""
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix not in {".py", ".sql"}:

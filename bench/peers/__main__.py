@@ -1,10 +1,10 @@
-"""`python -m bench.peers`, run by the peers' own environment: one peer under one load, in JSON lines.
+"""`python -m bench.peers`, measure one peer under one load, in the peers' own environment, with JSON lines as output.
 
     versions                                 one line: each package and its version
     measure KEY WORK CALLERS SECONDS         "ready" when all is warm; on a line from stdin the load runs; its figures
     worker KEY                               READY, then the peer's worker until SIGTERM
 
-BENCH_URL is an empty database. What the peers print themselves goes to stderr.
+BENCH_URL is an empty database. The peers' own output goes to stderr.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Absurd: a task with one step, taken by a worker process; an event wakes a suspended one."""
+"""Absurd: a worker process runs tasks with one step; an event resumes a suspended task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_SECONDS, WORKERS, AT_ONCE, CONNECTIONS = 0.02, 4, 8, 16
 
 
 class Absurd(Peer):
-    """Each worker has one connection, so there are several workers."""
+    """Absurd with several workers, because each has only one connection."""
 
     ended = "select count(*) from absurd.t_default where task_id = any($1) and state = 'completed'"
     finished = ended

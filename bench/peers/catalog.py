@@ -1,6 +1,6 @@
-"""The peers that Heliograph is measured beside: what each is, how it is set, and which works it can do.
+"""The peers that the benchmark compares with Heliograph: their settings and the works that they support.
 
-Imports none of them: it is read where they are not installed.
+It imports none of them, because it is also used where they are not installed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Entry:
-    """One row. key: of its module's class in `bench.peers`. is_whole: whether it keeps each result, as the works
-    ask; one that does not is shown, but is no measure for those that do."""
+    """A peer. key: names its class in `bench.peers`. is_whole: whether it keeps each result, as the works require. A peer
+    that does not is listed, but not compared with."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""DBOS: a workflow with one step, started in the callers' process or taken from a queue by a worker's."""
+"""DBOS: a workflow with one step runs in the callers' process, or in a worker process that reads a queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTEN_SECONDS = 2.5  # a new queue is looked for once a second
 
 
 def _launch(url: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """DBOS in this process; the workflows of works A and B."""
+    """Launch DBOS in this process, and return the workflows of works A and B."""
     DBOS(
         config={
             "name": "bench", "system_database_url": url, "sys_db_pool_size": POOL, "log_level": "WARNING",

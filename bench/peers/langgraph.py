@@ -1,4 +1,4 @@
-"""LangGraph with its Postgres saver: a graph of one node, run in the callers' process; `interrupt` suspends it."""
+"""LangGraph with its Postgres saver: a graph of one node runs in the callers' process; `interrupt` suspends it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _turn(state: State) -> State:
 
 
 class LangGraph(Peer):
-    """A saver holds a lock while it talks to the database, so there are several."""
+    """LangGraph with several savers, because a saver locks itself during each query."""
 
     has_worker = False
 

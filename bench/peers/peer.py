@@ -1,4 +1,4 @@
-"""The common part of all peers: a database, a client in the measuring process, perhaps a worker in another."""
+"""The base class of peers: a database, a client in the measuring process, and for some a worker in another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import asyncpg
 
 
 class Peer:
-    """One system under the load (`bench.load.Contender`). Each method that does nothing here is optional.
+    """One peer under the load (`bench.load.Contender`). Methods that do nothing here are optional.
 
     has_worker: whether `serve` has to run in a process of its own.
     ended, suspended, finished: queries that count which of the keys in $1 are so; none where the callers' process
@@ -27,14 +27,14 @@ class Peer:
         self._watch: Any = None
 
     async def install(self) -> None:
-        """Make the schema in the empty database."""
+        """Create the schema in the empty database."""
 
     async def serve(self) -> None:
-        """Work until cancelled; print READY once work that is started now would be done."""
+        """Work until cancelled; print READY once the worker accepts work."""
         raise NotImplementedError
 
     async def open(self, callers: int) -> None:
-        """Open the client for so many concurrent callers. `super().open` opens the look from outside."""
+        """Open the client for this many concurrent callers. `super().open` opens the connection that observes results."""
         self._watch = await asyncpg.connect(self.url)
 
     async def close(self) -> None:
@@ -66,6 +66,6 @@ class Peer:
 
 
 def ready() -> None:
-    """Signal the start to the measuring process, which reads this worker's output."""
+    """Print READY, for which the measuring process waits."""
     print("READY", flush=True)
     os.dup2(2, 1)  # nobody reads on

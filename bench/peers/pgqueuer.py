@@ -1,4 +1,4 @@
-"""pgqueuer: a job put by the callers, taken by a worker process that listens. It keeps no results."""
+"""pgqueuer: callers enqueue jobs, and a listening worker process executes them. It keeps no results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONNECTIONS, BATCH = 16, 10
 
 
 class Pgqueuer(Peer):
-    """Its guide: a pool for those who put, one connection for who takes, autovacuum set by `pgq autovac`."""
+    """pgqueuer as its guide recommends: a pool for callers, one connection for the worker, autovacuum set by `pgq autovac`."""
 
     ended = "select count(*) from pgqueuer_log where job_id = any($1) and status = 'successful'"
 

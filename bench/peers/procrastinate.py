@@ -1,4 +1,4 @@
-"""procrastinate: a task deferred by the callers, taken by a worker process that listens. It keeps no results."""
+"""procrastinate: callers defer tasks, and a listening worker process executes them. It keeps no results."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def critic(c):
 
 @dataclass
 class Shell:
-    """A folder with press.py, and an environment with nothing but its database."""
+    """A folder that contains press.py, and an environment that names only its database."""
 
     folder: Path
     url: str | None
@@ -70,7 +70,7 @@ class Shell:
         return inherited | made | dict(self.extra)
 
     def helio(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run it to its end, in a forked process of a warm one where that makes no difference."""
+        """Run `helio` until it exits, in a fork of a warm process where that makes no difference."""
         environment, command = self.environment, [str(HELIO), *arguments]
         if (warm := _warm()).runs(command, environment):
             return warm.run(command, self.folder, environment, SECONDS)
@@ -78,7 +78,7 @@ class Shell:
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)  # fmt: skip
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """The objects that a command prints with --json. The command must succeed."""
+        """Run `helio --json` successfully and return the objects that it prints."""
         done = self.helio(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -105,7 +105,7 @@ def open_shell(folder: Path, url: str | None) -> Shell:
 
 
 class Running:
-    """A running `helio`; stdout and stderr are read together, line by line."""
+    """A running `helio` process, whose stdout and stderr are read together, line by line."""
 
     def __init__(self, process: subprocess.Popen[str]):
         self.process = process
@@ -116,7 +116,7 @@ class Running:
         self._limit.start()
 
     def read_until(self, text: str) -> str:
-        """The first line not read yet that contains `text`; fails with everything read when there is none."""
+        """Read until a line contains `text`, and return it. Fails with the whole output if no line does."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
@@ -128,7 +128,7 @@ class Running:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Its exit code, once it has ended; the rest of its lines is read."""
+        """Read the remaining output, wait for the process to exit, and return its exit code."""
         assert self.process.stdout is not None
         if not self.process.stdout.closed:
             self.lines += self.process.stdout.read().splitlines()
@@ -152,7 +152,7 @@ _VARYING = [
 
 
 def normalised(text: str) -> str:
-    """Ids, times, owners and widths, which no two runs share, by their kind."""
+    """Replace ids, times, owners and widths, which differ between runs, by their kind."""
     for pattern, kind in _VARYING:
         text = pattern.sub(kind, text)
     return text.strip()

@@ -138,7 +138,7 @@ def test_refused_report_names_its_call_and_the_next_step(shell: Shell, waiting: 
     assert (
         "store it elsewhere"
         in json.loads(shell.helio("report", turn, "c1", *token, "--result-file", "big.json", "--json").stdout)["error"][
-            "hint"
+            "message"
         ]
     )
     assert shell.rows("calls")[0]["duplicates"] == 0

@@ -129,7 +129,7 @@ def test_impossible_link_target_is_reported_without_a_crash(tmp_path: Path, targ
     assert [finding.severity for finding in structure.review(split(f"[a]({target})"), tmp_path)] == ["error"]
 
 
-def test_images_open_fences_and_marks_left_in_prose_are_reported() -> None:
+def test_images_open_fences_and_leftover_marks_in_prose_are_reported() -> None:
     text = "# A\n\n![](a.png) <img src='b.png' alt=''>\n\nTODO: more. `TODO: code`\n\n```py\nx\n"
     assert [(finding.line, finding.severity) for finding in structure.review(split(text))] == [
         (3, "warning"),

@@ -1,10 +1,9 @@
 """`python -m tests.journeys.awaits [--protocol openai|anthropic] [--every N] [--first N] [--lanes N]`: kill at every await.
 
-A run of ten steps is started again and again. Each time its worker is killed with -9 one place later than before: at the
-named places of the runtime, in the middle of model replies and tools, and after each reply of the kernel. Another worker
-ends the run. People and external tools continue meanwhile. Then every effect is counted where it happened, and the
-provider must have received only valid conversations, each a continuation of an earlier one. Prints one line, or the
-problems.
+A run of ten steps starts again and again. Each time its worker is killed with -9 one place later than before: at the
+runtime's named failpoints, during a stream of the model, during a tool, and after each reply of the kernel. Another worker
+ends the run, while people and external tools continue. Then every effect is counted where it happened. The provider has
+received no conversation that it would reject, and none that changed an earlier one. Prints one line, or the problems.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ EFFECTS = "create table if not exists effects (run text, tool text, what text, k
 
 
 class Scripted(Provider):
-    """Replies by the length of a conversation, and keeps each conversation: messages may only be added."""
+    """A model server that replies by the length of the conversation and checks that each conversation only grows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,13 +77,13 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def _plain(messages: list[dict[str, Any]]) -> list[Any]:
-    """Remove the marks of the newest message for a provider's cache."""
+    """Return a message without the mark that caches it at the provider."""
     return json.loads(json.dumps(messages), object_hook=lambda o: {k: v for k, v in o.items() if k != "cache_control"})  # type: ignore[no-any-return]
 
 
 @dataclass
 class Report:
-    """The result. places: how often a worker died at each. in_doubt: the calls with an unknown outcome."""
+    """The result of all kills. places: the number of deaths at each place. in_doubt: the calls whose result remained unknown."""
 
     kills: int = 0
     whole: int = 0
@@ -106,7 +105,7 @@ class Zygote:
             )  # fmt: skip
 
     def run(self, job: Job) -> int:
-        """The exit code of one worker."""
+        """Run one worker and return its exit code."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(job).decode() + "\n")
@@ -220,7 +219,7 @@ class Killer:
                         yield f"{tool} {given['what']} happened {times} times; the model received its result: {is_reported}"
 
     def _results(self, project: str) -> dict[str, str]:
-        """The result of each call of the ten steps, as the model received it."""
+        """Return the result that the model received for each call of the ten steps."""
         with self._provider.lock:
             messages = next(m for name, m in self._provider.conversations.items() if name == f"Do all of {project}.")
         found = {m["tool_call_id"]: json.dumps(m) for m in messages if m["role"] == "tool"}
@@ -229,12 +228,12 @@ class Killer:
 
 
 async def _nowhere(_name: str) -> None:
-    """The killer itself reaches no places."""
+    """Do nothing: the killer itself has no places to die at."""
 
 
 @asynccontextmanager
 async def outside(runtime: Runtime, run_id: str, url: str) -> AsyncIterator[None]:
-    """While the block runs, grant every approval, and take and report the calls of the external tool."""
+    """Grant all approvals, and run an external tool that takes commands and reports, until the block ends."""
     client = Client.on(runtime)
     database = await Database.open(url, size=1)
 
@@ -270,7 +269,7 @@ class _Executing:
 async def kill_at_every_await(
     url: str, folder: Path, protocol: str, *, first: int = 1, every: int = 1, lanes: int = 1
 ) -> Report:
-    """Kill at the places first, first + every, and so on, until a run ends before the next of them."""
+    """Kill at the places first, first + every, and so on, until a run ends before its next place."""
     with serve(Scripted()) as provider:
         assert isinstance(provider, Scripted)
         return await Killer(url, provider, folder, protocol).run(lambda: range(first, PLACES_MAX, every), lanes)

@@ -1,6 +1,6 @@
 """The application whose workers are killed at every await: ten steps of a model, with tools of every kind.
 
-The length of a conversation decides the reply of the model, so every worker receives the same reply, however often it calls.
+The length of a conversation alone decides the model's reply, so every worker receives the same reply each time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Point = Callable[[str], Awaitable[None]]
 
 
 async def happen(connection: Any, run_id: str, tool_name: str, what: str, key: str, *, known: bool = False) -> None:
-    """An effect, counted by its receiver. known: the receiver deduplicates by the idempotency key (L0-115)."""
+    """Record an external effect. known: the external system recognises a repeated key (L0-115)."""
     once = " where not exists (select from effects where key = $4)" if known else ""
     await connection.execute(
         f"insert into effects (run, tool, what, key) select $1::text, $2::text, $3::text, $4::text{once}", run_id,
@@ -47,7 +47,7 @@ async def happen(connection: Any, run_id: str, tool_name: str, what: str, key: s
 
 
 def make_app(protocol: str, url: str, point: Point) -> Heliograph:
-    """url: the database in which effects are counted, on connections outside the runtime."""
+    """Build the application. url: the database that counts effects, on connections outside the runtime."""
     app = Heliograph("awaits")
 
     async def outside(name: str, ctx: ToolContext, what: str, *, known: bool = False) -> str:

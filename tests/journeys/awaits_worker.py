@@ -1,7 +1,7 @@
-"""`python -m tests.journeys.awaits_worker`: workers that kill themselves with -9 at the n-th place that they come to.
+"""`python -m tests.journeys.awaits_worker`: workers that kill themselves with -9 at the n-th place that they reach.
 
-A process that has loaded everything forks one worker for each line that it reads, and prints the exit of that worker. So
-each worker is a process of its own, without the seconds of Python's imports. A line is one `Job` as JSON.
+A process that has imported everything forks one worker for each line of its stdin and prints the worker's exit code. So each
+worker is a process of its own, without seconds of imports. A line is one `Job` as JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOVED = ("recovered", "ended", "resolved", "resumed")
 
 
 class Job(msgspec.Struct):
-    """One worker. kill_at: the place at which it dies, counted from 1; 0: nowhere. places: where it notes them."""
+    """The orders for one worker. kill_at: the place at which it dies, counted from 1; 0: never. places: the file that lists its places."""
 
     url: str
     project: str
@@ -44,7 +44,7 @@ class Job(msgspec.Struct):
 
 
 class Places:
-    """The places that this process reaches; it ends at the last of them."""
+    """Record the places that this process reaches, and kill it at the chosen one."""
 
     def __init__(self, job: Job):
         self._file = Path(job.places).open("ab", buffering=0)  # noqa: SIM115  it ends with the process
@@ -58,7 +58,7 @@ class Places:
 
 
 class WatchedModel:
-    """A model whose question, first words and answer are places."""
+    """A model with three places: the request, the first delta and the reply."""
 
     def __init__(self, inner: Any, places: Places):
         self._inner = inner
@@ -78,7 +78,8 @@ class WatchedModel:
 
 
 def watch(runtime: Runtime, places: Places) -> None:
-    """Count every named place of the runtime, and every reply of the kernel to a turn after it arrived and before it is read."""
+    """Make a place of each failpoint of the runtime and of each reply of the kernel: it has arrived, and nobody has
+    read it."""
     world, call, commit = runtime.world, runtime.world.call, OpenTransaction.commit
 
     async def counted(function: str, *args: object) -> Any:
@@ -99,7 +100,7 @@ def watch(runtime: Runtime, places: Places) -> None:
 
 
 async def work(job: Job) -> None:
-    """Until the run has ended."""
+    """Work until the run has ended."""
     places = Places(job)
     app = make_app(job.protocol, job.url, places.failpoint)
     async with open_runtime(Settings(database_url=job.url, project=job.project)) as runtime:

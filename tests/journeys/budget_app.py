@@ -1,6 +1,6 @@
 """`python -m tests.journeys.budget_app CHILDREN TOKENS`: a worker, until it is killed.
 
-Its application has one agent that delegates to CHILDREN children. Each calls a model, and all share a budget of TOKENS tokens.
+One agent of its application delegates to CHILDREN children. Each calls a model, and together they may use TOKENS tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The provider of the journeys, and the folder of their application."""
+"""Fixtures of the journeys: a slow model provider, and a folder with an application that uses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THOUGHT = "let me see what there is to say "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A journey starts and kills real processes, which takes its time."""
+    """Mark all journeys as slow, because they start and kill real processes."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.more)
@@ -24,13 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    """It thinks, and then speaks, slowly: for some six seconds."""
+    """A model provider that thinks and then streams slowly, for about six seconds."""
     with serve(Provider([Answer(WORDS, THOUGHT, between_seconds=0.06)])) as serving:
         yield serving
 
 
 @pytest.fixture
 def shell(tmp_path: Path, database_url: str, provider: Provider) -> Shell:
-    """A folder with the application that calls this provider."""
+    """A folder with an application that calls this provider."""
     shutil.copy(Path(__file__).with_name("stream_app.py"), tmp_path)
     return Shell(tmp_path, database_url, env_of(provider))

@@ -1,6 +1,6 @@
-"""`python -m tests.journeys.kill9_app RUN_ID EFFECT`: one process that runs an application in front of its caller.
+"""`python -m tests.journeys.kill9_app RUN_ID EFFECT`: run an application in the foreground of one process.
 
-Each agent appends its name to the file in KILL9_EFFECTS; `middle` then waits until the file in KILL9_GATE is there.
+Each agent appends its name to the file in KILL9_EFFECTS; `middle` then waits until the file in KILL9_GATE exists.
 Prints the outcome and the state.
 """
 

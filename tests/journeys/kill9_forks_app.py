@@ -1,7 +1,7 @@
-"""`python -m tests.journeys.kill9_forks_app work|start`: a worker, or a client that starts the run and prints its outcome.
+"""`python -m tests.journeys.kill9_forks_app work|start`: run a worker, or start the run and print its outcome.
 
-The parent forks a hundred children and joins them. Each time it continues with results, it writes a line with its turn's
-epoch to the file in KILL9_EFFECTS. A child writes its number, and then waits a moment or until a given time.
+The parent forks a hundred children and joins them. Each time that it resumes with results, it appends its turn's epoch to the
+file in KILL9_EFFECTS. A child appends its number, and waits a moment or for a time.
 """
 
 from __future__ import annotations

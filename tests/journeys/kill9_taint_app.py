@@ -1,7 +1,7 @@
 """`python -m tests.journeys.kill9_taint_app RUN_ID`: one process. An agent reads a mail; another one reads it from the state.
 
-The tool `look` waits until the file in KILL9_GATE is there. A person, in this process, denies the first request for approval.
-Prints the question and the outcome.
+The tool `look` waits until the file in KILL9_GATE exists. A person, in this process, denies the first request for approval.
+Prints the request for approval and the outcome.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m tests.journeys.kill9_tools_app RUN_ID`: one process, and a model that calls three tools one after another.
 
-`mark` may happen once, `book` writes to our own database, `pid` is a tool of an MCP server. The first two record their
-start in the file in KILL9_EFFECTS and wait until the file in KILL9_GATE exists. Prints the results that the model received.
+`mark` may happen once, `book` writes to our own database, `pid` is a tool of an MCP server. The first two append a
+line to the file in KILL9_EFFECTS and wait until the file in KILL9_GATE exists. Prints the results that the model received.
 """
 
 from __future__ import annotations

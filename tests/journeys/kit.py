@@ -1,4 +1,4 @@
-"""Shared by the journeys: reads of the database beside the processes."""
+"""Helpers of the journeys that read the database beside the processes."""
 
 from __future__ import annotations
 

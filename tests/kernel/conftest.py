@@ -1,7 +1,7 @@
-"""The kernel as SQL: every test of this folder runs on PostgreSQL 18 and 16, calls functions, and chooses the time.
+"""Fixtures of the kernel tests, which call SQL functions with a chosen time, on PostgreSQL 18 and 16.
 
-All tests of one server share a database, and each has its own project: they rely on the isolation of projects (S1).
-After each test the doctor checks its project, unless the test has set `is_corrupted`, because it damaged data on purpose.
+All tests of one server share a database, and each has its own project in it, because projects are isolated (S1). After each
+test the doctor checks its project, unless the test sets `is_corrupted`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def shared_url(postgres: TestServer) -> Iterator[str]:
-    """A database with the schema, for all tests of one server. It rejects transitions that no agent may make."""
+    """The URL of one server's database for all tests. It rejects changes of status outside the transition table."""
     url = asyncio.run(postgres.create())
     asyncio.run(_guard(url))
     yield url
@@ -45,7 +45,7 @@ async def _guard(url: str) -> None:
 
 @pytest_asyncio.fixture(scope="session")
 async def connections(shared_url: str) -> AsyncIterator[Connections]:
-    """Open connections: a new one compiles each kernel function that it calls, which takes longer than most tests."""
+    """Open connections for reuse, because a new one compiles each kernel function, which takes longer than most tests."""
     made = Connections(shared_url)
     yield made
     await made.close()
@@ -63,7 +63,7 @@ async def kernel(connections: Connections) -> AsyncIterator[Kernel]:
 
 @pytest_asyncio.fixture
 async def beside(connections: Connections, kernel: Kernel) -> AsyncIterator[Connect]:
-    """Makes further kernels of the same project, each on a connection of its own."""
+    """A function that makes further kernels of the same project, each on its own connection."""
     taken: list[Kernel] = []
 
     async def make() -> Kernel:

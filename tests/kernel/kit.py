@@ -1,4 +1,4 @@
-"""Shared by the kernel tests: calls with a chosen time, and the items of these calls."""
+"""Helpers of the kernel tests: calls with a chosen time, and the items of these calls."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def new_project() -> str:
 
 
 async def connect(url: str) -> asyncpg.Connection:
-    """A connection that converts jsonb with `json`, and waits at most ten seconds for a lock."""
+    """Connect with jsonb decoded by `json`, and with a timeout for locks."""
     connection = await asyncpg.connect(url, server_settings={"lock_timeout": "10s"})
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     return connection
 
 
 class Connections:
-    """Open connections to one database. The next test reuses a released connection, after a reset of its session."""
+    """Open connections to one database, which the tests reuse with a reset session."""
 
     def __init__(self, url: str):
         self._url = url
@@ -48,7 +48,7 @@ class Connections:
         return await connect(self._url)
 
     async def release(self, connection: asyncpg.Connection) -> None:
-        """Keep it for the next test, unless it is closed, broken, in a transaction or still busy."""
+        """Keep a connection for the next test, unless it is closed, broken, in a transaction or busy."""
         try:
             if connection.is_closed() or connection.is_in_transaction():
                 raise asyncpg.InterfaceError("not in a state to be used again")
@@ -65,7 +65,7 @@ class Connections:
 
 
 def as_id(text: str) -> str:
-    """The nearest text that an id may spell: no colon, no control character."""
+    """Turn a text into a valid id, without colons and control characters."""
     return re.sub(r"[\x01-\x1f:\x7f-\x9f]", "_", text)
 
 
@@ -77,13 +77,13 @@ def draft(name: str, parent: str | int | None = None, **fields: Any) -> Item:
 
 
 def activation(agent: str, turn_id: str, position: int, cause: Any = 0, **fields: Any) -> Item:
-    """`position` is the index of its agent:activated among the drafts of the call."""
+    """Build an activation. position: the index of its agent:activated among the drafts of the call."""
     limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600}
     return {"agent": agent, "turn_id": turn_id, "cause": cause, "activation": position, **limits, **fields}
 
 
 def woken(wakes: Mapping[str, str], **fields: Any) -> tuple[list[Item], list[Item]]:
-    """The drafts and the activations for {turn id: agent}, all caused by draft 0."""
+    """Build the drafts and activations for {turn id: agent}, all caused by draft 0."""
     drafts = [draft("agent:activated", 0, agent=agent, payload={"agent": agent}) for agent in wakes.values()]
     return drafts, [activation(agent, turn, n, **fields) for n, (turn, agent) in enumerate(wakes.items(), 1)]
 
@@ -101,7 +101,7 @@ def ending(
     claimed: Item, *, version: int | None = None, outcome: str = "success", wakes: Mapping[str, str] | None = None,
     ends: str | None = None, **reaction: Any,
 ) -> Item:  # fmt: skip
-    """The item of `finish` for a claimed turn; `wakes` is {turn id: agent}, `ends` the outcome of a run that ends with it."""
+    """Build the item that finishes a claimed turn. wakes: {turn id: agent}. ends: the outcome of the run if it ends, too."""
     drafts, activations = woken(wakes or {})
     signals = [draft("agent:completed", claimed["activation_id"], agent=claimed["agent"]), *drafts]
     if ends:
@@ -116,14 +116,14 @@ def ending(
 
 
 def saying(claimed: Item, *signals: Item, signals_emitted: int = 0, **fields: Any) -> Item:
-    """An item of a claimed turn, with its signals if it has any."""
+    """Build an item of a claimed turn, with its signals if it has any."""
     names = {key: claimed[key] for key in ("agent_id", "turn_id", "epoch")}
     appended = {"signals_emitted": signals_emitted, "signals": list(signals)} if signals else {}
     return {**names, **appended, **fields}
 
 
 def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
-    """The item of `enqueue` for a message from outside."""
+    """Build a message that enqueues a turn from outside."""
     limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600}
     return {
         "run_id": run_id,
@@ -137,7 +137,7 @@ def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
 
 
 def stopping(identifier: str, mode: str = "force", **fields: Any) -> Item:
-    """The item that stops a turn or a run; the beginning of the id decides which."""
+    """Build a stop of a turn or a run; the prefix of the id decides."""
     return {"run_id" if identifier.startswith("run_") else "turn_id": identifier, "mode": mode, **fields}
 
 
@@ -145,8 +145,8 @@ def stopping(identifier: str, mode: str = "force", **fields: Any) -> Item:
 
 
 class Kernel:
-    """The kernel's functions on one connection, for one project. `now` stands still until `wait`; a service names the
-    server's time, an operator any."""
+    """The kernel's functions on one connection, for one project. Only `wait` changes `now`. A service passes the server's
+    time, an operator any time."""
 
     def __init__(self, connection: asyncpg.Connection, project: str, now: datetime = START):
         self.connection = connection
@@ -178,7 +178,7 @@ class Kernel:
         return claimed
 
     async def running(self, run_id: str = "run_a", turn_id: str = "turn_a", **fields: Any) -> Item:
-        """A run with a writer and a critic whose writer has been claimed."""
+        """Start a run with a writer and a critic, and claim the writer's turn."""
         await self.start(run_id, ["writer", "critic"], {turn_id: "writer"}, **fields)
         (claimed,) = [each for each in await self.claim() if each["turn_id"] == turn_id]
         return claimed
@@ -198,12 +198,12 @@ class Kernel:
         return await self._one("react", item)
 
     async def stop(self, identifier: str, mode: str = "force", **fields: Any) -> Item:
-        """Stop a turn, or a run if the id begins with run_."""
+        """Stop a turn or a run; the prefix of the id decides."""
         function = "stop_runs" if identifier.startswith("run_") else "stop"
         return await self._one(function, stopping(identifier, mode, **fields))
 
     async def publish(self) -> int:
-        """Relay all that waits for the wire; how much it was."""
+        """Publish all rows of the outbox, and return their number."""
         keys = [event["key"] for event in await self.call("read_outbox", 1000)]
         marked: int = await self.call("mark_published", keys)
         return marked
@@ -217,7 +217,7 @@ class Kernel:
         return answer
 
     async def checks(self, quiescent: bool = False) -> list[str]:
-        """The short names of the doctor's findings: I1, R4."""
+        """Return the short names of the doctor's findings, such as I1 and R4."""
         return [found["check"].split()[0] for found in await self.call("doctor", quiescent)]
 
     async def _one(self, function: str, item: Item) -> Item:
@@ -227,7 +227,7 @@ class Kernel:
     # ── Looking ──
 
     async def rows(self, table: str, columns: str = "*", where: str = "true", *args: Any) -> list[asyncpg.Record]:
-        """Rows of this project, ordered by the first selected column, or by all; `where` counts its parameters from $2."""
+        """Return rows of this project, ordered by the first requested column, or by all. `where` numbers its parameters from $2."""
         order = "x" if columns == "*" else "1"
         query = f"select {columns} from heliograph.{table} x where project_id = $1 and {where} order by {order}"
         return list(await self.connection.fetch(query, self.project, *args))
@@ -246,11 +246,11 @@ class Kernel:
         return await self.row("runs", "run_id", run_id)
 
     async def names(self, run_id: str) -> list[str]:
-        """The names of a run's log, in order."""
+        """Return the names of the signals in a run's log, in order."""
         return [row["name"] for row in await self.rows("signal_log", "seq, name", "run_id = $2", run_id)]
 
     async def harm(self, *statements: str) -> None:
-        """Change rows as no function of the kernel would. `$1` is the project; triggers look away."""
+        """Corrupt rows with a statement that bypasses triggers. `$1` is the project."""
         async with self.connection.transaction():
             await self.connection.execute(
                 "set local search_path to heliograph; set local session_replication_role = replica"
@@ -259,7 +259,7 @@ class Kernel:
                 await self.connection.execute(statement, *[self.project] * ("$1" in statement))
 
     async def everything(self) -> dict[str, list[Item]]:
-        """Every row of the project, by table: two of these are equal when nothing was written in between."""
+        """Return every row of the project by table. Two results are equal if nothing was written in between."""
         return {table: sorted(map(dict, await self.rows(table)), key=repr) for table in TABLES}
 
 

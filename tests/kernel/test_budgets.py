@@ -47,7 +47,7 @@ async def test_call_beyond_its_budget_is_refused_and_writes_nothing(kernel: Kern
     refused = await begin(kernel, claimed, "c2", reserve={"tokens": 31})
     assert refused == {
         "turn_id": "turn_a", "call_id": "c2", "outcome": "rejected", "code": "BUDGET_EXCEEDED",
-        "message": "the budget of turn turn_a has 30 of 100 tokens left; this call asks for 31",
+        "message": "the budget of turn turn_a has 30 of 100 tokens left; this call needs 31: start the turn with a larger budget",
         "budget": {"turn_id": "turn_a", "kind": "tokens", "amount_max": 100, "used": 0, "reserved": 70, "overspent": 0},
     }  # fmt: skip
     assert await kernel.everything() == before

@@ -209,11 +209,11 @@ async def test_sweep_of_callbacks_with_an_invalid_number_is_refused(
 @pytest.mark.parametrize("url", ["gopher://x", "", 7, "https://a b", "https://x/" + "a" * 2000, "https://x\n"])
 async def test_invalid_url_is_refused_by_name(kernel: Kernel, url: Any) -> None:
     await kernel.start("run_a", ["writer"], {"turn_0": "writer"})
-    with pytest.raises(asyncpg.DataError, match="callback_url begins with https://"):
+    with pytest.raises(asyncpg.DataError, match="callback_url must begin with https://"):
         await kernel.enqueue("run_a", "writer", "turn_a", callback_url=url)
-    with pytest.raises(asyncpg.DataError, match="callback_url begins with https://"):
+    with pytest.raises(asyncpg.DataError, match="callback_url must begin with https://"):
         await kernel.call("start_runs", [{**run_item("run_b", ["writer"], {}), "callback_url": url}])
-    with pytest.raises(asyncpg.DataError, match="callback_url begins with https://"):
+    with pytest.raises(asyncpg.DataError, match="callback_url must begin with https://"):
         await suspended(kernel, child("c1", "critic", "turn_1", callback_url=url), run_id="run_c", turn_id="turn_c",
                         signals=activated("critic"))  # fmt: skip
 

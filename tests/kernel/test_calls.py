@@ -10,6 +10,8 @@ import pytest
 from tests.kernel.kit import Item, Kernel, draft, saying
 from tests.kernel.waits import answers, begin, edges, record, reported, status, suspend, suspended, tool, wait
 
+FEWER_CALLS = "make fewer calls in one turn, or raise the limit with helio db limits waits_max=NUMBER"
+
 
 async def taken_over(kernel: Kernel) -> Item:
     """The turn as its next owner has it."""
@@ -304,7 +306,7 @@ async def test_call_twice_in_a_batch_is_recorded_once_within_the_limits(kernel: 
     assert [row["outcome"] for row in await kernel.call("record_call", twice)] == ["ok", "duplicate"]
     await kernel.call("set_limits", {"waits_max": 1})
     refused = await record(kernel, claimed, "i2", None, **REFUSED)
-    message = "the turn would have 2 calls; at most 1 are allowed (waits_max)"
+    message = "the turn would have 2 calls; at most 1 are allowed: " + FEWER_CALLS
     assert (refused["code"], refused["message"]) == ("too_many_waits", message)
     assert await kernel.checks() == []
 
@@ -317,7 +319,7 @@ async def test_batch_of_refused_calls_exceeds_no_limit(kernel: Kernel) -> None:
     items = [saying(claimed, call_id=f"i{n}", **REFUSED) for n in (1, 2, 3, 2, 4, 0)]
     answers = await kernel.call("record_call", items)
     assert [each["outcome"] for each in answers] == ["ok", "ok", "rejected", "duplicate", "rejected", "ok"]
-    message = "the turn would have 4 calls; at most 3 are allowed (waits_max)"
+    message = "the turn would have 4 calls; at most 3 are allowed: " + FEWER_CALLS
     assert {(each["code"], each["message"]) for each in answers if "code" in each} == {("too_many_waits", message)}
     assert (await edges(kernel, "turn_a"))[-2:] == [("tool_call", "request", "i1"), ("tool_call", "request", "i2")]
     assert await kernel.checks() == []
@@ -334,8 +336,8 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        ("charge", "not_made is an object with the step_id and the tool of the call"),
-        ([], "not_made is an object with the step_id and the tool of the call"),
+        ("charge", "not_made must be an object with the step_id and the tool of the call"),
+        ([], "not_made must be an object with the step_id and the tool of the call"),
         ({"step_id": "s1"}, "the tool of a call must have 1 to 200 bytes"),
         ({"tool": "charge", "step_id": "s" * 201}, "a step id must have at most 200 bytes"),
     ],

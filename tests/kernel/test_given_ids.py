@@ -194,7 +194,7 @@ async def test_impossible_result_fields_are_refused_at_the_request(kernel: Kerne
         kernel.enqueue("run_a", "critic", "turn_1", result_fields=fields), kernel.call("finish", [woken]),
         suspend(kernel, claimed, kid, signals=activated("critic")),
     ):  # fmt: skip
-        with pytest.raises(asyncpg.InvalidParameterValueError, match="result_fields is a list of"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="result_fields must"):
             await call
     assert await kernel.everything() == before
 
@@ -213,7 +213,7 @@ async def test_missing_or_unknown_value_is_refused_by_its_field_name(kernel: Ker
         ("suspend", saying(claimed, phase="dance", calls=[tool("c1")]), "phase must be init, plan"),
         ("suspend", saying(claimed, cards=[{"card_id": "c", "kind": "note"}], calls=[tool("c1")]), "a card must have content"),
         ("finish", ending(claimed, outcome="great"), "outcome is success"),
-        ("finish", ending(claimed) | {"content": None}, "a deliverable has content"),
+        ("finish", ending(claimed) | {"content": None}, "a deliverable must have content"),
         ("start_runs", run_item("run_b", ["a" * 201], {}), "agents: a name must have 1 to 200 bytes"),
         ("start_runs", run_item("run_b", ["a"], {}) | {"target": "t" * 201}, "target must have at most 200 bytes"),
     ]  # fmt: skip
@@ -228,4 +228,7 @@ async def test_missing_or_unknown_value_is_refused_by_its_field_name(kernel: Ker
 async def test_refusal_of_too_many_children_has_their_number(kernel: Kernel) -> None:
     claimed = await kernel.running()
     answer = await kernel.append(claimed, cards=[note(f"card_{n}") for n in range(1001)])
-    assert answer["message"] == "the turn would have 1001 cards; at most 1000 are allowed"
+    assert answer["message"] == (
+        "the turn would have 1001 cards; at most 1000 are allowed: put the content into fewer cards, "
+        "or raise the limit with helio db limits cards_max=NUMBER"
+    )

@@ -66,7 +66,10 @@ async def test_queue_of_an_agent_is_limited(kernel: Kernel) -> None:
     before = await kernel.everything()
     answer = await kernel.enqueue("run_a", "writer", "turn_3")
     assert (outcomes, answer["outcome"], answer["code"]) == (["queued"] * 3, "rejected", "queue_full")
-    assert answer["message"] == "agent writer has 3 turns waiting; at most 3 are allowed"
+    assert answer["message"] == (
+        "agent writer has 3 turns waiting; at most 3 are allowed: try again when some have ended, "
+        "or raise the limit with helio db limits queue_max=NUMBER"
+    )
     assert (await kernel.enqueue("run_a", "writer", "turn_2"))["outcome"] == "duplicate"
     assert (await kernel.finish(claimed, version=4, wakes={"turn_4": "writer"}))["code"] == "queue_full"
     assert await kernel.everything() == before
@@ -143,7 +146,8 @@ async def test_activations_of_one_call_are_limited(kernel: Kernel) -> None:
     too_many = {
         "outcome": "rejected",
         "code": "fan_out",
-        "message": "3 turns at once; at most 2 are allowed",
+        "message": "the request wakes 3 turns at once; at most 2 are allowed: emit fewer signals at once, "
+        "or raise the limit with helio db limits fan_out_max=NUMBER",
         "targets": [],
     }
     assert await kernel.start("run_b", ["writer", "critic"], three) == too_many | {"run_id": "run_b"}

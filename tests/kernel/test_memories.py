@@ -115,7 +115,8 @@ async def test_memory_beyond_a_limit_is_refused_and_the_others_of_its_call_are_k
         "too_many_memories",
     ]
     assert answers[3]["message"] == (
-        "2 memories of agent writer are kept; at most 2 are allowed: forget some, or give them a time to live"
+        "2 memories of agent writer are kept; at most 2 are allowed: forget some, give them a time to live, "
+        "or raise the limit with helio db limits memories_max=NUMBER"
     )
     assert (await remember(kernel, "m9", "z", None))["outcome"] == "remembered"  # the project's are counted apart
     await kernel.call("forget", [{"memory_id": "m2"}])

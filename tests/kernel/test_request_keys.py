@@ -199,6 +199,36 @@ async def test_misspelt_cause_is_rejected_with_the_path_of_its_object(kernel: Ke
     )  # fmt: skip
 
 
+NO_POSITIONS: list[Any] = [{}, {"seq": None}, {"seq": 0}, {"seq": -1}, {"seq": "first"}]
+
+
+@pytest.mark.parametrize(("function", "cause"), [
+    *((function, cause) for function in ("start_runs", "finish", "react", "suspend") for cause in NO_POSITIONS),
+    *((function, None) for function in ("start_runs", "finish", "react")),  # a child may lack a cause
+])  # fmt: skip
+async def test_cause_without_a_position_is_rejected_with_its_path(kernel: Kernel, function: str, cause: Any) -> None:
+    item = requests(await kernel.running())[function]
+    if function == "suspend":
+        path, holder = "p_items[].calls[].child", item["calls"][1]["child"]
+    else:
+        path, holder = "[].reaction.activations[]", item["reaction"]["activations"][0]
+    holder["cause"] = cause
+    problem = '.cause must be the index of a signal of this request, or {"seq": n}'
+    code, text = await rejection(kernel, function, item)
+    assert (code, path + problem in text) == ("22023", True), text
+    try:
+        [answer] = InMemoryKernel().call(function, ("p", [item]), START)
+    except KernelRejected as error:
+        answer = {"code": error.code, "message": error.message}
+    assert problem in answer["message"]
+
+
+async def test_message_whose_cause_is_an_object_is_rejected(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_0": "writer"})
+    code, text = await rejection(kernel, "enqueue", message("run_a", "writer", "turn_m", cause={}))
+    assert (code, text) == ("unknown_cause", "run run_a has no signal {}")
+
+
 @pytest.mark.parametrize("function", STRINGS)
 async def test_object_in_a_list_of_strings_is_rejected(kernel: Kernel, function: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="is a string, not an object"):

@@ -1,4 +1,4 @@
-"""Shared by the tests of waits: calls in the form of `suspend`, and the functions around them."""
+"""Helpers of the tests of waits: calls as `suspend` takes them, and reads of their state."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def timer(call_id: str, seconds: float) -> Item:
 
 
 def command(call_id: str, timeout: float | None = 60.0, subject: str | None = "cmd.tool.search", **fields: Any) -> Item:
-    """A call with a command for its tool, and a token for the report."""
+    """Build a call with a command for its tool, and the token for the report."""
     body = {"subject": subject, "body": {"query": call_id}}
     return tool(call_id, timeout, token=TOKEN, command=body, **fields)
 
 
 def child(call_id: str, agent: str, turn_id: str, place: int = 0, timeout: float | None = None, **fields: Any) -> Item:
-    """A delegation; `place` is the index of its agent:activated among the signals of the item, and of its cause."""
+    """Build a delegation. place: the index of its agent:activated among the item's signals, and of its cause."""
     turn = {**activation(agent, turn_id, place, place), **fields}
     return {"call_id": call_id, "tool": agent, "kind": "child", "timeout_seconds": timeout, "child": turn}
 
 
 def activated(*agents: str, parent: str = "sig_run_a_1") -> list[Item]:
-    """The signals that children need: one agent:activated each."""
+    """Build the signals of children: one agent:activated each."""
     return [draft("agent:activated", parent, agent=agent, payload={"agent": agent}) for agent in agents]
 
 
@@ -59,7 +59,7 @@ async def suspend(kernel: Kernel, claimed: Item, *calls: Item, **fields: Any) ->
 async def suspended(
     kernel: Kernel, *calls: Item, run_id: str = "run_a", turn_id: str = "turn_a", limits: Item | None = None, **fields: Any
 ) -> Item:  # fmt: skip
-    """Suspend a turn of the writer on these calls; return the claim of its owner."""
+    """Suspend a turn of the writer on these calls, and return the claimed turn."""
     claimed = await kernel.running(run_id, turn_id, **(limits or {}))
     answer = await suspend(kernel, claimed, *calls, **fields)
     assert answer["outcome"] == "suspended", answer
@@ -72,7 +72,7 @@ async def report(kernel: Kernel, turn_id: str, call_id: str, value: Any = "found
 
 
 async def reported(kernel: Kernel, turn_id: str, call_id: str, value: Any = "found", **fields: Any) -> str:
-    """The outcome of a report."""
+    """Report a result and return the outcome."""
     return str((await report(kernel, turn_id, call_id, value, **fields))["outcome"])
 
 
@@ -109,7 +109,7 @@ async def status(kernel: Kernel, agent_id: str = "run_a/writer") -> str:
 
 
 async def inbox(kernel: Kernel, turn_id: str) -> list[tuple[str, str]]:
-    """Type and status of each message of a turn, in the order in which they came."""
+    """Return the type and status of each message of a turn, in order of arrival."""
     rows = await kernel.rows("agent_inbox", "inbox_id, message_type, status", "agent_turn_id = $2", turn_id)
     return [(row["message_type"], row["status"]) for row in rows]
 
@@ -122,5 +122,5 @@ async def edges(kernel: Kernel, turn_id: str) -> list[tuple[str, str, str | None
 
 
 def answers(claimed: Item) -> dict[str, Any]:
-    """{call id: status} of the calls in a claim or in a reply 'resolved'; None for an open call."""
+    """Return {call id: status} of a claim or of 'resolved'; the status is None while the call is open."""
     return {each["call_id"]: each["status"] for each in claimed["waits"]}

@@ -1,4 +1,4 @@
-"""Homes of the embedded PostgreSQL, and servers, for the tests of this folder."""
+"""Fixtures of the reach tests: homes of the embedded PostgreSQL, and an MCP server."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ from tests.reach.nats_kit import NatsServer
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[Path]:
-    """A home that does not exist yet; after the test its servers must go away by themselves."""
+    """A home that does not exist yet. After the test its servers must exit on their own."""
     folder = tmp_path / "home"
     yield folder
     eventually(lambda: is_gone(folder, 18) and is_gone(folder, 16))

@@ -1,4 +1,4 @@
-"""Shared by the tests of the embedded PostgreSQL: real processes, real kills, and waiting for an expected state."""
+"""Helpers of the tests of the embedded PostgreSQL: real processes, real kills, and waits for an expected state."""
 
 import asyncio
 import fcntl
@@ -16,7 +16,7 @@ HOLDER = Path(__file__).with_name("embedded_holder.py")
 
 
 def eventually(is_so: Callable[[], bool], within_seconds: float = 15) -> None:
-    """Wait until `is_so`; fails the test after `within_seconds`."""
+    """Wait until `is_so` returns true; fail the test after `within_seconds`."""
     deadline = time.monotonic() + within_seconds
     while not is_so():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -24,7 +24,7 @@ def eventually(is_so: Callable[[], bool], within_seconds: float = 15) -> None:
 
 
 def query(url: str, *statements: str) -> object:
-    """Run the statements on a connection of their own; return the first value of the last."""
+    """Run the statements on a new connection, and return the first value of the last one."""
 
     async def run() -> object:
         connection = await asyncpg.connect(url)
@@ -39,7 +39,7 @@ def query(url: str, *statements: str) -> object:
 
 
 def is_free(lock: Path) -> bool:
-    """Whether no process holds this lock file."""
+    """Whether no process has locked this file."""
     if not lock.exists():
         return True
     with lock.open() as file:
@@ -51,7 +51,7 @@ def is_free(lock: Path) -> bool:
 
 
 def is_gone(home: Path, version: int = 18) -> bool:
-    """Whether neither the server nor its guard is left."""
+    """Whether the server and its guard have exited."""
     return all(is_free(home / f"pg{version}.{part}") for part in ("server", "guard"))
 
 
@@ -68,14 +68,14 @@ def kill(pid: int) -> None:
 
 
 class Holder:
-    """Another process that holds the server of `home`."""
+    """Another process that uses the server of `home`."""
 
     def __init__(self, home: Path, version: int = 18) -> None:
         command = [sys.executable, str(HOLDER), str(home), str(version)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def url(self) -> str:
-        """Wait until the server runs, and return its URL. Only the first call returns it."""
+        """Wait until the process uses the server, and return the URL; call it once."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 

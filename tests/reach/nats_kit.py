@@ -16,7 +16,7 @@ _given: set[int] = set()
 
 
 class NatsServer:
-    """One server; `url` stays the same for all its lives."""
+    """A NATS server. `url` stays the same when it restarts."""
 
     def __init__(self) -> None:
         found = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
@@ -27,7 +27,7 @@ class NatsServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the server, and wait until it answers; a second call does nothing."""
+        """Start the server and return when it answers; a second call does nothing."""
         if self._process is not None:
             return
         command = [self._program, "--addr", "127.0.0.1", "--port", str(self._port)]
@@ -53,8 +53,8 @@ class NatsServer:
 
 
 def _free_port() -> int:
-    """A port that no other process takes while the server is down: outside the range of the system, from a range of this
-    process alone (parallel processes have neighbouring pids), and used once."""
+    """Return a port that stays free while the server is down: not of the range that the system gives out, of a range that is this
+    process's own (neighbours in pid are what runs beside it), and given once."""
     first = _PORTS_FIRST + os.getpid() % _PROCESSES * _PORTS_EACH
     for port in range(first, first + _PORTS_EACH):
         with socket.socket() as free:

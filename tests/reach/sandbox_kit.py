@@ -1,4 +1,4 @@
-"""Workers with a sandbox, run by us and by an ordinary user, for the tests of the sandbox."""
+"""Helpers of the sandbox tests: workers that run as this user or as an ordinary user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ON_X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these number
 
 
 class Worker:
-    """A worker in a process of its own, whose installed packages belong to its user."""
+    """A worker process whose installed packages belong to its user."""
 
     def __init__(self, folder: Path, python: str, user: int | None, *args: str, under: tuple[str, ...] = ()):
         venv = folder / "venv"
@@ -72,7 +72,7 @@ class Worker:
         return answer
 
     def attack(self, code: str, **options: Any) -> Any:
-        """The output of a program, as JSON. Afterwards the worker is alive and its packages are unchanged."""
+        """Run a program and return its printed JSON. Afterwards the worker must live, with unchanged packages."""
         before = self.fingerprint()
         answer = self.run(code, **options)
         assert self.process.poll() is None
@@ -85,7 +85,7 @@ class Worker:
         return [(str(each), each.lstat().st_mtime_ns, each.lstat().st_mode, each.lstat().st_uid) for each in found]
 
     def close(self) -> None:
-        """Kill it, and remove the cgroups that the next sandbox would remove after a minute."""
+        """Kill the worker, and remove the cgroups that the next sandbox would remove after a minute."""
         opened = []
         for pid in descendants(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -101,7 +101,7 @@ class Worker:
 
 
 def python_for(user: int | None) -> str | None:
-    """An interpreter that the user may run, of the version for which our packages are installed."""
+    """Return an interpreter that the user may run, of the version for which the packages are installed."""
     base = getattr(sys, "_base_executable", sys.executable)
     for found in (base, f"/usr/bin/python3.{sys.version_info.minor}"):
         account: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}

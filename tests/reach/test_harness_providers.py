@@ -91,7 +91,7 @@ async def test_provider_receives_the_output_limit_and_reports_a_truncated_reply(
 
 
 @BOTH
-async def test_refused_request_used_nothing_and_a_broken_reply_has_unknown_usage(provider: Provider, name: str) -> None:
+async def test_rejected_request_has_no_usage_and_a_broken_reply_unknown_usage(provider: Provider, name: str) -> None:
     provider.answers = [Answer(status=429), Answer(("hello ", "from"), cut_after=2)]
     counted = []
     for _ in range(2):

@@ -24,7 +24,7 @@ START = ["workflow:start"]
 
 
 def nothing(_context: Any) -> None:
-    """The function of every agent: the test itself supplies the endings."""
+    """Do nothing: the test decides how each turn ends."""
 
 
 def agent(name: str, activate_on: Any = (), **options: Any) -> AgentSpec:
@@ -44,7 +44,7 @@ class Turn:
 
 
 class Run:
-    """One run: `signals` is its log, `open` its turns by id, oldest first."""
+    """A run in memory. signals: its log. open: its open turns by id, oldest first."""
 
     def __init__(self, definition: Workflow, state: Any = None, run_id: str = "run_a"):
         self.workflow = definition
@@ -68,7 +68,7 @@ class Run:
         emitted: tuple[tuple[str, Any], ...] = (), drafts: tuple[Draft, ...] = (), code: str = "ACTION_FAILED",
         is_untrusted: bool = False,
     ) -> Reaction | None:  # fmt: skip
-        """The turn (or the one open turn of an agent) ends. None: `view` was too old, and nothing happened (K24)."""
+        """End a turn, or the one open turn of an agent. Return None if `view` was too old and nothing happened (K24)."""
         ending = self.ending(
             turn, output, outcome=outcome, emitted=emitted, drafts=drafts, code=code, is_untrusted=is_untrusted
         )
@@ -88,21 +88,21 @@ class Run:
         return found
 
     def end_by_kernel(self, turn: Turn, outcome: Outcome = "timeout") -> None:
-        """As `_end_by_kernel` in 50_endings.sql: agent:failed, and a pending reaction."""
+        """End a turn like `_end_by_kernel` in 50_endings.sql: emit agent:failed, with a pending reaction."""
         error = {"code": outcome.upper(), "message": "too long", "recoverable": False}
         payload = {"agent": turn.agent, "outcome": outcome, "error": error, "deliverable_card_id": "card_a"}
         del self.open[turn.turn_id]
         self._owe(turn, "agent:failed", payload)
 
     def stream(self, turn: Turn, name: str, payload: Any) -> None:
-        """As an append in the middle of a turn: the signal is pending if an agent subscribes to it."""
+        """Emit a signal during a turn, like append: it is pending if an agent subscribes to it."""
         if self.workflow.wakes.match(name):
             self._owe(turn, name, payload)
         else:
             self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
 
     def stop(self, reason: str) -> None:
-        """As `_stop_run` in 52_stop.sql: the run wakes no more agents, and records the reason."""
+        """Stop the run like `_stop_run` in 52_stop.sql: it wakes no more agents, and records the reason."""
         self._log([Draft("workflow:terminating", {"reason": reason}, None, signal_id(self.run_id, 1))], None)
         memory = self.view.memory
         if "stopped_by" not in memory:
@@ -113,7 +113,7 @@ class Run:
         )  # fmt: skip
 
     def pay(self) -> Reaction:
-        """As the watchdog: the reaction to all pending signals."""
+        """Commit the reaction to all pending signals, like the watchdog."""
         pending = PendingRun(self.workflow.name, self.view, self.pending)
         reaction = react_to_pending(self.workflow, pending, NOW, self.new_id)
         self.pending = []
@@ -123,7 +123,7 @@ class Run:
     # ── Commits ───────
 
     def commit(self, reaction: Reaction, closing: Turn | None = None) -> bool:
-        """False for a reaction to an older version. An ended run takes nothing more (K26)."""
+        """Commit a reaction; return False if its version is old. An ended run accepts no reaction (K26)."""
         if reaction.version != self.view.version:
             return False
         assert self.view.status != "ended"
@@ -175,11 +175,11 @@ class Run:
         return [signal for signal in self.signals if signal.name == name]
 
     def awake(self) -> list[str]:
-        """The agents of the open turns, by name."""
+        """Return the names of the agents with open turns."""
         return sorted(turn.agent for turn in self.open.values())
 
     def payload(self, name: str) -> Any:
-        """The payload of the first signal of this name."""
+        """Return the payload of the first signal of this name."""
         return self.named(name)[0].payload
 
     @property
@@ -192,7 +192,7 @@ class Run:
 
 
 def until_ended(run: Run, choose: Callable[[list[Turn]], Turn], finish: Callable[[Run, Turn], None]) -> Run:
-    """End turns, the next one chosen among the first of each agent (an agent runs one at a time), until none is left."""
+    """End turns until none is open. Each time, choose one of the agents' first turns (an agent runs one at a time)."""
     while run.open:
         first: dict[str, Turn] = {}
         for turn in run.open.values():

@@ -333,7 +333,7 @@ class ExtendedTree(typing_extensions.TypedDict):
     parts: "list[ExtendedTree]"
 
 
-def test_state_may_contain_itself_where_pydantic_can_take_it() -> None:
+def test_state_may_be_recursive_where_pydantic_supports_it() -> None:
     kinds = [ExtendedTree, Tree] if sys.version_info >= (3, 12) else [ExtendedTree]
     for kind in kinds:
         assert built(kind)().shape.dump({"parts": [{"parts": []}]}) == {"parts": [{"parts": []}]}

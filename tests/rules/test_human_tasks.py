@@ -24,7 +24,7 @@ def test_unclear_or_mismatched_decision_grants_nothing(body: Any) -> None:
         grant_from(question, "pay", CallResult("c1", "success", body))
 
 
-def test_failure_with_a_grant_in_it_grants_nothing() -> None:
+def test_failed_report_that_contains_a_grant_grants_nothing() -> None:
     with pytest.raises(Denied, match="no"):
         grant_from(
             Question("decision", "May I?"), "pay", CallResult("c1", "failed", {"decision": "grant"}, {"message": "no"})

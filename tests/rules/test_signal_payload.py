@@ -140,7 +140,7 @@ def test_depth_past_the_limit_is_an_error_of_the_input_at_any_depth(depth: int, 
     assert caught.value.code == "json_too_deep"
 
 
-def test_python_value_of_any_depth_is_refused_without_recursion() -> None:
+def test_deeply_nested_python_value_is_rejected_without_recursion() -> None:
     assert refusal(nested(100_000)).code == "json_too_deep"
 
 

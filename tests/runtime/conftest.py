@@ -1,6 +1,6 @@
-"""The worker on a real PostgreSQL: after each test the doctor, the catalog and the trace have no complaint.
+"""Fixtures of the runtime tests: a worker on PostgreSQL. After each test, the doctor, catalog and trace are checked.
 
-All tests share a database, and each has a project of its own in it; those that break connections take `lone_rig`.
+All tests share a database, and each has its own project in it. Tests that break connections use `lone_rig`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def shared_url(postgres: TestServer) -> Iterator[str]:
 
 @pytest_asyncio.fixture(scope="session")
 async def warm_pool(shared_url: str) -> AsyncIterator[WarmPool]:
-    """Connections to the shared database, for one runtime after another."""
+    """Connections to the shared database, which the runtimes reuse."""
     pool = await WarmPool.open(shared_url)
     yield pool
     await pool.close()
@@ -61,7 +61,7 @@ async def lone_rig(database_url: str) -> AsyncIterator[Rig]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back-off as it is, only a hundred times as quick."""
+    """Make the back-off a hundred times as quick."""
     monkeypatch.setattr(
         "heliograph.turn.decisions.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
     )
@@ -69,7 +69,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    """A provider on a port of its own; models named openai-chat:... and anthropic:... use it."""
+    """A model provider on its own port, which the models openai-chat:... and anthropic:... call."""
     with serve(Provider()) as serving:
         for variable, value in env_of(serving).items():
             monkeypatch.setenv(variable, value)

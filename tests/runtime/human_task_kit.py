@@ -1,4 +1,4 @@
-"""Shared by the tests of human tasks: people who decide, and an agent that pays after an approval."""
+"""Helpers of the tests of human tasks: people who decide, and an agent that pays after an approval."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.runtime.kit import START, Rig, until
 
 
 async def open_tasks(rig: Rig, count: int = 1, run_id: str | None = None) -> list[HumanTask]:
-    """Wait until this many tasks wait for people, and return them."""
+    """Wait until this many human tasks are open, and return them."""
     found: list[HumanTask] = []
 
     async def is_there() -> bool:

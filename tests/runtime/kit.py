@@ -1,4 +1,4 @@
-"""Shared by the runtime tests: an open runtime, workers that start and stop, and reads of their results."""
+"""Helpers of the runtime tests: an open runtime, workers that start and stop, and reads of their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOON_SECONDS = 60.0
 
 
 class Rig:
-    """A runtime with helpers for tests. `ends_with_open_work`: the test leaves work undone, on purpose."""
+    """An open runtime with helpers for tests. ends_with_open_work: the test leaves work undone on purpose."""
 
     def __init__(self, runtime: Runtime, url: str):
         self.runtime = runtime
@@ -38,12 +38,12 @@ class Rig:
         return name
 
     async def ended(self, run_id: str) -> list[Signal]:
-        """Wait for the end of the run, and return its log; a worker must be running."""
+        """Wait for the end of a run, and return its log; a worker must be running."""
         async with asyncio.timeout(SOON_SECONDS):
             return [signal async for signal in self.runtime.follow(run_id)]
 
     async def seen(self, run_id: str, name: str) -> Signal:
-        """The first signal of this name, as soon as it is there."""
+        """Wait for the first signal of this name, and return it."""
         async with asyncio.timeout(SOON_SECONDS):
             async for signal in self.runtime.follow(run_id):
                 if signal.name == name:
@@ -51,7 +51,7 @@ class Rig:
         raise AssertionError(f"{run_id} ended without {name}")
 
     async def taken(self, *tools: str, count: int = 1) -> list[Command]:
-        """Wait until `count` calls of these tools exist, and take them as the tools would."""
+        """Take this many commands of these tools, and wait until there are so many."""
         commands: list[Command] = []
 
         async def is_enough() -> bool:
@@ -62,7 +62,7 @@ class Rig:
         return commands
 
     async def turn_of(self, agent: str, status: str | None = None) -> TurnRow:
-        """The newest turn of an agent, as soon as there is one that has this status."""
+        """Wait until an agent has a turn with this status, and return the newest one."""
         found: list[TurnRow] = []
 
         async def is_there() -> bool:
@@ -77,7 +77,7 @@ class Rig:
         self, *apps: Heliograph, sweep_seconds: float = 0.05, grace_seconds: float = 10.0, runtime: Runtime | None = None,
         **options: Any,
     ) -> AsyncIterator[Worker]:  # fmt: skip
-        """A worker, stopped as a service is; its watchdog is quicker than in production."""
+        """Run a worker and stop it like a service; its watchdog is quicker than in production."""
         serves = runtime or self.runtime
         worker = serves.worker(*(app.workflow for app in apps), **options)
         worker.watchdog.interval_seconds = sweep_seconds
@@ -90,11 +90,11 @@ class Rig:
             await task
 
     async def claimed_by_the_dead(self, app: Heliograph, lease_seconds: float = 0.1) -> list[Claimed]:
-        """Turns in the hands of a worker that was killed as soon as it had them."""
+        """Claim turns for a worker that is killed at once."""
         return await self.runtime.ledger.claim([app.name], "killed", 100, lease_seconds)
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
-        """Rows, on a connection of their own."""
+        """Return the rows of a query, on its own connection."""
         connection = await asyncpg.connect(self.url)
         try:
             return list(await connection.fetch(query, *args))
@@ -133,13 +133,13 @@ def names(signals: list[Signal]) -> list[str]:
 
 
 def one(signals: list[Signal], name: str) -> Any:
-    """The payload of the only signal of this name."""
+    """Return the payload of the only signal of this name."""
     (found,) = [signal for signal in signals if signal.name == name]
     return found.payload
 
 
 def calling_app(*calls: Call, **options: Any) -> Heliograph:
-    """An application whose agent makes these calls at once, and updates `seen` with their results."""
+    """Build an application whose agent makes these calls at once and updates `seen` with their results."""
     app = Heliograph("asking")
 
     @app.agent(activate_on=START, updates="seen", **options)
@@ -150,7 +150,7 @@ def calling_app(*calls: Call, **options: Any) -> Heliograph:
 
 
 async def seen(rig: Rig, run_id: str) -> Any:
-    """The state key `seen` at the end of a run."""
+    """Wait for the end of a run, and return the agent's last update of `seen`."""
     return one(await rig.ended(run_id), "workflow:end")["state"]["seen"]
 
 
@@ -178,7 +178,7 @@ async def is_resolved(rig: Rig, turn_id: str, call_id: str) -> bool:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
-    """Look again and again until it is so."""
+    """Poll until the condition holds."""
     async with asyncio.timeout(SOON_SECONDS):
         while not (answer if isinstance(answer := is_so(), bool) else await answer):  # noqa: ASYNC110  no event announces it
             await asyncio.sleep(0.01)

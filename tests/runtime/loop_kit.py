@@ -1,4 +1,4 @@
-"""Shared by the tests of the agent loop: scripted models, and a conversation that every model call checks."""
+"""Helpers of the tests of the agent loop: scripted models that check each conversation."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def call(tool: str, arguments: Any = None, call_id: str = "x1") -> ToolCall:
 
 
 class Model(ScriptedModel):
-    """Replies to step n with `steps[n]`, whichever worker runs the turn, and keeps all requests in `asked`.
+    """A model that answers step n with `steps[n]`, in any worker, and keeps the requests in `asked`.
 
-    A step may be a list of replies to repeated calls of that step; the last one repeats.
+    A step may be a list of replies to repeated requests, in order; the last one is repeated.
     """
 
     def __init__(self, *steps: Step | tuple[Step, ...]):
@@ -53,12 +53,12 @@ class Model(ScriptedModel):
 
 
 def step_of(request: ModelRequest) -> int:
-    """How often the model has answered before: each answer is followed by results or by a reminder."""
+    """Return the number of earlier replies: results or a reminder follow each reply."""
     return sum(1 for m in request.messages if isinstance(m, AssistantMessage))
 
 
 def problem_of(request: ModelRequest) -> str | None:
-    """The reason for which a provider would reject these messages."""
+    """Return the reason why a provider would reject these messages, or None."""
     wanted: list[str] = []
     for message in request.messages:
         match message:
@@ -77,7 +77,7 @@ def problem_of(request: ModelRequest) -> str | None:
 
 
 def results(request: ModelRequest) -> list[Any]:
-    """The results that the model receives, oldest first; errors as ("error", text)."""
+    """Return the results that the model receives, oldest first; errors as ("error", text)."""
     messages = [m for m in request.messages if isinstance(m, ToolMessage)]
     return [("error", m.content) if m.is_error else m.content for m in messages]
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of the six routes of untrusted content to a tool with an effect."""
+"""Helpers of the tests of the six routes of untrusted content to a tool with an effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mail() -> str:
 
 
 class Payer:
-    """A model agent with a tool that has an effect. It calls that tool at once, whatever it reads."""
+    """A model agent that calls its tool, which has an effect, at once."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []
@@ -47,12 +47,12 @@ class Payer:
 
 
 def reader(app: Heliograph, **options: Any) -> None:
-    """A model agent that reads a mail and repeats it."""
+    """Build a model agent that reads a mail and repeats it."""
     app.prompt_agent("reader", "Read.", model=Model([call("mail")], MAIL), tools=[mail], **options)
 
 
 async def trust_of(rig: Rig, run_id: str) -> dict[str, list[str]]:
-    """The marks of a run's signals by their names, oldest first."""
+    """Return the trust marks of a run's signals by name, oldest first."""
     query = "select name, trust from heliograph.signal_log where project_id = $1 and run_id = $2 order by seq"
     found: dict[str, list[str]] = {}
     for row in await rig.fetch(query, rig.runtime.settings.project, run_id):

@@ -79,7 +79,9 @@ async def test_turn_at_its_budget_ends_as_partial_with_its_last_text_and_the_rea
     assert turn.outcome == "partial"
     limit = next(p for p in payloads(result.signals, "terminated") if p["status"] == "partial")["limit"]
     assert limit["code"] == "BUDGET_EXCEEDED"
-    assert limit["message"] == f"the budget of turn {turn.turn_id} has 0 of 1 model_calls left; this call asks for 1"
+    assert limit["message"] == (
+        f"the budget of turn {turn.turn_id} has 0 of 1 model_calls left; this call needs 1: start the turn with a larger budget"
+    )
     assert limit["budget"] | {"turn_id": ""} == {
         "turn_id": "", "kind": "model_calls", "amount_max": 1, "used": 1, "reserved": 0, "overspent": 0,
     }  # fmt: skip

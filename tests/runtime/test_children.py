@@ -90,7 +90,7 @@ async def test_self_delegation_ends_at_the_depth_limit(rig: Rig) -> None:
     assert max(turn.depth for turn in turns) == 20
     (deepest,) = [turn for turn in turns if turn.depth == 20]
     (card,) = await rig.runtime.reader.cards(deepest.turn_id)
-    assert "delegated 21 deep; at most 20 are allowed" in card.content["text"]
+    assert "the turn would be 21 delegations deep; at most 20 are allowed" in card.content["text"]
     assert card.content["error"]["code"] == "RESOURCE_EXHAUSTED"
     assert result.outcome == "failed"
 

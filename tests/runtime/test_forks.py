@@ -239,7 +239,9 @@ async def test_fork_wider_than_the_project_allows_fails_with_a_clear_message(rig
     result = await rig.run(forking(lambda ctx: ctx.delegates(children(1, 2, 3))))
     error = one(result.signals, "agent:failed")["error"]
     assert (error["code"], error["message"]) == (
-        "RESOURCE_EXHAUSTED", "the turn may not wait: 3 children at once; at most 2 are allowed",
+        "RESOURCE_EXHAUSTED", "the turn may not wait: the turn would start 3 children at once; at most 2 are allowed: "
+        "start them in several rounds, "
+        "or raise the limit with helio db limits fan_out_max=NUMBER",
     )  # fmt: skip
     assert [turn.agent for turn in await rig.runtime.reader.turns()] == ["parent"]
 

@@ -12,6 +12,7 @@ from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 
 SEARCH = external_tool("search", "Find.", {"type": "object"})
+FEWER_CALLS = "make fewer calls in one turn, or raise the limit with helio db limits waits_max=NUMBER"
 TEN_CALLS = [call("search", {"n": n}, f"x{n}") for n in range(10)]
 
 
@@ -38,7 +39,7 @@ async def test_step_with_too_many_remote_calls_makes_none_and_uses_no_budget(rig
     result = await rig.run(agent(model, [SEARCH], budget=budget))
     assert (
         exhausted(result.signals)
-        == "the turn may not wait: the turn would have 11 calls; at most 10 are allowed (waits_max)"
+        == "the turn may not wait: the turn would have 11 calls; at most 10 are allowed: " + FEWER_CALLS
     )
     assert payloads(result.signals, "tool:call") == []
     assert await rig.client.take_commands(["search"], 10) == []
@@ -70,7 +71,7 @@ async def test_turn_without_room_for_another_model_call_ends_with_the_reason(rig
         for command in await rig.taken("search", count=2):
             await command.report(result=1)
         reason = exhausted(await rig.ended(run_id))
-    assert reason == "step model did not start: the turn would have 12 calls; at most 11 are allowed (waits_max)"
+    assert reason == "step model did not start: the turn would have 12 calls; at most 11 are allowed: " + FEWER_CALLS
     assert (len(model.requests), await used(rig)) == (1, [(2, 0)])
 
 
@@ -109,7 +110,7 @@ async def test_started_calls_of_a_step_with_too_many_local_calls_run_to_their_en
 
     model = Model([call("buy", {"n": n}, f"x{n}") for n in range(10)], "never heard")
     result = await rig.run(agent(model, [slow()]))
-    assert "at most 4 are allowed (waits_max)" in exhausted(result.signals)
+    assert "at most 4 are allowed: make fewer calls" in exhausted(result.signals)
     assert (len(begun), sorted(ended)) == (3, sorted(begun))
     turn = await rig.turn_of("worker")
     assert [wait.status for wait in await rig.runtime.reader.waits(turn.turn_id)] == ["success"] * 4

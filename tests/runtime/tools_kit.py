@@ -1,4 +1,4 @@
-"""Shared by the tests of tools: a scripted model that keeps its results, and workers that are killed."""
+"""Helpers of the tests of tools: a scripted model that keeps its results, and workers that are killed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def called(name: str, **arguments: Any) -> ToolCall:
 
 
 class Pay:
-    """A payment that is killed in its middle the first time."""
+    """A payment tool whose worker is killed during the first execution."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()

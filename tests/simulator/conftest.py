@@ -1,4 +1,4 @@
-"""Backends of simulations: the in-memory kernel, and a PostgreSQL database of this process."""
+"""Fixtures of the simulator tests: a PostgreSQL backend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def in_memory() -> InMemoryKernel:
 
 @pytest.fixture(scope="session")
 def real(postgres: TestServer) -> Iterator[PostgresBackend]:
-    """A backend that each test empties first."""
+    """A PostgreSQL backend, which each test empties first."""
     url = asyncio.run(postgres.create())
     reports.LOGIN = urlsplit(url).username or reports.LOGIN  # the in-memory kernel has the same session user
     backend = PostgresBackend(url)

@@ -36,7 +36,7 @@ def read_file(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"there is no file {name}", code="file_not_found", path=name) from None
+        raise NotFound(f"there is no file {name}; check the path", code="file_not_found", path=name) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"cannot read {name}: {reason}", code="unreadable_file", path=name) from None

@@ -89,7 +89,7 @@ def _compile(source: bytes, path: Path) -> None:
     except SyntaxError as error:
         raise _syntax_error(error, str(path)) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise InvalidInput(f"{path} is not Python: {error}", code="syntax_error", path=str(path)) from None
+        raise InvalidInput(f"{path} is not valid Python: {error}", code="syntax_error", path=str(path)) from None
 
 
 def _load_module(name: str) -> ModuleType:

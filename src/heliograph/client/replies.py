@@ -85,8 +85,7 @@ def report_rejection(reported: Reported, project: str) -> HeliographError:
                        "of the newest command", code="bad_signature")  # fmt: skip
     if reported.outcome == "rejected":
         return Rejected(reported.message, code=reported.code)
-    hint = "store it elsewhere, and report its location" if reported.code == "payload_too_large" else None
-    return InvalidInput(reported.message, code=reported.code or "invalid_result", hint=hint)
+    return InvalidInput(reported.message, code=reported.code or "invalid_result")
 
 
 def enqueue_rejection(result: Mapping[str, Any], run_id: str, agent: str, project: str) -> HeliographError | None:

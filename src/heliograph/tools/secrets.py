@@ -29,7 +29,9 @@ def secret(name: str, resolver: Resolver | None = None) -> Secret:
     value = resolver(name) if resolver is not None else None
     value = os.environ.get(variable) if value is None else value
     if value is None:
-        raise SetupError(f"no secret {name}: set {variable}, or give the application a resolver", code="no_secret")
+        raise SetupError(
+            f"there is no secret {name}: set {variable}, or give the application a resolver", code="no_secret"
+        )
     return Secret(value, name)
 
 

@@ -1,9 +1,9 @@
 """`python -m tests.journeys.chaos [--gate commit|nightly|release] [--mutant NAME | --mutants [NAME ...]] [--seed 1] ..`.
 
-Real processes are killed, frozen, cut off and lied to about the time while they work on a PostgreSQL that is stopped,
-crashed, filled up and slowed down; then everything that must be true is looked at from inside and from outside. Prints
-one table; exits 1 when a claim fails, and keeps everything for inspection. With --mutant a rule is removed from the
-kernel first, and it exits 1 when that goes unseen; --mutants takes out one after another, all of them or those named.
+Chaos kills, freezes and disconnects real processes and gives them wrong clocks. Meanwhile it stops and crashes their
+PostgreSQL, fills its disk and slows it down. Then it checks every claim, in the database and from outside. It prints one
+table. If a claim fails, it exits with 1 and keeps all files. --mutant removes a rule of the kernel first, and exits with 1 if
+no check notices; --mutants removes one rule after another: all, or the named ones.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def main() -> int:
 
 
 def _is_enough(report: Report, gate: Gate) -> Verdict:
-    """A run in which hardly anything happened is no proof."""
+    """Check that enough faults and turns happened for this run to be a proof."""
     seen = {**report.injected, **report.figures}
     problems = [
-        f"{name}: {seen.get(name, 0)}, and the gate asks for {least}"
+        f"{name}: {seen.get(name, 0)}, and the gate requires {least}"
         for name, least in gate.least.items()
         if seen.get(name, 0) < least and TITLES.get(name) not in report.unavailable
     ]

@@ -1,4 +1,4 @@
-"""A fourth application, in its own project, which is pruned all the time: rows that ended half a second ago are removed.
+"""An application in a project that is pruned all the time: rows that ended half a second ago are removed.
 
 keeper:    waits until the records that it needs are old; each resumption reads the signal that woke it
 tick tock: wake each other, so that the run has old turns

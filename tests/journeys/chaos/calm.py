@@ -1,4 +1,4 @@
-"""Stops of runs without any other fault: during chaos, a worker that misses its stop is soon killed, which ends its turn."""
+"""Stop runs without any other fault: during chaos, a worker that misses its stop is soon killed, which ends its turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the runs that exceed limits (trials.py), and of those that are stopped (doomed.py)."""
+"""Check the runs whose agents exceed a limit (trials.py) and the runs that clients stop (doomed.py)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def judge_trials(runtime: Runtime, greeted: Path) -> list[Verdict]:
 
 
 async def violations(database: Any, queries: Mapping[str, str]) -> list[str]:
-    """database: anything with `fetch`."""
+    """Return the violations that the queries find. database: an object with `fetch`."""
     return [
         problem
         for what, query in queries.items()
@@ -117,7 +117,7 @@ async def _unexpected_ends(runtime: Runtime) -> list[str]:
 
 
 async def _greeted(runtime: Runtime, path: Path) -> Verdict:
-    """A message that was acknowledged is a turn, and the same message twice is one."""
+    """Check that each acknowledged message became one turn, even if it was sent twice."""
     sent = set(read_lines(path))
     turns = [row[0] for row in await runtime.database.fetch(
         """select t.agent_turn_id from heliograph.agent_turns t join heliograph.runs r using (project_id, run_id)

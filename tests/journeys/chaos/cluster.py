@@ -1,7 +1,7 @@
-"""A PostgreSQL of the harness alone: durable as it comes, on a disk of its own, stopped and started at will.
+"""A PostgreSQL server for chaos alone: with default durability, on its own disk, stopped and started by faults.
 
-It uses the binaries of the embedded server, but this module supervises it: the product's guard would start and stop it
-by its own rules, and chaos needs full control.
+It uses the binaries of the embedded server, but this module supervises it. The product's guard would start and stop it at
+other times than chaos does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIGNALS: Mapping[StopMode, signal.Signals] = {"fast": signal.SIGINT, "immediate
 
 
 class PostgresServer:
-    """One cluster under `home`. environment: for the server's processes alone, such as a library to load first."""
+    """One database cluster in the folder `home`. environment: variables for the server's processes alone."""
 
     def __init__(self, home: Path, environment: Mapping[str, str] | None = None):
         home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """Past the proxy, by the socket."""
+        """The URL of the server's socket, which bypasses the proxy."""
         return self.files.url()
 
     @property
@@ -62,7 +62,7 @@ class PostgresServer:
         return self.files.socket_folder() / SOCKET
 
     async def make(self) -> None:
-        """An empty database, and the server running."""
+        """Create the cluster and an empty database, and start the server."""
         gate = Lock(self.files.path("gate"))
         try:
             await asyncio.to_thread(self.files.make, self._identity, gate.fd, START_SECONDS)
@@ -71,7 +71,7 @@ class PostgresServer:
         await self.start()
 
     async def start(self) -> None:
-        """Start the server, and wait for the end of its recovery; a running one is left alone. Raises RuntimeError with its last log."""
+        """Start the server unless it runs, and return after its recovery. Raises RuntimeError with the end of its log."""
         if self._stopping is not None:
             await self._wait_stopped(self._stopping)  # the task that stopped it may have been cancelled in the middle
         if self.is_running:
@@ -98,7 +98,7 @@ class PostgresServer:
         return self._process is not None and self._process.poll() is None
 
     async def stop(self, mode: StopMode) -> None:
-        """fast: open transactions are rolled back, and a checkpoint is written; immediate: as in a crash."""
+        """Stop the server. fast: it rolls back open transactions and writes a checkpoint; immediate: as in a crash."""
         if self._process is not None:
             self._process.send_signal(_SIGNALS[mode])
             self._stopping = mode
@@ -113,7 +113,7 @@ class PostgresServer:
         self._stopping = None
 
     async def recover(self) -> None:
-        """Returns when it answers a query after a crash: it recovers by itself, or has ended because it could not.
+        """Wait until the server answers a query after a crash, and start it again if it has ended.
 
         A fast stop that meets PostgreSQL 18 in the middle of this leaves it hanging, neither up nor down.
         """
@@ -135,7 +135,7 @@ class PostgresServer:
             return False
 
     def end(self) -> None:
-        """At once, whatever it does; for the end of the harness."""
+        """Kill the server at the end of the chaos."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGQUIT)
             try:

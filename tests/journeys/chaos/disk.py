@@ -1,8 +1,8 @@
 """A small disk for the server, and a file that fills it.
 
-A file system of a fixed size, mounted from an image file (ext4, so that fsync reaches the real disk) or, where there
-is no loop device, in memory. Mounting needs root. Without root the server uses a plain folder, `fill` is not available,
-and the report gives the reason.
+A file system of a fixed size, mounted from an image file (ext4, so that fsync reaches the real disk) or, without a loop
+device, in memory. Mounting requires root. Without root the server uses a plain folder, `fill` is unavailable, and the
+report gives the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MEGABYTE = 1024 * 1024
 
 
 class SmallDisk:
-    """`home` is on it. megabytes: 0 for a plain folder. why_not: None, or why it cannot be filled."""
+    """A small disk that contains `home`. megabytes: 0 for a plain folder. why_not: the reason why it cannot be filled, or None."""
 
     def __init__(self, folder: Path, megabytes: int):
         self.home = folder / "server"
@@ -28,7 +28,7 @@ class SmallDisk:
         self.kind, self.why_not = self._mount(megabytes)
 
     def fill(self) -> int:
-        """Take every free byte; return the megabytes taken."""
+        """Fill all free space, and return the megabytes written."""
         with self._filler.open("wb") as filler:
             size = 0
             for step in (16 * MEGABYTE, MEGABYTE, 4096):
@@ -42,7 +42,7 @@ class SmallDisk:
         self._filler.unlink(missing_ok=True)
 
     def close(self, keep_at: Path | None = None) -> None:
-        """Unmount. keep_at: the folder to which its files are copied first."""
+        """Unmount the disk. keep_at: copy its contents there first."""
         self.free()
         if keep_at is not None and self._is_mounted:
             shutil.copytree(self.home, keep_at, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".s.*", "lost+found"))
@@ -74,7 +74,7 @@ class SmallDisk:
 
 
 def _run(*command: str) -> str | None:
-    """Run a command; return its error message, or None for a success."""
+    """Run a command; return None if it succeeded, else its message."""
     program = shutil.which(command[0], path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return f"there is no {command[0]}"

@@ -1,4 +1,4 @@
-"""A third application: endless agents, which a client stops (client_actions.py).
+"""An application with endless agents, which a client stops (client_actions.py).
 
 BY_RUN and BY_SQL stop the whole run. BY_TURN stops single turns, so the kernel has to find the descendants.
 

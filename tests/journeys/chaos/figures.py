@@ -1,4 +1,4 @@
-"""Numbers for people: counts of recoveries and rejections, durations, and proof that the clocks were wrong."""
+"""Figures of a chaos run: recovered turns, rejected writes, durations, and the errors of the clocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPREAD = "percentile_disc(array[0.5, 0.99]) within group (order by took) as p, m
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Seconds. n: the number of samples."""
+    """Percentiles of durations in seconds. n: the number of durations."""
 
     n: int
     p50: float
@@ -35,7 +35,7 @@ async def count(runtime: Runtime) -> dict[str, int]:
 async def measure(
     runtime: Runtime, deaths: Sequence[Death], returns: Sequence[float]
 ) -> dict[str, Spread]:  # fmt: skip
-    """deaths: of workers. returns: when the server answered again, by the machine's clock."""
+    """Read the figures from the database. deaths: of workers. returns: the times at which the server answered again."""
     spread = {
         "turn, from enqueued to ended": """
             select extract(epoch from finished_at - created_at)::float8 as took from heliograph.agent_turns""",
@@ -72,7 +72,7 @@ async def measure(
 
 
 async def skew_seen(runtime: Runtime) -> float:
-    """The most seconds by which a worker's clock, written into the log, was off from the database's at that time."""
+    """Return the largest error of a worker's clock: the difference between its times in the log and the database's."""
     [[most]] = await runtime.database.fetch("""
         select coalesce(max(abs(extract(epoch from s.timestamp - t.finished_at))), 0)::float8
           from heliograph.signal_log s join heliograph.agent_turns t on t.agent_turn_id = s.turn_id

@@ -1,4 +1,4 @@
-"""Run mutants of the kernel one after another, and print a table of the checks that detect each."""
+"""Run chaos against each mutant of the kernel, and print the check that detected it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PATIENCE = 2.0  # times as long as the whole kernel took: then a run that has no
 
 
 def hunt(names: Sequence[str], options: Options) -> int:
-    """Print a row for each mutant; return 1 if a detectable one was not detected, or if the unchanged kernel failed.
+    """Hunt the mutants and print a row for each. Return 1 if a detectable one stayed undetected, or the intact kernel failed.
 
-    The unchanged kernel comes first: it must pass, and its time is the measure for the runs that follow.
+    The intact kernel runs first: it must pass, and shows the duration of a run on this machine.
     """
     print(f"{'mutant':<25} {'rule':<14} {'s':>4}  seen by")
     report, seconds = _run(None, replace(options, limit_seconds=4 * options.limit_seconds))
@@ -42,7 +42,7 @@ def hunt(names: Sequence[str], options: Options) -> int:
 
 
 def _hunt(mutant: Mutant, options: Options, seeds: int) -> tuple[str | None, float]:
-    """The check that detects the mutant, and the seconds of all runs. A run is short, so the next seed may detect more."""
+    """Return the check that detected the mutant, and the seconds that it took. Runs are short, so several are tried."""
     total = 0.0
     for seed in range(options.seed, options.seed + seeds):
         report, seconds = _run(mutant, replace(options, seed=seed))
@@ -70,7 +70,7 @@ def _run(mutant: Mutant | None, options: Options) -> tuple[Report, float]:
 
 
 def _first(report: Report) -> str | None:
-    """The first violation, and how many claims were violated."""
+    """Return the first violation with the number of other violated claims, or None."""
     if not report.violations:
         return None
     more = sum(bool(verdict.problems) for verdict in report.verdicts) - 1

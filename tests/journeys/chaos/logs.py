@@ -1,6 +1,6 @@
 """Check the logs of the processes and the server: a line that no injected fault explains is a finding.
 
-A crash of PostgreSQL forgets its statistics, its log stays: so deadlocks and broken constraints are counted here, too.
+A crash of PostgreSQL discards its statistics but not its log, so deadlocks and violated constraints are counted here, too.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SERVER_LINE = re.compile(r"^\S+ \S+ \S+ \[\d+\] (\w{5}) (ERROR|FATAL|PANIC):  (
 
 
 def count_stale(folder: Path) -> int:
-    """How often a worker logged that it had lost a turn."""
+    """Count the stale writes: a worker had lost the turn."""
     return sum(any(text in message for text in STALE) for _, message in _lines(folder))
 
 
 def count_panics(log: Path) -> int:
-    """How often the server panicked because of an injected fault."""
+    """Count the panics of the server that faults caused."""
     return len(re.findall(r"^.* PANIC:  ", log.read_text(errors="replace"), re.MULTILINE))
 
 
@@ -77,7 +77,7 @@ def judge_server(log: Path) -> Verdict:
 
 
 def _lines(folder: Path) -> Iterator[tuple[str, str]]:
-    """Level and message of everything logged; a line that a kill cut short is passed over."""
+    """Yield the level and message of each logged line, except lines that a kill cut short."""
     for file in sorted(folder.glob("*.log")):
         for line in file.read_text(errors="replace").splitlines():
             try:

@@ -1,7 +1,7 @@
-"""Mutants of the kernel: each removes one rule from a database. If chaos detects none of them, its success proves nothing.
+"""Mutants for chaos: remove one rule from a database's kernel, to prove that chaos detects its absence.
 
-Most mutants and their texts are those of the simulator. Two belong to chaos: a stronger variant, and one without SQL in
-the simulator. An edit must match exactly once, so a mutant of a rewritten rule is an error and not a silent pass.
+Most are the simulator's mutants. Chaos adds two: a worse one, and one for which the simulator has no SQL. An edit must
+match exactly once. If a rule has been rewritten since, its mutant is an error and does not pass silently.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heliograph.testing.mutants.install import install_mutant
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """In this function, `new` in place of `old`."""
+    """A replacement of `old` by `new` in one function."""
 
     function: str
     old: str
@@ -26,7 +26,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """rule: the removed rule. edits: none for a mutant of the simulator."""
+    """A removed rule. edits: none for a mutant of the simulator."""
 
     name: str
     rule: str
@@ -66,7 +66,7 @@ UNSEEN: Mapping[str, str] = {
 
 
 async def apply(connection: Any, mutant: Mutant) -> None:
-    """Raises ValueError when the kernel does not read as it did when the mutant was written."""
+    """Apply a mutant to a database. Raises ValueError if the kernel's text no longer matches its edits."""
     if not mutant.edits:
         await install_mutant(connection, SIMULATED[mutant.name])
     for edit in mutant.edits:

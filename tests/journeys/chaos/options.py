@@ -1,7 +1,6 @@
-"""The options of one chaos run: its load and the rate of each fault; and the gates, which are named sets of options.
+"""Options of a chaos run: its load, the frequency of each fault, and named sets of options (gates).
 
-The gates are those of the fault gates table. A gate also requires minimum counts, because a run in which hardly anything
-happened proves hardly anything.
+The gates are those of the fault gates table. A gate also sets minimum counts, because a run with few faults proves little.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Options:
-    """Fields that end in `_every` are the mean seconds between two faults of that kind; 0 leaves the kind out.
+    """The options of a run. Fields ending in `_every` are the mean seconds between two faults of a kind; 0 disables the kind.
 
-    runs: the maximum of runs; at most `open_max` are open at a time, so that a busy machine has a smaller load and not
+    runs: the maximum number of runs. At most `open_max` are open at a time, so a busy machine has a smaller load and not
         a longer queue.
-    chaos_seconds: the faults end after this time, or earlier when the last run has started.
-    limit_seconds: after this time the whole is abandoned.
-    running_max: the maximum of running turns, fewer than the workers could take.
+    chaos_seconds: the faults stop after this time, or earlier when the last run has started.
+    limit_seconds: the chaos run fails after this time.
+    running_max: the limit of turns that run at once, below the workers' capacity.
     """
 
     runs: int = 200
@@ -52,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Gate:
-    """Options by name. least: by the name of a fault or a figure, how many there must have been."""
+    """A named set of options. least: the minimum count of each fault or figure."""
 
     options: Options
     least: Mapping[str, int] = field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""The wire between the processes and PostgreSQL: a TCP proxy that cuts, holds, slows and forgets connections.
+"""A TCP proxy between the processes and PostgreSQL that cuts, holds, slows and silences connections.
 
-Everything that a network does to a connection is one of four things:
+It imitates the four faults of a network:
 
-    cut      both ends receive a reset at once: the reply to a commit may be lost
+    cut      both ends receive a reset at once: a reply may be lost after its commit
     hold     nothing passes for a while, then everything does: a write arrives after its lease has expired
     slow     every packet takes longer
-    vanish   one end disappears without a reset: the other end waits forever for a reply
+    vanish   one end is gone without a message: a process that waits for a reply waits for ever
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORGOTTEN_SECONDS = 10.0  # then the server finds that the other end of a vanish
 
 
 class _Link:
-    """One connection, as its two halves."""
+    """The two halves of one connection."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter):
         self.client = client
@@ -34,7 +34,7 @@ class _Link:
 
 
 class Proxy:
-    """Listens on a free port of the loopback; `url` is the server's own with the way through here."""
+    """A proxy on a free loopback port. `url`: the server's URL through the proxy."""
 
     def __init__(self, socket: Path):
         self._socket = socket
@@ -45,7 +45,7 @@ class Proxy:
         self.delay_seconds = 0.0
 
     async def open(self) -> int:
-        """Return the port."""
+        """Start to listen, and return the port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -56,14 +56,14 @@ class Proxy:
         await asyncio.gather(*(link.is_over.wait() for link in list(self._links)))
 
     def cut(self, dice: random.Random, share: float) -> int:
-        """Reset each connection with the chance `share`; return how many."""
+        """Reset each connection with the probability `share`, and return their number."""
         chosen = self._choose(dice, share)
         for link in chosen:
             link.abort()
         return len(chosen)
 
     def vanish(self, dice: random.Random, share: float) -> int:
-        """Let connections, each with the chance `share`, pass nothing from now on, without a reset."""
+        """Silence each connection with the probability `share`: from now on it passes nothing."""
         chosen = self._choose(dice, share)
         for link in chosen:
             link.has_vanished = True
@@ -71,7 +71,7 @@ class Proxy:
         return len(chosen)
 
     def hold(self) -> None:
-        """Let nothing pass until `release`."""
+        """Hold all traffic until `release`."""
         self._passes.clear()
 
     def release(self) -> None:

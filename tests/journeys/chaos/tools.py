@@ -69,7 +69,7 @@ class Tools:
         self._busy.discard(key)
 
     async def _report(self, way: str, key: str, kind: str, send: Send, token: str, result: int) -> None:
-        """Until there is an answer."""
+        """Report until the kernel answers."""
         while True:
             try:
                 outcome = await send(token, result)

@@ -1,4 +1,4 @@
-"""A second application: each agent exceeds one limit, and that limit ends it.
+"""An application whose agents each exceed one limit, which ends them.
 
 poison:  blocks its worker past the lease each time, and has two attempts
 sleeper: waits past its time to live for a tool without a worker
@@ -83,7 +83,7 @@ async def poison(ctx: Context) -> None:
     updates="mourned", max_attempts=100,
 )  # fmt: skip
 def mourner(_ctx: Context) -> bool:
-    """Woken by an ending of the kernel, which needs a pending reaction (K25)."""
+    """Run when the kernel ends a turn, which requires a pending reaction (K25)."""
     return True
 
 
@@ -136,7 +136,7 @@ async def crowd(ctx: Context) -> None:
 
 @app.agent(on_request=True, max_attempts=100)
 def helper(_ctx: Context) -> None:
-    """Never woken: the kernel rejects the delegations of crowd."""
+    """Never run, because the delegations of crowd are rejected."""
 
 
 @app.agent(activate_on=["workflow:start"], emits=["flood:drop"], max_attempts=100)
@@ -147,7 +147,7 @@ def flood(ctx: Context) -> None:
 
 @app.agent(activate_on=["flood:drop"], max_attempts=100)
 def bucket(_ctx: Context) -> None:
-    """Never woken: the kernel rejects the end of flood."""
+    """Never run, because the signals of flood are rejected."""
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)

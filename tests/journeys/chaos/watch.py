@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """The violations so far; a thorough look runs every check that must hold at any time."""
+    """Collect violations during the chaos; a thorough look runs every check that must hold at any time."""
 
     def __init__(self, site: Site):
         self._site = site

@@ -72,7 +72,7 @@ def filer(ctx: Context) -> int:
 
 @app.agent(activate_on=["agent:progress"], updates="seen", max_attempts=100)
 def echo(_ctx: Context) -> bool:
-    """Woken during filer's turn by a signal with a pending reaction (K25)."""
+    """Run during filer's turn, after a signal with a pending reaction (K25)."""
     return True
 
 

@@ -12,6 +12,7 @@ from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import (
     content_of,
     limits,
+    over_limit,
     put_card,
     reject_content,
     reject_signals,
@@ -52,8 +53,8 @@ def reject_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | 
         and turn["card_count"] + count > limited["cards_max"]
         and "cards_unbounded" not in tx.bugs
     ):
-        return rejection("too_many_cards", f"the turn would have {turn['card_count'] + count} cards; at most "
-                       f"{limited['cards_max']} are allowed")  # fmt: skip
+        return over_limit("too_many_cards", f"the turn would have {turn['card_count'] + count} cards", limited["cards_max"],
+                          "put the content into fewer cards", "cards_max")  # fmt: skip
     return reject_own_drafts(tx, item)
 
 

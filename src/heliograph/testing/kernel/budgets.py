@@ -95,7 +95,7 @@ def _shortfall(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
         held = row["reserved"] if "reserve_ignored" in tx.bugs else 0
         if row["kind"] in asked and asked[row["kind"]] > _left_of(row) + held:
             message = (f"the budget of turn {row['turn_id']} has {max(_left_of(row), 0)} of {row['amount_max']} {row['kind']} left; "
-                       f"this call asks for {asked[row['kind']]}")  # fmt: skip
+                       f"this call needs {asked[row['kind']]}: start the turn with a larger budget")  # fmt: skip
             budget = {key: row[key] for key in ("turn_id", "kind", "amount_max", "used", "reserved", "overspent")}
             return {**rejection("BUDGET_EXCEEDED", message), "budget": budget}
     return None

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, re
 from heliograph.testing.kernel.head import bells, is_owner, owns
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
-from heliograph.testing.kernel.limits import content_of, limits, rejection
+from heliograph.testing.kernel.limits import content_of, limits, reject_waits, rejection
 from heliograph.testing.kernel.reports import reject_result
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import REPORTED, Row, Transaction, interval, timestamp
@@ -76,8 +76,7 @@ def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Ro
     if wait is None:
         known = len(tx.tables.waits.of(turn_id))
         if place + known > limited["waits_max"]:
-            return rejection("too_many_waits", f"the turn would have {place + known} calls; at most {limited['waits_max']} "
-                           "are allowed (waits_max)")  # fmt: skip
+            return reject_waits(place + known, limited)
         return {"outcome": "fresh"}
     if wait["state"] == "resolved":
         return {"outcome": "done"}
@@ -159,7 +158,7 @@ def wrong_call(call: Any) -> str | None:
     if _bytes(call, "step_id") > 200:
         return "a step id must have at most 200 bytes"
     if get_text(call, "effect") not in (None, *_EFFECTS):
-        return "an effect is pure, idempotent, transactional or once"
+        return "an effect must be pure, idempotent, transactional or once"
     seconds = j.parse_float(get_text(call, "timeout_seconds"))
     if seconds is not None and not 0 <= seconds <= _YEAR_SECONDS:
         return "timeout_seconds must be between 0 and 366 days, or null"
@@ -207,7 +206,7 @@ def _wrong_not_made(item: Any) -> str | None:
     if (not_made := get_raw(item, "not_made")) is None:
         return None
     if not isinstance(not_made, dict):
-        return "not_made is an object with the step_id and the tool of the call"
+        return "not_made must be an object with the step_id and the tool of the call"
     return wrong_call(
         {
             "call_id": get_raw(item, "call_id"),
@@ -229,11 +228,9 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
     if wait is None:
         if get_raw(item, "not_made") is None:
             return rejection("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
-        count, most = len(tx.tables.waits.of(get_text(item, "turn_id"))) + 1, limited["waits_max"]
-        if count > most:
-            return rejection(
-                "too_many_waits", f"the turn would have {count} calls; at most {most} are allowed (waits_max)"
-            )
+        count = len(tx.tables.waits.of(get_text(item, "turn_id"))) + 1
+        if count > limited["waits_max"]:
+            return reject_waits(count, limited)
     elif wait["kind"] != "inline":
         return rejection(
             "not_inline", f"the turn waits for call {call_id} of kind {wait['kind']}: report its result instead"
@@ -271,9 +268,9 @@ def _defer(tx: Transaction, item: Any, defers_max: int) -> Row:
     most, reason = defers_max if own is None else own, get_text(item, "reason")
     reason = None if reason is None else reason[:1000]
     if turn["defer_count"] >= most and "defer_uncapped" not in tx.bugs:
-        message = (
-            f"deferred {turn['defer_count'] + 1} times, at most {most} are allowed; the last reason: {reason or ''}"
-        )
+        limit = "the limit with helio db limits defers_max=NUMBER" if own is None else "the retries of the agent"
+        message = (f"the turn would be deferred {turn['defer_count'] + 1} times; at most {most} are allowed: remove the cause, or "
+                   f"raise {limit}. The last reason: {reason or ''}")  # fmt: skip
         is_untrusted = get_text(item, "trust") == "untrusted"
         woken = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message, is_untrusted=is_untrusted)
         return {"outcome": "exhausted", **bells(tx, woken)}

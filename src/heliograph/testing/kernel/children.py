@@ -10,7 +10,7 @@ from heliograph.testing.kernel.budgets import wrong_amounts
 from heliograph.testing.kernel.head import run_of
 from heliograph.testing.kernel.ids import wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
-from heliograph.testing.kernel.limits import rejection
+from heliograph.testing.kernel.limits import over_limit, rejection
 from heliograph.testing.kernel.tables import Row, Transaction
 from heliograph.testing.kernel.turn_queue import enqueue_turns
 
@@ -39,13 +39,13 @@ def wrong_child(child: Any, drafts: int) -> str | None:
         return "the context_box_id of a child must have at most 200 bytes"
     activation, cause = j.get_whole(child, "activation"), get(child, "cause")
     if activation is None or not 0 <= activation < drafts:
-        return "the activation of a child is the index of one of the signals that come with it"
+        return "the activation of a child must be the index of a signal of the same item"
     if (
         isinstance(cause, int | float)
         and not isinstance(cause, bool)
         and not 0 <= (j.get_whole(child, "cause") or 0) < drafts
     ):
-        return 'the cause of a child is the index of one of the signals that come with it, or {"seq": n}'
+        return 'the cause of a child must be the index of a signal of the same item, or {"seq": n}'
     return None
 
 
@@ -62,7 +62,8 @@ def reject_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
     if not asked:
         return None
     if len(asked) > limited["fan_out_max"]:
-        return rejection("fan_out", f"{len(asked)} children at once; at most {limited['fan_out_max']} are allowed")
+        return over_limit("fan_out", f"the turn would start {len(asked)} children at once", limited["fan_out_max"],
+                          "start them in several rounds", "fan_out_max")  # fmt: skip
     children = [get(call, "child") for call in asked if (turn_id, get_text(call, "call_id")) not in tx.tables.waits]
     ids = [get_text(child, "turn_id") for child in children]
     for n, turn_id_asked in enumerate(ids):
@@ -104,13 +105,12 @@ def _reject_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str]
     for agent_id in agents:
         queued, more = len(tx.tables.queued(agent_id)), agents.count(agent_id)
         if queued + more > limited["queue_max"]:
-            return rejection("queue_full",
-                           f"agent {agent_id} has {queued} turns waiting; at most {limited['queue_max']} are allowed")  # fmt: skip
+            return over_limit("queue_full", f"agent {agent_id} has {queued} turns waiting", limited["queue_max"],
+                              "delegate less to it at once", "queue_max")  # fmt: skip
     depth = tx.tables.turns[turn_id]["depth"] + 1
     if agents and depth > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
-        return rejection(
-            "recursion_depth_exceeded", f"delegated {depth} deep; at most {limited['depth_max']} are allowed"
-        )
+        return over_limit("recursion_depth_exceeded", f"the turn would be {depth} delegations deep", limited["depth_max"],
+                          "do the work without a further delegation", "depth_max")  # fmt: skip
     if agents and tx.tables.runs[run_id]["status"] != "running" and "stopped_run_wakes" not in tx.bugs:
         return rejection("run_stopping", f"run {run_id} is being stopped: it wakes no more agents")
     return None

@@ -28,18 +28,18 @@ def reject_drafts(run: Row, drafts: Any) -> Row | None:
 
 def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
     if not isinstance(draft, dict):
-        return "a signal is an object"
+        return f"signals[{place}] must be an object"
     if wrong := wrong_keys(SignalItem, draft, "signals[]"):
         return wrong
     name, agent, pending = (get(draft, key) for key in ("name", "agent", "is_pending"))
     if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
-        return "a signal has a name of 1 to 200 bytes"
+        return f"signals[{place}].name must be a string of 1 to 200 bytes"
     if not (agent is ABSENT or agent is None or (isinstance(agent, str) and len(agent.encode()) <= 200)):
-        return "the agent of a signal is a name of at most 200 bytes"
+        return f"signals[{place}].agent must be the name of an agent, of at most 200 bytes, or null"
     if not (pending is ABSENT or pending is None or isinstance(pending, bool)):
-        return "is_pending is true or false"
+        return f"signals[{place}].is_pending must be true or false"
     if not _is_earlier(run_id, base, place, get(draft, "parent")):
-        return f"the parent of {name[:80]} is no earlier signal of the run"
+        return f"the parent of signal {name[:80]} must be an earlier signal: its id, or its index in this request"
     return None
 
 

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.budgets import budget_of
 from heliograph.testing.kernel.head import bells, payload_of, signal_at
 from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_name
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
-from heliograph.testing.kernel.limits import limits, reject_activations, reject_signals, rejection
+from heliograph.testing.kernel.limits import limits, over_limit, reject_activations, reject_signals, rejection
 from heliograph.testing.kernel.reactions import commit_reactions
 from heliograph.testing.kernel.tables import Row, Transaction
 from heliograph.testing.kernel.turn_queue import agent_of
@@ -68,8 +68,8 @@ def _reject_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
     if cause is not None and not _is_signal_of(run, cause):
         return rejection("unknown_cause", f"run {run_id} has no signal {cause[:200]}")
     if message["depth"] > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
-        return rejection("recursion_depth_exceeded",
-                       f"delegated {message['depth']} deep; at most {limited['depth_max']} are allowed")  # fmt: skip
+        return over_limit("recursion_depth_exceeded", f"the turn would be {message['depth']} delegations deep",
+                          limited["depth_max"], "do the work without a further delegation", "depth_max")  # fmt: skip
     return reject_signals([message], limited) or reject_activations(tx, run_id, [message], limited)
 
 

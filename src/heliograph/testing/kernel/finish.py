@@ -75,11 +75,11 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
 def _reject_deliverable(item: Any) -> Row | None:
     content = get(item, "content")
     if get_text(item, "content") is None:
-        raise SqlError("22023", "a deliverable has content")
+        raise SqlError("22023", "a deliverable must have content")
     if not isinstance(get(content, "text"), str) and not isinstance(get(content, "fields"), list):
-        return rejection("invalid_content", "the content of a deliverable has text, a string, or fields, a list")
+        return rejection("invalid_content", "the content of a deliverable must have text, a string, or fields, a list")
     if get_text(item, "outcome") not in OUTCOMES:
-        raise SqlError("22023", "outcome is success, partial, failed, timeout or canceled")
+        raise SqlError("22023", "outcome must be success, partial, failed, timeout or canceled")
     return None
 
 
@@ -99,8 +99,11 @@ def _reject_fields(item: Any, fields: Any) -> Row | None:
     given = get(get(item, "content"), "fields")
     names = [get(field, "name") for field in given] if isinstance(given, list) else []
     lacking = [
-        f"field {n} of result_fields, which has no name" if (name := get_text(field, "name")) is None else name
+        f"number {n} of result_fields, which has no name" if (name := get_text(field, "name")) is None else name
         for n, field in enumerate(j.elements(fields), 1)
         if j.parse_boolean(get_text(field, "required")) is not False and get_raw(field, "name") not in names
     ]
-    return rejection("result_fields", "the deliverable lacks " + ", ".join(lacking)) if lacking else None
+    if not lacking:
+        return None
+    return rejection("result_fields", f"the deliverable of turn {get_text(item, 'turn_id') or ''} lacks the required fields "
+                     f"{', '.join(lacking)}: add them, or end the turn as partial or failed")  # fmt: skip

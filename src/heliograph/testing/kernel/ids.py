@@ -52,15 +52,17 @@ def wrong_fields(fields: Any) -> str | None:
     if fields is None:
         return None
     if not isinstance(fields, list):
-        return "result_fields is a list of {name, type, required, description}"
+        return "result_fields must be a list of {name, type, required, description}"
     if len(fields) > FIELDS_MAX:
-        return "result_fields has at most 100 fields"
+        return f"result_fields has {len(fields)} fields; at most {FIELDS_MAX} are allowed: remove some"
     if not all(_is_field(field) for field in fields):
         return (
-            "result_fields is a list of {name, type, required, description}, each with a name of 1 to 200 characters, a type of "
-            "JSON, and required true or false"
+            "each of result_fields must be {name, type, required, description}: a name of 1 to 200 characters; a type that is "
+            "string, number, integer, boolean, object, array or missing; and required that is true, false or missing"
         )
-    return None if len({field["name"] for field in fields}) == len(fields) else "result_fields has a name twice"
+    if len({field["name"] for field in fields}) < len(fields):
+        return "result_fields must have different names: rename or remove one"
+    return None
 
 
 def _is_field(field: Any) -> bool:
@@ -93,4 +95,5 @@ def wrong_url(item: Any) -> str | None:
     url = get(item, "callback_url")
     if url is ABSENT or url is None or (isinstance(url, str) and len(url) <= 2000 and _URL.fullmatch(url)):
         return None
-    return "callback_url begins with https:// and has at most 2000 printable ASCII characters"
+    return ("callback_url must begin with https:// (or http://) and have at most 2000 printable ASCII characters: percent-encode all "
+            "others")  # fmt: skip

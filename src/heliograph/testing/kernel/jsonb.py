@@ -66,11 +66,13 @@ def check_json(raw: bytes, value: Any) -> Any:
     Raises KernelRejected, as no function of the kernel has begun yet.
     """
     if len(raw) > BYTES_MAX:
-        raise KernelRejected(f"over {BYTES_MAX} bytes of JSON", code="json_too_large")
+        raise KernelRejected(f"over {BYTES_MAX} bytes of JSON; send less in one call", code="json_too_large")
     if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
-        raise KernelRejected(f"over {DEPTH_MAX} containers inside each other", code="json_too_deep")
+        raise KernelRejected(
+            f"over {DEPTH_MAX} containers inside each other; make the value flatter", code="json_too_deep"
+        )
     if _DIGITS.search(raw) and _has_large_number(value):
-        raise KernelRejected("a number outside the range of a double", code="number_too_large")
+        raise KernelRejected("a number outside the range of a double; send it as a string", code="number_too_large")
     return value
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from heliograph.requests import REQUESTS, CardItem, SignalItem
-from heliograph.testing.kernel.jsonb import SqlError
+from heliograph.requests import REQUESTS, ActivationItem, CardItem, CauseItem, SignalItem
+from heliograph.testing.kernel.jsonb import SqlError, get_text
 
 STRINGS = ("take_commands", "mark_published", "redeliver_callbacks", "sweep_pending_reactions")
 # The kernel checks these later, with their item: drafts and cards of a stale item remain unchecked.
 _JUDGED_LATER: tuple[object, ...] = (SignalItem, CardItem)
+_POSITION = re.compile("[1-9][0-9]{0,17}")
 
 
 def check_keys(function: str, request: Any) -> None:
@@ -29,13 +31,17 @@ def check_keys(function: str, request: Any) -> None:
 
 
 def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
-    """A message about the first unknown key of an object or of an object inside it; None if all keys are known."""
+    """Return the problem of an object or of an object inside it: an unknown key, or an invalid cause. None if it is valid."""
     if not isinstance(value, dict):
         return None
     known = shape_of(kind)
     for key in sorted(value):
         if key not in known:
             return f"{path} has the unknown key {key[:60]!r}; its keys are {', '.join(known)}"
+    if kind is CauseItem and not _POSITION.fullmatch(get_text(value, "seq") or ""):
+        return _no_cause(path)
+    if kind is ActivationItem and value.get("cause") is None:
+        return _no_cause(f"{path}.cause")
     for key, inner in known.items():
         if inner is None or inner in _JUDGED_LATER:
             continue
@@ -44,6 +50,11 @@ def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
             if (wrong := wrong_keys(inner, each, f"{path}.{key}")) is not None:
                 return wrong
     return None
+
+
+def _no_cause(path: str) -> str:
+    return (f'{path} must be the index of a signal of this request, or {{"seq": n}} with the position of an earlier signal in the '
+            "log of the run")  # fmt: skip
 
 
 @cache

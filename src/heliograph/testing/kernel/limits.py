@@ -27,13 +27,20 @@ def rejection(code: str, message: str) -> Row:
     return {"outcome": "rejected", "code": code, "message": message}
 
 
+def over_limit(code: str, problem: str, most: int, remedy: str, limit: str) -> Row:
+    return rejection(
+        code, f"{problem}; at most {most} are allowed: {remedy}, or raise the limit with helio db limits {limit}=NUMBER"
+    )
+
+
 def reject_signals(signals: Any, limits: Row) -> Row | None:
     for signal in signals if isinstance(signals, list) else ():
         payload, name = get(signal, "payload"), get_text(signal, "name") or ""
         most = _payload_max(name, limits)
         if payload not in (ABSENT, None) and j.octets(payload) > most:
-            return rejection("payload_too_large",
-                           f"the payload of {name} has {j.octets(payload)} bytes; at most {most} are allowed")  # fmt: skip
+            limit = "blob_bytes_max" if most > limits["payload_bytes_max"] else "payload_bytes_max"
+            return over_limit("payload_too_large", f"the payload of {name} has {j.octets(payload)} bytes", most,
+                              "store the content elsewhere, for example in a box, and send its id", limit)  # fmt: skip
     return None
 
 
@@ -47,13 +54,22 @@ def _payload_max(name: str, limits: Row) -> int:
 def reject_content(content: Any, limits: Row) -> Row | None:
     if content is ABSENT or j.octets(content) <= limits["blob_bytes_max"]:
         return None
-    return rejection("payload_too_large", f"a card has {j.octets(content)} bytes; at most {limits['blob_bytes_max']} are "
-                   "allowed: upload and reference it")  # fmt: skip
+    return over_limit("payload_too_large", f"a card has {j.octets(content)} bytes", limits["blob_bytes_max"],
+                      "store the content elsewhere and put its location in the card", "blob_bytes_max")  # fmt: skip
 
 
 def reject_fan_out(count: int, limits: Row) -> Row | None:
     most = limits["fan_out_max"]
-    return rejection("fan_out", f"{count} turns at once; at most {most} are allowed") if count > most else None
+    if count <= most:
+        return None
+    return over_limit(
+        "fan_out", f"the request wakes {count} turns at once", most, "emit fewer signals at once", "fan_out_max"
+    )
+
+
+def reject_waits(calls: int, limits: Row) -> Row:
+    return over_limit("too_many_waits", f"the turn would have {calls} calls", limits["waits_max"],
+                      "make fewer calls in one turn", "waits_max")  # fmt: skip
 
 
 def reject_activations(tx: Transaction, run_id: str | None, activations: Any, limits: Row) -> Row | None:
@@ -67,8 +83,8 @@ def reject_activations(tx: Transaction, run_id: str | None, activations: Any, li
     for agent, count in sorted(more.items(), key=lambda pair: (pair[0] is None, pair[0])):
         queued = 0 if run_id is None or agent is None else len(tx.tables.queued(f"{run_id}/{agent}"))
         if queued + count > limits["queue_max"] and "queue_unbounded" not in tx.bugs:
-            return rejection("queue_full", f"agent {agent or ''} has {queued} turns waiting; at most {limits['queue_max']} "
-                           "are allowed")  # fmt: skip
+            return over_limit("queue_full", f"agent {agent or ''} has {queued} turns waiting", limits["queue_max"],
+                              "try again when some have ended", "queue_max")  # fmt: skip
     return None
 
 
@@ -95,7 +111,7 @@ def set_limits(tx: Transaction, values: Any) -> Row:
     if not isinstance(values, dict):
         raise SqlError("22023", "cannot call jsonb_object_keys on what is not an object")
     if unknown := sorted(set(values) - set(_DEFAULTS)):
-        raise SqlError("22023", f"there is no limit {', '.join(unknown)}: call set_limits with {{}} to list all")
+        raise SqlError("22023", f"there is no limit {', '.join(unknown)}: helio db limits lists all")
     tx.offer(tx.tables.limits, "limits", dict.fromkeys(_DEFAULTS))
     row = tx.tables.limits["limits"]
     for name, number in {name: j.parse_integer(get_text(values, name)) for name in values}.items():

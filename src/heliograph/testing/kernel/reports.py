@@ -9,7 +9,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.head import add_bells
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_raw, get_text
-from heliograph.testing.kernel.limits import limits, rejection
+from heliograph.testing.kernel.limits import limits, over_limit, rejection
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import Row, Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
@@ -91,7 +91,7 @@ def _issued_at(tx: Transaction, turn: Row) -> int:
 def _invalid_report(item: Any, limited: Row) -> Row | None:
     status, actor = get_text(item, "status"), get_text(item, "actor") or ""
     if status not in ("success", "failed") or (status == "failed" and get_text(item, "error") is None):
-        return _invalid("the status of a report is success, or failed with an error")
+        return _invalid("the status of a report must be success, or failed with an error")
     if len(actor.encode()) > 200:
         return _invalid("actor must have at most 200 bytes")
     rejected = reject_result(item, limited)
@@ -111,8 +111,8 @@ def reject_result(item: Any, limited: Row) -> Row | None:
     sizes = [j.octets(value) for key in ("result", "error") if (value := get(item, key)) is not ABSENT]
     if max(sizes, default=0) <= most:
         return None
-    return rejection("payload_too_large", f"the result of call {get_text(item, 'call_id') or ''} has {max(sizes)} bytes; at "
-                   f"most {most} are allowed: upload and reference it")  # fmt: skip
+    return over_limit("payload_too_large", f"the result of call {get_text(item, 'call_id') or ''} has {max(sizes)} bytes", most,
+                      "store it elsewhere and report its location", "result_bytes_max")  # fmt: skip
 
 
 def _keep_other(tx: Transaction, item: Any, verdict: Row, limited: Row) -> None:

@@ -21,7 +21,7 @@ from heliograph.testing.kernel.head import add_bells, insert_signals, is_owner, 
 from heliograph.testing.kernel.human_tasks import begin_human_wait
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
-from heliograph.testing.kernel.limits import limits, rejection
+from heliograph.testing.kernel.limits import limits, over_limit, reject_waits
 from heliograph.testing.kernel.outbox import outbox_row
 from heliograph.testing.kernel.reports import hash_of
 from heliograph.testing.kernel.resolve import nearest, open_waits, resolve
@@ -69,16 +69,13 @@ def _reject_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
     calls = j.elements(get(item, "calls"))
     ids = {get_text(call, "call_id") for call in calls} | {w["tool_call_id"] for w in known}
     if len(ids) > limited["waits_max"]:
-        return rejection(
-            "too_many_waits",
-            f"the turn would have {len(ids)} calls; at most {limited['waits_max']} are allowed (waits_max)",
-        )
+        return reject_waits(len(ids), limited)
     most = limited["result_bytes_max"]
     for call in calls:
         command = get(call, "command")
         if command is not ABSENT and j.octets(command) > most:
-            return rejection("payload_too_large", f"the command of call {get_text(call, 'call_id')} has {j.octets(command)} "
-                           f"bytes; at most {most} are allowed: upload and reference it")  # fmt: skip
+            return over_limit("payload_too_large", f"the command of call {get_text(call, 'call_id')} has {j.octets(command)} bytes",
+                              most, "store large arguments elsewhere and pass their locations", "result_bytes_max")  # fmt: skip
     return None
 
 
@@ -254,9 +251,9 @@ def _check_suspend(items: list[Any]) -> None:
     for item in items:
         calls = j.elements(get(item, "calls"))
         if get_text(item, "join") not in (None, "all", "each"):
-            raise SqlError("22023", "join is all or each")
+            raise SqlError("22023", "join must be all or each")
         if len(calls) > 1 and len({get_text(c, "call_id") for c in calls} - {None}) < len(calls):
-            raise SqlError("22023", "two calls of one turn have the same id")
+            raise SqlError("22023", "two calls of the item have the same id: give each its own")
         check_phase(item)
         for card in j.elements(get(item, "cards")):
             check(wrong_card(card))
@@ -268,13 +265,13 @@ def _check_suspend(items: list[Any]) -> None:
 def _wrong_wait(call: Any, item: Any) -> str | None:
     kind, command, token = get_text(call, "kind"), get(call, "command"), get_text(call, "token")
     if kind not in ("tool", "child", "timer", "human"):
-        return "the kind of a call is tool, child, timer or human"
+        return "the kind of a call must be tool, child, timer or human"
     if (kind == "child") != isinstance(get(call, "child"), dict):
-        return "a call has a child if, and only if, that is its kind"
+        return "a call of kind child must have a child, and no other call may have one"
     if kind == "timer" and get_text(call, "timeout_seconds") is None:
-        return "a timer has a timeout"
+        return "a timer must have a timeout"
     if get_text(call, "after_execution") not in (None, "suspend", "terminate"):
-        return "after_execution is suspend or terminate"
+        return "after_execution must be suspend or terminate"
     if token is not None and not 1 <= len(token.encode()) <= 1000:
         return "a token must have 1 to 1000 bytes"
     objects = (command, get(command, "body"))
@@ -282,5 +279,5 @@ def _wrong_wait(call: Any, item: Any) -> str | None:
         not all(value is None or value is ABSENT or isinstance(value, dict) for value in objects)
         or len((get_text(command, "subject") or "").encode()) > 200
     ):
-        return "a command is an object with a subject of at most 200 bytes, or none, and an object as body"
+        return "a command must be an object: subject has at most 200 bytes, or is missing, and body is an object"
     return wrong_child(get(call, "child"), j.length(get(item, "signals"))) if kind == "child" else None

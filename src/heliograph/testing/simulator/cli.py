@@ -117,7 +117,7 @@ def _count(text: str) -> int:
 
 def _case(options: argparse.Namespace) -> Case:
     if (options.seed is None) == (options.case is None):
-        raise InvalidInput("helio sim replay takes either a seed or --case", code="usage")
+        raise InvalidInput("helio sim replay requires either a seed or --case: give one of them", code="usage")
     from heliograph.testing.mutants.catalog import MUTANTS
     from heliograph.testing.simulator.simulate import Case
 

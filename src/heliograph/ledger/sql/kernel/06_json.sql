@@ -14,15 +14,17 @@ declare
     v_text text;
 begin
     if pg_column_size(p_json) > v_bytes_max then
-        perform heliograph._invalid(format('json_too_large: over %s bytes of JSON', v_bytes_max));
+        perform heliograph._invalid(
+            format('json_too_large: over %s bytes of JSON; send less in one call', v_bytes_max));
     end if;
     -- one level at a time: a recursion through all levels would exhaust the stack
     if jsonb_path_exists(p_json, 'strict $.**{101}') then
-        perform heliograph._invalid('json_too_deep: over 100 containers inside each other');
+        perform heliograph._invalid('json_too_deep: over 100 containers inside each other; make the value flatter');
     end if;
     v_text := p_json::text;
     if octet_length(v_text) > v_bytes_max then
-        perform heliograph._invalid(format('json_too_large: over %s bytes of JSON', v_bytes_max));
+        perform heliograph._invalid(
+            format('json_too_large: over %s bytes of JSON; send less in one call', v_bytes_max));
     end if;
     -- jsonb writes its numbers without exponents: a number outside the range of a double has over 255 digits in a row
     if octet_length(v_text) > 255 and v_text ~ '[0-9]{255}' and exists (

@@ -43,21 +43,28 @@ begin
     end if;
 end $$;
 
--- _wrong_cause: null, or which key of a cause {seq} is unknown. A cause that is an index is no object.
+-- _wrong_cause: null, or the problem of a cause {seq}: an unknown key, or no position in the log. A cause that is an
+--   index is not an object, and is checked where it is used.
 create function heliograph._wrong_cause(p_path text, p_cause jsonb) returns text
     language sql immutable as $$
-    select heliograph._wrong_keys(p_path || '.cause', p_cause, '{seq}')
+    select case when jsonb_typeof(p_cause) = 'object' then coalesce(
+        heliograph._wrong_keys(p_path || '.cause', p_cause, '{seq}'),
+        case when not coalesce(p_cause ->> 'seq' ~ '^[1-9][0-9]{0,17}$', false)
+             then p_path || '.cause must be the index of a signal of this request, or {"seq": n} with the position of '
+                            'an earlier signal in the log of the run' end) end
 $$;
 
--- _wrong_activation: null, or which key of a reaction's activation, or of its cause, is unknown. Those of the kernel
---   itself have more keys.
+-- _wrong_activation: null, or the problem of a reaction's activation: an unknown key, or no valid cause. Activations of
+--   the kernel itself have more keys and are not checked.
 create function heliograph._wrong_activation(p_path text, p_activation jsonb) returns text
     language sql immutable as $$
     select coalesce(
         heliograph._wrong_keys(p_path || '.reaction.activations[]', p_activation,
                                '{agent,instance,turn_id,cause,activation,priority,max_attempts,ttl_seconds,'
                                'context_box_id,result_fields,message_type,actor,budget,callback_url}'),
-        heliograph._wrong_cause(p_path || '.reaction.activations[]', p_activation -> 'cause'))
+        heliograph._wrong_cause(p_path || '.reaction.activations[]',  -- a missing cause is as invalid as an empty one
+            case when jsonb_typeof(p_activation) = 'object' and p_activation ->> 'cause' is null then '{}'
+                 else p_activation -> 'cause' end))
 $$;
 
 -- _wrong_reaction: null, or which key of an item, or of its reaction {version, activations, state, memory, status,

@@ -57,18 +57,18 @@ $$;
 create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bigint, p_draft jsonb) returns text
     language sql stable as $$
     select case
-        when jsonb_typeof(p_draft) <> 'object' then 'a signal is an object'
+        when jsonb_typeof(p_draft) <> 'object' then 'signals[' || p_place || '] must be an object'
         when p_draft - '{at,name,agent,parent,payload,trust,is_pending}'::text[] <> '{}'
         then heliograph._wrong_keys('signals[]', p_draft, '{name,payload,agent,parent,at,trust,is_pending}')
         when not coalesce(jsonb_typeof(p_draft -> 'name') = 'string'
                           and octet_length(p_draft ->> 'name') between 1 and 200, false)
-        then 'a signal has a name of 1 to 200 bytes'
+        then 'signals[' || p_place || '].name must be a string of 1 to 200 bytes'
         when not coalesce(jsonb_typeof(p_draft -> 'agent') in ('string', 'null')
                           and octet_length(p_draft ->> 'agent') <= 200,
                           p_draft ->> 'agent' is null)
-        then 'the agent of a signal is a name of at most 200 bytes'
+        then 'signals[' || p_place || '].agent must be the name of an agent, of at most 200 bytes, or null'
         when not coalesce(jsonb_typeof(p_draft -> 'is_pending') in ('boolean', 'null'), true)
-        then 'is_pending is true or false'
+        then 'signals[' || p_place || '].is_pending must be true or false'
         when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'),
                 'null') end
             when 'first' then p_draft ->> 'parent' is null
@@ -79,7 +79,8 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
                 then heliograph._is_earlier(substr(p_draft ->> 'parent', length(p_run_id) + 6), p_base)
                 else heliograph._is_signal_id(p_draft ->> 'parent') end and octet_length(p_draft ->> 'parent') <= 223
             else false end
-        then format('the parent of %s is no earlier signal of the run', left(p_draft ->> 'name', 80)) end
+        then format('the parent of signal %s must be an earlier signal: its id, or its index in this request',
+                    left(p_draft ->> 'name', 80)) end
 $$;
 
 -- _signal_at: one signal of a run's log: {id, name, payload, agent, trust}; only an untrusted signal has trust. Null

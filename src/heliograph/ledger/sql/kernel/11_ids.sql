@@ -67,14 +67,16 @@ create function heliograph._wrong_fields(p_fields jsonb) returns text
     language sql immutable as $$
     select case
         when jsonb_typeof(p_fields) = 'null' then null
-        when jsonb_typeof(p_fields) <> 'array' then 'result_fields is a list of {name, type, required, description}'
-        when jsonb_array_length(p_fields) > 100 then 'result_fields has at most 100 fields'
+        when jsonb_typeof(p_fields) <> 'array'
+        then 'result_fields must be a list of {name, type, required, description}'
+        when jsonb_array_length(p_fields) > 100
+        then 'result_fields has ' || jsonb_array_length(p_fields) || ' fields; at most 100 are allowed: remove some'
         when exists (select from jsonb_array_elements(p_fields) f where heliograph._is_field(f) is not true)
-        then 'result_fields is a list of {name, type, required, description}, each with a name of 1 to 200 characters, '
-             'a type of JSON, and '
-             'required true or false'
+        then 'each of result_fields must be {name, type, required, description}: a name of 1 to 200 characters; '
+             'a type that is string, number, integer, boolean, object, array or missing; '
+             'and required that is true, false or missing'
         when (select count(distinct f ->> 'name') from jsonb_array_elements(p_fields) f) < jsonb_array_length(p_fields)
-        then 'result_fields has a name twice' end
+        then 'result_fields must have different names: rename or remove one' end
 $$;
 
 -- _invalid: reject the whole call, from within a query.
@@ -97,5 +99,6 @@ create function heliograph._wrong_url(p_url jsonb) returns text
     select case when coalesce(jsonb_typeof(p_url), 'null') <> 'null'
                  and (jsonb_typeof(p_url) <> 'string' or octet_length(p_url #>> '{}') > 2000
                       or p_url #>> '{}' !~ '^https?://[\x21-\x7e]+$')
-                then 'callback_url begins with https:// and has at most 2000 printable ASCII characters' end
+                then 'callback_url must begin with https:// (or http://) and have at most 2000 printable ASCII '
+                     'characters: percent-encode all others' end
 $$;

@@ -24,6 +24,15 @@ create function heliograph._rejection(p_code text, p_message text) returns jsonb
     select jsonb_build_object('outcome', 'rejected', 'code', p_code, 'message', p_message)
 $$;
 
+-- _over_limit: the rejection of an item above a limit of the project. p_problem: the item and its size. p_remedy: how
+--   the caller stays below the limit. p_limit: the name of the limit, for operators, who may raise it.
+create function heliograph._over_limit(
+    p_code text, p_problem text, p_max bigint, p_remedy text, p_limit text
+) returns jsonb language sql immutable as $$
+    select heliograph._rejection(p_code, p_problem || '; at most ' || p_max::text || ' are allowed: ' || p_remedy
+               || ', or raise the limit with helio db limits ' || p_limit || '=NUMBER')
+$$;
+
 -- A limit in bytes counts the text of a JSON value as PostgreSQL writes it. No part of a request is longer than the
 -- request. So the length of the request, which _check_json returns, decides most checks without the text of any part.
 
@@ -45,8 +54,10 @@ $$;
 -- _reject_signals: null, or the rejection of a signal that is too large.
 create function heliograph._reject_signals(p_signals jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select heliograph._rejection('payload_too_large', format('the payload of %s has %s bytes; at most %s are allowed',
-                                                             e.s ->> 'name', z.bytes, z.bytes_max))
+    select heliograph._over_limit(
+               'payload_too_large', format('the payload of %s has %s bytes', e.s ->> 'name', z.bytes), z.bytes_max,
+               'store the content elsewhere, for example in a box, and send its id',
+               case when z.bytes_max > p_limits.payload_bytes_max then 'blob_bytes_max' else 'payload_bytes_max' end)
       from jsonb_array_elements(p_signals) with ordinality e (s, n)
      cross join lateral (
            select octet_length(nullif(e.s -> 'payload', 'null')::text) as bytes,
@@ -69,17 +80,26 @@ $$;
 -- _reject_content: null, or the rejection of content that is too large even for a blob.
 create function heliograph._reject_content(p_content jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select heliograph._rejection('payload_too_large',
-                                 format('a card has %s bytes; at most %s are allowed: upload and reference it',
-                               octet_length(p_content::text), p_limits.blob_bytes_max))
+    select heliograph._over_limit(
+               'payload_too_large', format('a card has %s bytes', octet_length(p_content::text)),
+               p_limits.blob_bytes_max, 'store the content elsewhere and put its location in the card',
+               'blob_bytes_max')
      where octet_length(p_content::text) > p_limits.blob_bytes_max
 $$;
 
 -- _reject_fan_out: null, or the rejection of a call that wakes too many agents.
 create function heliograph._reject_fan_out(p_count integer, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select case when p_count > p_limits.fan_out_max then heliograph._rejection('fan_out', format(
-                '%s turns at once; at most %s are allowed', p_count, p_limits.fan_out_max)) end
+    select case when p_count > p_limits.fan_out_max then heliograph._over_limit(
+               'fan_out', format('the request wakes %s turns at once', p_count), p_limits.fan_out_max,
+               'emit fewer signals at once', 'fan_out_max') end
+$$;
+
+-- _reject_waits: the rejection of a turn with too many calls.
+create function heliograph._reject_waits(p_calls bigint, p_waits_max integer) returns jsonb
+    language sql immutable as $$
+    select heliograph._over_limit('too_many_waits', 'the turn would have ' || p_calls::text || ' calls', p_waits_max,
+                                  'make fewer calls in one turn', 'waits_max')
 $$;
 
 -- _reject_activations: null, or the rejection of turns that are too many at once, or too many in the queue of one
@@ -88,8 +108,8 @@ create function heliograph._reject_activations(
     p_project text, p_run_id text, p_activations jsonb, p_limits heliograph.project_limits
 ) returns jsonb language sql stable as $$
     select coalesce(heliograph._reject_fan_out(jsonb_array_length(p_activations), p_limits), (
-    select heliograph._rejection('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
-                               w.agent, w.queued, p_limits.queue_max))
+    select heliograph._over_limit('queue_full', format('agent %s has %s turns waiting', w.agent, w.queued),
+                                  p_limits.queue_max, 'try again when some have ended', 'queue_max')
       from (select m.agent, m.more, (select count(*) from heliograph.agent_turns t
                      where t.project_id = p_project and t.state = 'queued' and t.agent_id = p_run_id || '/'
                          || m.agent) as queued
@@ -162,7 +182,7 @@ begin
     perform heliograph._check_json(p_limits);
     if v_unknown is not null then
         raise exception using errcode = '22023', message = format(
-            'there is no limit %s: call set_limits with {} to list all', v_unknown);
+            'there is no limit %s: helio db limits lists all', v_unknown);
     end if;
     insert into heliograph.project_limits (project_id) values (p_project) on conflict do nothing;
     update heliograph.project_limits l

@@ -134,7 +134,8 @@ end $$;
 create function heliograph._shortfall(p_project text, p_owners text[], p_asked jsonb) returns jsonb
     language sql stable as $$
     select heliograph._rejection('BUDGET_EXCEEDED',
-                                 format('the budget of turn %s has %s of %s %s left; this call asks for %s',
+                                 format('the budget of turn %s has %s of %s %s left; this call needs %s: '
+                                        'start the turn with a larger budget',
                                         b.turn_id, greatest(b.amount_max - b.used - b.reserved - b.overspent, 0),
                                         b.amount_max, b.kind, p_asked ->> b.kind))
            || jsonb_build_object('budget', jsonb_build_object(

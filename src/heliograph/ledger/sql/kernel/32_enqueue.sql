@@ -142,8 +142,9 @@ begin
         return heliograph._rejection('unknown_cause', format('run %s has no signal %s', v_run.run_id,
                                                              left(p_message ->> 'cause', 200)));
     elsif (p_message ->> 'depth')::integer > p_limits.depth_max then
-        return heliograph._rejection('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
-                                   p_message ->> 'depth', p_limits.depth_max));
+        return heliograph._over_limit(
+            'recursion_depth_exceeded', format('the turn would be %s delegations deep', p_message ->> 'depth'),
+            p_limits.depth_max, 'do the work without a further delegation', 'depth_max');
     end if;
     return coalesce(case when octet_length((p_message -> 'payload')::text) > p_limits.payload_bytes_max
                          then heliograph._reject_signals(jsonb_build_array(p_message), p_limits) end,

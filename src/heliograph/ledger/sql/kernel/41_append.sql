@@ -86,9 +86,10 @@ create function heliograph._reject_cards_and_signals(
               from jsonb_array_elements(p_item -> 'cards') with ordinality a (c, n)
              where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
         case when jsonb_array_length(p_item -> 'cards') > 0 then (
-            select heliograph._rejection('too_many_cards',
-                                         format('the turn would have %s cards; at most %s are allowed',
-                                       t.card_count + jsonb_array_length(p_item -> 'cards'), p_limits.cards_max))
+            select heliograph._over_limit(
+                       'too_many_cards', format('the turn would have %s cards',
+                                                t.card_count + jsonb_array_length(p_item -> 'cards')),
+                       p_limits.cards_max, 'put the content into fewer cards', 'cards_max')
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
                and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end,

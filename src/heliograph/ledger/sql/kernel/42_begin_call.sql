@@ -102,9 +102,8 @@ create function heliograph._judge_begin(p_project text, p_items jsonb, p_waits_m
            row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1,
            case when h.agent_id is null then '{"outcome": "stale"}'
                 when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > p_waits_max
-                then heliograph._rejection('too_many_waits', format(
-                         'the turn would have %s calls; at most %s are allowed (waits_max)',
-                         row_number() over (partition by h.agent_id order by i.n) + o.known, p_waits_max))
+                then heliograph._reject_waits(
+                         row_number() over (partition by h.agent_id order by i.n) + o.known, p_waits_max)
                 when w.at is null then '{"outcome": "fresh"}'
                 when w.state = 'resolved' then '{"outcome": "done"}'
                 when w.kind <> 'inline' then heliograph._rejection('not_inline',

@@ -125,8 +125,7 @@ begin
         select count(*) into v_known from heliograph.turn_waiting_tools
          where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
         if v_known >= p_limits.waits_max then
-            return heliograph._rejection('too_many_waits', format(
-                'the turn would have %s calls; at most %s are allowed (waits_max)', v_known + 1, p_limits.waits_max));
+            return heliograph._reject_waits(v_known + 1, p_limits.waits_max);
         end if;
         v_opens := true;
     elsif not found then

@@ -46,8 +46,8 @@ begin
     if v_children = 0 then
         return null;
     elsif v_children > p_limits.fan_out_max then
-        return heliograph._rejection('fan_out', format('%s children at once; at most %s are allowed', v_children,
-                                                       p_limits.fan_out_max));
+        return heliograph._over_limit('fan_out', format('the turn would start %s children at once', v_children),
+                                      p_limits.fan_out_max, 'start them in several rounds', 'fan_out_max');
     end if;
     select depth + 1 into v_depth from heliograph.agent_turns
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
@@ -94,14 +94,14 @@ begin
                                q.agent_id))
               from queue q where q.agent_id in (select a.agent_id from ancestor a)
             union all
-            select 4, q.n, heliograph._rejection('queue_full',
-                                                 format('agent %s has %s turns waiting; at most %s are allowed',
-                               q.agent_id, q.queued, p_limits.queue_max))
+            select 4, q.n, heliograph._over_limit(
+                   'queue_full', format('agent %s has %s turns waiting', q.agent_id, q.queued), p_limits.queue_max,
+                   'delegate less to it at once', 'queue_max')
               from queue q where q.queued + q.more > p_limits.queue_max
             union all
-            select 5, q.n, heliograph._rejection('recursion_depth_exceeded',
-                                                 format('delegated %s deep; at most %s are allowed',
-                               v_depth, p_limits.depth_max))
+            select 5, q.n, heliograph._over_limit(
+                   'recursion_depth_exceeded', format('the turn would be %s delegations deep', v_depth),
+                   p_limits.depth_max, 'do the work without a further delegation', 'depth_max')
               from queue q where v_depth > p_limits.depth_max
             union all
             select 6, q.n, heliograph._rejection('run_stopping', format(

@@ -36,7 +36,7 @@ create function heliograph._check_not_made(p_items jsonb) returns void
 declare
     v_wrong text := (
         select min(case when jsonb_typeof(i -> 'not_made') <> 'object'
-                   then 'not_made is an object with the step_id and the tool of the call'
+                   then 'not_made must be an object with the step_id and the tool of the call'
                         when heliograph._wrong_keys('p_items[].not_made', i -> 'not_made',
                                                     '{step_id,tool,taint}') is not null
                         then heliograph._wrong_keys('p_items[].not_made', i -> 'not_made', '{step_id,tool,taint}')
@@ -60,27 +60,27 @@ begin
     select coalesce(
         min(heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,join,'
                                                    'seen,calls}')),
-        min(case when not coalesce(i ->> 'join' in ('all', 'each'), true) then 'join is all or each'
+        min(case when not coalesce(i ->> 'join' in ('all', 'each'), true) then 'join must be all or each'
                  when jsonb_array_length(i -> 'calls') > 1 and jsonb_array_length(i -> 'calls') >
                       (select count(distinct c ->> 'call_id') from jsonb_array_elements(i -> 'calls') c)
-                 then 'two calls of one turn have the same id'
+                 then 'two calls of the item have the same id: give each its own'
                  when not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)
                  then 'phase must be init, plan, act, reflect or terminate' end),
         min((select min(heliograph._wrong_card(c)) from jsonb_array_elements(i -> 'cards') c)),
         min((select min(coalesce(heliograph._wrong_wait(c), heliograph._wrong_call(c), case
                  when not coalesce(c ->> 'kind' in ('tool', 'child', 'timer', 'human'), false)
-                 then 'the kind of a call is tool, child, timer or human'
+                 then 'the kind of a call must be tool, child, timer or human'
                  when (c ->> 'kind' = 'child') <> (coalesce(jsonb_typeof(c -> 'child'), 'null') = 'object')
-                 then 'a call has a child if, and only if, that is its kind'
-                 when c ->> 'kind' = 'timer' and c ->> 'timeout_seconds' is null then 'a timer has a timeout'
+                 then 'a call of kind child must have a child, and no other call may have one'
+                 when c ->> 'kind' = 'timer' and c ->> 'timeout_seconds' is null then 'a timer must have a timeout'
                  when not coalesce(c ->> 'after_execution' in ('suspend', 'terminate'), true)
-                 then 'after_execution is suspend or terminate'
+                 then 'after_execution must be suspend or terminate'
                  when not coalesce(octet_length(c ->> 'token') between 1 and 1000, true)
                      then 'a token must have 1 to 1000 bytes'
                  when not coalesce(jsonb_typeof(c -> 'command') in ('object', 'null'), true)
                       or not coalesce(jsonb_typeof(c #> '{command,body}') in ('object', 'null'), true)
                       or octet_length(c #>> '{command,subject}') > 200
-                 then 'a command is an object with a subject of at most 200 bytes, or none, and an object as body'
+                 then 'a command must be an object: subject has at most 200 bytes, or is missing, and body is an object'
                  when c ->> 'kind' = 'child' then heliograph._wrong_child(c -> 'child',
                          coalesce(jsonb_array_length(i -> 'signals'), 0))
                  end)) from jsonb_array_elements(i -> 'calls') c))) into v_wrong
@@ -114,7 +114,7 @@ create function heliograph._wrong_call(p_call jsonb) returns text
             then 'the tool of a call must have 1 to 200 bytes'
         when octet_length(p_call ->> 'step_id') > 200 then 'a step id must have at most 200 bytes'
         when not coalesce(p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once'), true)
-        then 'an effect is pure, idempotent, transactional or once'
+        then 'an effect must be pure, idempotent, transactional or once'
         when not coalesce((p_call ->> 'timeout_seconds')::float8 between 0 and 31622400, true)
         then 'timeout_seconds must be between 0 and 366 days, or null' end
 $$;
@@ -139,10 +139,10 @@ create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns
         when octet_length(p_child ->> 'context_box_id') > 200
             then 'the context_box_id of a child must have at most 200 bytes'
         when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
-        then 'the activation of a child is the index of one of the signals that come with it'
+        then 'the activation of a child must be the index of a signal of the same item'
         when jsonb_typeof(p_child -> 'cause') = 'number'
             and not (p_child ->> 'cause')::bigint between 0 and p_drafts - 1
-        then 'the cause of a child is the index of one of the signals that come with it, or {"seq": n}'
+        then 'the cause of a child must be the index of a signal of the same item, or {"seq": n}'
         end
 $$;
 
@@ -150,18 +150,17 @@ $$;
 create function heliograph._reject_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(
-        (select heliograph._rejection('too_many_waits',
-                                      format('the turn would have %s calls; at most %s are allowed (waits_max)',
-                                                             count(*), p_limits.waits_max))
+        (select heliograph._reject_waits(count(*), p_limits.waits_max)
            from (select tool_call_id from heliograph.turn_waiting_tools
                   where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'
                  union
                  select c ->> 'call_id' from jsonb_array_elements(p_item -> 'calls') c) w
          having count(*) > p_limits.waits_max),
-        (select heliograph._rejection('payload_too_large',
-                                      format('the command of call %s has %s bytes; at most %s are allowed: '
-                                    'upload and reference it', c.item ->> 'call_id',
-                                    octet_length((c.item -> 'command')::text), p_limits.result_bytes_max))
+        (select heliograph._over_limit(
+                    'payload_too_large', format('the command of call %s has %s bytes', c.item ->> 'call_id',
+                                                octet_length((c.item -> 'command')::text)),
+                    p_limits.result_bytes_max, 'store large arguments elsewhere and pass their locations',
+                    'result_bytes_max')
            from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
           where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1))
 $$;
@@ -170,9 +169,9 @@ $$;
 create function heliograph._reject_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql immutable as $$
     -- measured as text, because clients receive text: a stored number of ten bytes may have 100,000 digits
-    select heliograph._rejection('payload_too_large',
-                                 format('the result of call %s has %s bytes; at most %s are allowed: upload '
-                               'and reference it', p_item ->> 'call_id', r.bytes, p_limits.result_bytes_max))
+    select heliograph._over_limit(
+               'payload_too_large', format('the result of call %s has %s bytes', p_item ->> 'call_id', r.bytes),
+               p_limits.result_bytes_max, 'store it elsewhere and report its location', 'result_bytes_max')
       from (select greatest(octet_length((p_item -> 'result')::text),
                             octet_length((p_item -> 'error')::text)) as bytes) r
      where r.bytes > p_limits.result_bytes_max

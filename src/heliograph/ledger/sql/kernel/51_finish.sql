@@ -38,7 +38,7 @@ begin
             select n,  i.item -> 'turn_id' as turn_id, v_agents[n] as agent_id,
                    case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null
                                                                         then 'stale' else 'duplicate' end)
-                        -- no version is no match
+                        -- a missing version never matches
                         when r.version is distinct from (i.item #>> '{reaction,version}')::bigint
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
                         else coalesce(
@@ -107,10 +107,10 @@ create function heliograph._reject_deliverable(p_item jsonb) returns jsonb
         = 'array' then
                      case when not coalesce(p_item ->> 'outcome' in ('success', 'partial', 'failed', 'timeout',
                                                                      'canceled'), false)
-                          then heliograph._invalid('outcome is success, partial, failed, timeout or canceled') end
-                when p_item ->> 'content' is null then heliograph._invalid('a deliverable has content')
+                          then heliograph._invalid('outcome must be success, partial, failed, timeout or canceled') end
+                when p_item ->> 'content' is null then heliograph._invalid('a deliverable must have content')
                 else heliograph._rejection('invalid_content',
-                                           'the content of a deliverable has text, a string, or fields, a list') end
+                         'the content of a deliverable must have text, a string, or fields, a list') end
 $$;
 
 -- _reject_taken: null, or the rejection of an ending that wakes a turn with a taken id, or two turns with one id. The
@@ -134,8 +134,11 @@ $$;
 create function heliograph._reject_fields(p_item jsonb, p_fields jsonb) returns jsonb
     language sql immutable as $$
     select case when p_fields is not null and p_item ->> 'outcome' = 'success' then (
-        select heliograph._rejection('result_fields', 'the deliverable lacks ' || string_agg(
-                   coalesce(f ->> 'name', format('field %s of result_fields, which has no name', n)), ', ' order by n))
+        select heliograph._rejection('result_fields', format(
+                   'the deliverable of turn %s lacks the required fields %s: '
+                   'add them, or end the turn as partial or failed', p_item ->> 'turn_id',
+                   string_agg(coalesce(f ->> 'name', format('number %s of result_fields, which has no name', n)),
+                              ', ' order by n)))
           from jsonb_array_elements(p_fields) with ordinality w (f, n)
          where coalesce(heliograph._as_boolean(f -> 'required'), true)
            and not jsonb_path_exists(p_item, '$.content.fields[*].name ? (@ == $name)', jsonb_build_object('name',
@@ -143,8 +146,8 @@ create function heliograph._reject_fields(p_item jsonb, p_fields jsonb) returns 
         having count(*) > 0) end
 $$;
 
--- release: release running turns without their end: a worker that closes returns them to the queue (L0-111). The head
---   becomes dispatched under the next epoch and keeps its place. A release counts as no attempt.
+-- release: return running turns to the queue without ending them, for example when their worker closes (L0-111). The
+--   head becomes dispatched under the next epoch and keeps its place. A release does not count as an attempt.
 --   p_items: [{agent_id, turn_id, epoch, failure}]. failure: {code, message} of a turn that no worker can run; it ends
 --   as failed.
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'ok'. 'stopped': a stop was pending and has ended
@@ -225,8 +228,8 @@ begin
     return p_agent_id;
 end $$;
 
--- _end_if_stopping: end the turn of a head that a graceful stop waits for. Returns the agents that it woke, null where
---   none waits. The caller holds the head and the run.
+-- _end_if_stopping: end a running turn with a pending graceful stop. Returns the agents that it woke, or null without a
+--   pending stop. The caller holds the head and the run.
 create function heliograph._end_if_stopping(p_project text, p_agent_id text, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare

@@ -4,8 +4,8 @@
 -- stop: stop turns.
 --   p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends the turn at once. 'graceful' gives a
 --   running turn grace_seconds, 10 by default (CTL-73): renew returns the stop to its owner, which ends the turn;
---   after the grace sweep_stops ends it. A turn that is not running ends at once in both modes. reason: the reason in
---   the signal halt, external_signal by default (CTL-30). Stops of delegated turns leave from the outbox (_terminal).
+--   after the grace, sweep_stops ends it. A turn that is not running ends at once in both modes. reason: the reason in
+--   the signal halt, external_signal by default (CTL-30). The outbox delivers the stops of delegated turns (_terminal).
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'stopped', with the owner that the turn had.
 --   'stopping' with owner and force_at; a repeated graceful stop keeps the earlier force_at. 'already_done' with
 --   turn_outcome. 'unknown_turn'.
@@ -33,8 +33,8 @@ begin
     return v_answer;
 end $$;
 
--- stop_runs: stop runs. A stopped run wakes no more agents. Stops of its open turns leave from the outbox, each in its
---   own transaction, and the reaction to the last one ends the run as canceled.
+-- stop_runs: stop runs. A stopped run wakes no more agents. The outbox delivers the stops of its open turns, each in
+--   its own transaction. The reaction to the last one ends the run as canceled.
 --   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins.
 --   Returns [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.
 --   raises: see stop
@@ -57,7 +57,7 @@ begin
     return v_answer;
 end $$;
 
--- _stop_turn: one stop {turn_id, mode, grace_seconds, reason, actor}; see stop. Returns {outcome, ..}.
+-- _stop_turn: execute one stop {turn_id, mode, grace_seconds, reason, actor}; see stop. Returns {outcome, ..}.
 --   The caller holds the head and the run.
 create function heliograph._stop_turn(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -94,7 +94,8 @@ begin
            || case when v_head.owner is null then '{}' else jsonb_build_object('owner', v_head.owner) end;
 end $$;
 
--- _note_stop: halt in the log, and its row in the inbox of the turn, with the actor (S18, L0-60).
+-- _note_stop: record a stop with its actor: the signal halt in the log, and a row in the inbox of the turn (S18,
+--   L0-60).
 --   The caller holds the head and the run.
 create function heliograph._note_stop(
     p_project text, p_turn heliograph.agent_turns, p_item jsonb, p_reason text, p_status text, p_now timestamptz
@@ -117,7 +118,7 @@ begin
             p_item ->> 'actor', p_now, p_now, case when p_status = 'consumed' then p_now end);
 end $$;
 
--- _stop_run: one stop {run_id, mode, grace_seconds, reason, actor}; see stop_runs. Returns {outcome, ..}.
+-- _stop_run: execute one stop {run_id, mode, grace_seconds, reason, actor}; see stop_runs. Returns {outcome, ..}.
 --   The run's memory records the reason, unless the run is ending for another reason: the last reaction logs it.
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._stop_run(p_project text, p_item jsonb, p_now timestamptz) returns jsonb

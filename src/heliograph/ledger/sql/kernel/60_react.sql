@@ -1,10 +1,10 @@
 -- react: commit the pending reactions of runs (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from the answer of sweep_pending_reactions.
---   Returns [{run_id, outcome, targets}] in the order of p_items. 'ok'. 'conflict': the run has changed since; another
---   worker has reacted, or the next sweep finds the run again. 'rejected' with code and message: payload_too_large,
+--   Returns [{run_id, outcome, targets}] in the order of p_items. 'ok'. 'conflict': the run has changed since. Another
+--   worker has reacted, or the next sweep returns the run again. 'rejected' with code and message: payload_too_large,
 --   fan_out, queue_full, invalid_signal, or a SQLSTATE such as 23514 for a run that may not end yet. The run counts
 --   its rejections, and sweep_pending_reactions returns runs with fewer of them first (K23).
---   raises: see _enter; an item never raises, it is answered as 'rejected'
+--   raises: see _enter; an invalid item does not raise, its outcome is 'rejected'
 --   locks:  the heads of the agents activated, then the runs
 create function heliograph.react(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

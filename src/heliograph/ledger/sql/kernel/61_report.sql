@@ -1,6 +1,6 @@
--- Reports: programs outside report the results of calls that turns wait for. The first result of a call counts, whether
--- it is a report, a timeout or the end of a delegated turn (K4). A report names turn and call, not the epoch of the
--- owner that made the call (K5).
+-- Reports: external programs report the results of calls that turns wait for. The first result of a call counts: a
+-- report, a timeout or the end of a delegated turn (K4). A report names turn and call, not the epoch of the owner that
+-- made the call (K5).
 
 -- report: record the results of calls (L0-60 to L0-63, L0-112).
 --   p_items: [{turn_id, call_id, token, status, result, error, actor}]. status: 'success' with result, or 'failed' with
@@ -9,7 +9,7 @@
 --   Returns [{turn_id, call_id, outcome, resumed, targets}] in the order of p_items. 'applied': the call is resolved;
 --   resumed: the turn resumes. 'early': the report is kept, because the turn is running and has not opened this call
 --   yet; suspend applies it. 'duplicate': a result was reported before. 'late': the call has timed out. 'turn_done'.
---   After these five the reporter has nothing more to do. 'unknown_turn', 'unknown_call', 'bad_token': nothing is
+--   After these five, do not report again. 'unknown_turn', 'unknown_call', 'bad_token': nothing is
 --   stored. 'invalid' with code and message: invalid_result, payload_too_large. 'rejected' with code and message:
 --   too_many_early; report again once the call is open. targets: the workers to notify, for the whole call.
 --   raises: see _enter
@@ -55,7 +55,7 @@ begin
                            and h.status in ('running', 'dispatched')
                            and h.active_agent_turn_id = i.item ->> 'turn_id'))
                    then '{"outcome": "unknown_call"}'
-                   -- programs outside report only these; not delegated turns, timers or inline calls
+                   -- external programs report only these kinds, not delegated turns, timers or inline calls
                    when w.kind not in ('tool', 'human')
                         or (w.token_hash is not null
                             and w.token_hash is distinct from sha256(convert_to(i.item ->> 'token', 'UTF8')))
@@ -107,27 +107,27 @@ create function heliograph.report_result(
                clock_timestamp()) #>> '{0,outcome}'
 $$;
 
--- _invalid_report: null, or why a report has no valid result; see report.
+-- _invalid_report: null, or the answer to a report without a valid result; see report.
 create function heliograph._invalid_report(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql immutable as $$
     select case
         when not coalesce(p_item ->> 'status' = 'success' or (p_item ->> 'status' = 'failed'
                                                               and p_item ->> 'error' is not null), false)
         then '{"outcome": "invalid", "code": "invalid_result", '
-             '"message": "the status of a report is success, or failed with an error"}'
+             '"message": "the status of a report must be success, or failed with an error"}'
         when octet_length(p_item ->> 'actor') > 200
         then '{"outcome": "invalid", "code": "invalid_result", "message": "actor must have at most 200 bytes"}'
         else heliograph._reject_result(p_item, p_limits) || '{"outcome": "invalid"}' end
 $$;
 
--- _keep_others: keep what remains of reports that were not applied. An early report is kept until suspend can check its
---   token; of the reports that came too late the inbox keeps a few per call, for display. Returns p_answers with the
---   final outcomes. The caller holds the heads.
+-- _keep_others: store the reports that were not applied. An early report is kept until suspend can check its token. Of
+--   the duplicate and late reports, the inbox keeps a few per call, for display. Returns p_answers with the final
+--   outcomes. The caller holds the heads.
 create function heliograph._keep_others(
     p_project text, p_items jsonb, p_answers jsonb, p_limits heliograph.project_limits, p_now timestamptz
 ) returns jsonb language plpgsql as $$
 declare
-    v_kept constant integer := 8;  -- of the repeated reports of one call
+    v_kept constant integer := 8;  -- duplicate and late reports that are stored per call
     v_each record;
     v_answers jsonb := '[]';
 begin

@@ -18,7 +18,7 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
        case when t.state = 'active' then h.waiting_tool_count end as waiting_tool_count,
        case when t.state = 'active' then h.resume_deadline end as resume_deadline,
        case when t.state = 'active' then h.stop_requested_at end as stop_requested_at,
-       -- observation, never a guard (L0-16, L0-17)
+       -- for display only; no guard reads it (L0-16, L0-17)
        case when t.state <> 'active' then null
             when h.status = 'suspended' then 'awaiting_tool_result'
             when h.status = 'running' and w.tool is not null then 'executing_tool'
@@ -103,7 +103,7 @@ create view heliograph.signal_log as
 select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heliograph._signal_id(s.run_id,
         s.seq + e.n - 1) as id,
        e.entry ->> 'name' as name, coalesce(e.entry -> 'payload', '{}') as payload,
-       -- an invalid time is accepted where it is written, so it must do no harm where it is read
+       -- writers may store an invalid time, so readers ignore it
        coalesce(heliograph._as_time(e.entry ->> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
        case jsonb_typeof(e.entry -> 'parent')
            when 'number' then heliograph._signal_id(s.run_id, s.seq + heliograph._as_whole(e.entry -> 'parent'))
@@ -133,7 +133,7 @@ select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind
                   where b.project_id = c.project_id and b.blob_id = c.content ->> '$blob'), c.content) as content,
        c.created_at, c.box_id, c.position
   from heliograph.agent_turns t
- cross join lateral (  -- by way of all boxes that it has ever written to: the cards of a box are together under one key
+ cross join lateral (  -- by the boxes that the turn has written to: the cards of a box are adjacent in its index
        select 'box_' || t.agent_turn_id as box_id
         union all
        select b.box_id from heliograph.boxes b

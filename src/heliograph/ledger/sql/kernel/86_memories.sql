@@ -1,4 +1,4 @@
--- Memories: what agents keep beyond their turns and runs. They belong to no turn, and remain when turns are pruned.
+-- Memories: texts that agents keep beyond their turns and runs. They belong to no turn, so pruning of turns keeps them.
 
 -- remember: store memories: texts that agents keep beyond their turns and runs.
 --   p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: the agent that the memory belongs to;
@@ -53,12 +53,12 @@ create function heliograph._wrong_memory(p_item jsonb) returns text
     language sql immutable as $$
     select coalesce(heliograph._wrong_id('a memory id', p_item ->> 'memory_id'), case
         when jsonb_typeof(p_item -> 'text') is distinct from 'string' or p_item ->> 'text' !~ '\S'
-            then 'a memory has a text'
+            then 'the text of a memory must be a string that is not blank'
         when not coalesce(jsonb_typeof(p_item -> 'agent') in ('string', 'null'), true)
              or not coalesce(octet_length(p_item ->> 'agent') between 1 and 200, true)
         then 'the agent of a memory must have 1 to 200 bytes, or be null'
         when not coalesce(jsonb_typeof(p_item -> 'metadata') in ('object', 'null'), true)
-            then 'the metadata of a memory is an object'
+            then 'the metadata of a memory must be an object, or null'
         when not coalesce(jsonb_typeof(p_item -> 'ttl_seconds') in ('number', 'null'), true)
              or not coalesce((p_item ->> 'ttl_seconds')::numeric between 1e-6 and 3162240000, true)
         then 'ttl_seconds must be above 0 and at most 100 years, or null' end)
@@ -80,15 +80,13 @@ create function heliograph._reject_memory(
 ) returns jsonb
     language sql stable as $$
     select case when s.bytes > p_limits.memory_bytes_max
-                then heliograph._rejection('memory_too_large',
-                                           format('the memory has %s bytes; at most %s are allowed: keep what '
-                                         'matters of it', s.bytes, p_limits.memory_bytes_max))
+                then heliograph._over_limit('memory_too_large', format('the memory has %s bytes', s.bytes),
+                                            p_limits.memory_bytes_max, 'store a shorter text', 'memory_bytes_max')
                 when c.memories >= p_limits.memories_max
-                then heliograph._rejection('too_many_memories',
-                                           format('%s memories of %s are kept; at most %s are allowed: forget '
-                                         'some, or give them a time to live', c.memories,
-                                         coalesce('agent ' || (p_item ->> 'agent'), 'the project'),
-                                         p_limits.memories_max)) end
+                then heliograph._over_limit(
+                         'too_many_memories', format('%s memories of %s are kept', c.memories,
+                                                     coalesce('agent ' || (p_item ->> 'agent'), 'the project')),
+                         p_limits.memories_max, 'forget some, give them a time to live', 'memories_max') end
       from (select octet_length(p_item ->> 'text') + coalesce(octet_length(p_item ->> 'metadata'), 0) as bytes) s
      cross join lateral (
            select case when p_item ->> 'agent' is null

@@ -32,7 +32,7 @@ begin
     alter schema heliograph owner to heliograph_owner;
     grant usage on schema heliograph to heliograph_views, heliograph_worker, heliograph_api, heliograph_reader;
 exception when insufficient_privilege then
-    null;  -- otherwise the last block of this file finds that the installer owns the schema
+    null;  -- without this right the installer owns the schema; the last block of this file returns early then
 end $$;
 
 -- How long a client may hold a lock (S21). `helio db grant` copies these settings from the role to a login, because
@@ -60,10 +60,10 @@ exception when insufficient_privilege then
     null;  -- another operator owns the roles, and has set them
 end $$;
 
--- Tables: their owner, and the second lock. No function reads a row without naming its project; if one did, this would
--- hide that row. "case .. is not null" hides the policy from the planner. The planner would use a plain comparison as
--- an index condition, and search the whole project for rows that it finds by their whole key or by their ctid. It
--- would also count the comparison as a second filter, and expect almost no rows in a whole project.
+-- Tables: their owner, and row security as a second lock. No function reads a row without naming its project; if one
+-- did, the policy would hide that row. "case .. is not null" hides the policy from the planner. The planner would use
+-- a plain comparison as an index condition, and search the whole project for rows that it finds by their whole key or
+-- by their ctid. It would also count the comparison as a second filter, and expect almost no rows in a whole project.
 do $$
 declare
     v_has_roles constant boolean := 'heliograph_owner' = (
@@ -118,8 +118,8 @@ begin
     end loop;
 end $$;
 
--- Functions and views, which are new at each installation. The public ones run as their owner. pg_temp comes last: it
--- would come first if it were not named, and a caller's type there would replace ours.
+-- Functions and views. Each installation creates them again. The public ones run as their owner. pg_temp comes last: by
+-- default it comes first, and a caller's type there would replace ours.
 do $$
 declare
     v_has_roles constant boolean := 'heliograph_owner' = (
