@@ -212,7 +212,7 @@ async def test_missing_or_unknown_value_is_refused_by_its_field_name(kernel: Ker
         ("append", saying(claimed, cards=[{"card_id": "c", "kind": "note"}]), "a card must have content"),
         ("suspend", saying(claimed, phase="dance", calls=[tool("c1")]), "phase must be init, plan"),
         ("suspend", saying(claimed, cards=[{"card_id": "c", "kind": "note"}], calls=[tool("c1")]), "a card must have content"),
-        ("finish", ending(claimed, outcome="great"), "outcome is success"),
+        ("finish", ending(claimed, outcome="great"), "outcome must be success"),
         ("finish", ending(claimed) | {"content": None}, "a deliverable must have content"),
         ("start_runs", run_item("run_b", ["a" * 201], {}), "agents: a name must have 1 to 200 bytes"),
         ("start_runs", run_item("run_b", ["a"], {}) | {"target": "t" * 201}, "target must have at most 200 bytes"),

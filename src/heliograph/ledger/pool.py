@@ -154,12 +154,12 @@ def explain(error: Exception, what: str) -> Exception:
             return SetupError(f"this login has no right to {what} ({_first_line(error)}); an operator can grant it: "
                               "helio db grant LOGIN --role worker --role api", code="no_right")  # fmt: skip
         if state == "54001":  # PostgreSQL's parser raises it, before the function runs
-            return KernelRejected(f"{what} refused: its JSON is nested too deeply ({state})", code="json_too_deep")
+            return KernelRejected(f"{what} rejected the call: its JSON is nested too deeply ({state})", code="json_too_deep")
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
-            return KernelRejected(f"{what} refused: {rejected}", code=code)
+            return KernelRejected(f"{what} rejected the call: {rejected}", code=code)
         code, _ = REJECTIONS.get(state, (KernelRejected.default_code, ""))
-        return KernelRejected(f"{what} refused: {_first_line(error)} ({state})", code=code)
+        return KernelRejected(f"{what} rejected the call: {_first_line(error)} ({state})", code=code)
     # asyncpg raises InternalClientError for a connection that was lost while idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
         return StoreUnavailable(

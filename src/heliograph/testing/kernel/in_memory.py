@@ -80,7 +80,7 @@ class InMemoryKernel:
             return decode(encode(_FUNCTIONS[function](tx, *values[1:])))
         except SqlError as error:
             tx.rollback()
-            raise KernelRejected(f"heliograph.{function} refused: {error.message} ({error.state})") from None
+            raise KernelRejected(f"heliograph.{function} rejected the call: {error.message} ({error.state})") from None
 
     def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
         """Return no findings, because the doctor examines databases only."""
