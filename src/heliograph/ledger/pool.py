@@ -154,7 +154,9 @@ def explain(error: Exception, what: str) -> Exception:
             return SetupError(f"this login has no right to {what} ({_first_line(error)}); an operator can grant it: "
                               "helio db grant LOGIN --role worker --role api", code="no_right")  # fmt: skip
         if state == "54001":  # PostgreSQL's parser raises it, before the function runs
-            return KernelRejected(f"{what} rejected the call: its JSON is nested too deeply ({state})", code="json_too_deep")
+            return KernelRejected(
+                f"{what} rejected the call: its JSON is nested too deeply ({state})", code="json_too_deep"
+            )
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
             return KernelRejected(f"{what} rejected the call: {rejected}", code=code)
