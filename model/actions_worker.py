@@ -175,11 +175,11 @@ def defer(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         d = Draft(cfg, s)
         if not cfg.is_down:
             d.spend(Fault.DEFER)
-        if defers >= cfg.defers_max and cfg.rules.defer_capped and not s.heads[w.agent].stop:
+        if defers >= cfg.deferrals_max and cfg.rules.defer_capped and not s.heads[w.agent].stop:
             d.end_turn_by_kernel(w.turn)
             what = "exhausted: failed deliverable"
         else:
-            d.change_turn(w.turn, defer_count=min(defers + 1, cfg.defers_max))
+            d.change_turn(w.turn, defer_count=min(defers + 1, cfg.deferrals_max))
             what = d.redispatch(w.turn, is_rung=False)
         yield settle(d, i, Worker("claim", w.agent, -1, -1), is_lost=is_lost, what=f"defer(t{w.turn}) -> {what}")
 

@@ -83,7 +83,7 @@ class Config:
     calls: int = 0
     workers: int = 2
     recoveries_max: int = 1
-    defers_max: int = 1
+    deferrals_max: int = 1
     faults: tuple[int, ...] = faults()
     is_streaming: bool = False  # resumed by each result
     is_any: bool = False  # one result is enough for a step

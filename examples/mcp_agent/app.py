@@ -32,10 +32,10 @@ def script(request: ModelRequest) -> list[ToolCall] | str:
     wanted = [zone for city, zone in CITIES.items() if city in request.prompt.lower()] or ["UTC"]
     if not any(isinstance(message, AssistantMessage) for message in request.messages):
         return [ToolCall(zone, "get_current_time", {"timezone": zone}) for zone in wanted]
-    told = [message for message in request.messages if isinstance(message, ToolMessage)]
+    results = [message for message in request.messages if isinstance(message, ToolMessage)]
     return "; ".join(
         f"{m.content['timezone']}: {m.content['datetime']}" if isinstance(m.content, dict) else json.dumps(m.content)
-        for m in told
+        for m in results
     )
 
 

@@ -48,7 +48,7 @@ async def _show(document: Path, report: Path) -> int:
         try:
             async for happened in runtime.follow(run_id):
                 signals.append(happened)
-                _tell(happened)
+                _print_signal(happened)
                 if len(workers) == 1 and _is_the_middle(signals):
                     _kill(workers[0], signals)
                     workers.append(_start_worker())
@@ -90,7 +90,7 @@ def _kill(worker: subprocess.Popen[bytes], signals: list[Signal]) -> None:
     print(f"\n  kill -9 {worker.pid}: it was running {', '.join(at_work)}\n")
 
 
-def _tell(happened: Signal) -> None:
+def _print_signal(happened: Signal) -> None:
     payload = happened.payload if isinstance(happened.payload, dict) else {}
     match happened.name:
         case "agent:progress":

@@ -76,7 +76,7 @@ def write_report(
 def summarise(figures: Figures, findings: Iterable[Finding]) -> str:
     """Summarise the figures in three to six sentences, by rule."""
     found = list(findings)
-    told = [
+    sentences = [
         _size(figures.get("readability", {}), figures.get("structure", {})),
         _ease(figures.get("readability", {})),
         _counts(found),
@@ -84,7 +84,7 @@ def summarise(figures: Figures, findings: Iterable[Finding]) -> str:
         _claimed(figures.get("claims", {})),
         _first_thing(found),
     ]
-    return " ".join(sentence for sentence in told if sentence)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def prompt_for_summary(figures: Figures, findings: Iterable[Finding]) -> str:
@@ -212,8 +212,8 @@ def _counts(findings: Sequence[Finding]) -> str:
     counted = Counter(finding.severity for finding in findings)
     if not counted:
         return "The critics found nothing to remark on."
-    told = [_many(counted[severity], severity) for severity in SEVERITIES if counted[severity]]
-    return f"The critics left {_joined(told)}."
+    counts = [_many(counted[severity], severity) for severity in SEVERITIES if counted[severity]]
+    return f"The critics left {_joined(counts)}."
 
 
 def _links(structure: Mapping[str, Any]) -> str:

@@ -114,7 +114,7 @@ app = make_app(Path(os.environ.get("RESEARCH_NOTES", ".")))
 
 
 async def main(folder: str, question: str) -> None:
-    print("when it wants to publish: helio approval list, then helio approval grant TURN CALL")
+    print("when it waits for approval to publish: helio approval list, then helio approval grant TURN CALL")
     result = await make_app(Path(folder)).run(Desk(question=question))
     print(result.state.answer)
 

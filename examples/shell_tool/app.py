@@ -27,8 +27,8 @@ def script(request: ModelRequest) -> ToolCall | str:
     """A scripted model: request the checksum, then report it."""
     if not any(isinstance(message, AssistantMessage) for message in request.messages):
         return ToolCall("sum", "checksum", {"text": request.prompt})
-    [told] = [message for message in request.messages if isinstance(message, ToolMessage)]
-    return f"failed: {told.content}" if told.is_error else str(told.content)
+    [result] = [message for message in request.messages if isinstance(message, ToolMessage)]
+    return f"failed: {result.content}" if result.is_error else str(result.content)
 
 
 app = Heliograph("checksums")

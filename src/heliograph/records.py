@@ -108,8 +108,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """A claimed turn with everything that its execution needs.
 
     epoch: the fencing token. waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred.
-    budget: the rest of its budgets, by kind; None without budgets. has_spoken: for a delegated turn, whether an earlier owner has
-    logged anything except suspensions.
+    budget: the rest of its budgets, by kind; None without budgets. has_emitted_signals: for a delegated turn, whether an
+    earlier owner has logged anything except suspensions.
     """
 
     agent_id: str
@@ -134,7 +134,7 @@ class Claimed(msgspec.Struct, frozen=True):
     parent_turn_id: str | None = None
     message_type: Literal["turn", "ui_action"] = "turn"
     budget: dict[str, int] | None = None
-    has_spoken: bool = False
+    has_emitted_signals: bool = False
 
 
 class StopOrder(msgspec.Struct, frozen=True):

@@ -229,7 +229,7 @@ class Suspension(Owner):
 class Deferral(Owner):
     reason: NotRequired[str]
     delay_seconds: float
-    defers_max: NotRequired[int | None]
+    deferrals_max: NotRequired[int | None]
     trust: NotRequired[str]
 
 

@@ -120,7 +120,7 @@ def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: S
         "helio approval answer turn_ID c5 TEXT",
     ]
     waiting = tasks(shell)
-    assert [(t["call_id"], t["wants"], t["arguments"], t["may_edit"], t["options"]) for t in waiting.values()] == [
+    assert [(t["call_id"], t["kind"], t["arguments"], t["may_edit"], t["options"]) for t in waiting.values()] == [
         ("c2", "decision", {"price": 9}, True, []), ("c3", "answer", None, False, []),
         ("c4", "answer", None, False, ["red", "blue"]), ("c5", "answer", None, False, []),
     ]  # fmt: skip

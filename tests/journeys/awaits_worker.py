@@ -67,12 +67,12 @@ class WatchedModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
         await self._places.failpoint("model:asked")
-        has_spoken = False
+        has_emitted_signals = False
         async for chunk in self._inner.stream(request):
             if isinstance(chunk, ModelReply):
                 await self._places.failpoint("model:answered")
-            elif not has_spoken:
-                has_spoken = True
+            elif not has_emitted_signals:
+                has_emitted_signals = True
                 await self._places.failpoint("model:speaks")
             yield chunk
 

@@ -30,7 +30,7 @@ async def test_halted_turn_of_a_frozen_or_dead_worker_ends_after_the_grace_witho
     await asyncio.to_thread(first.read_until, "started")
     async with open_runtime(Settings(database_url=database_url)) as runtime:
         await runtime.start(app.workflow, {}, "r")
-    await until(lambda: _has_spoken(database))
+    await until(lambda: _has_emitted_signals(database))
     first.signal(how)
     second = shell.start(*WORKER, "second")
     started.append(second)
@@ -54,5 +54,5 @@ async def test_halted_turn_of_a_frozen_or_dead_worker_ends_after_the_grace_witho
     assert json.loads(card["content"])["error"]["code"] == "CANCELED"
 
 
-async def _has_spoken(database: Database) -> bool:
+async def _has_emitted_signals(database: Database) -> bool:
     return len(await database.fetch("select from heliograph.signal_log where name = 'text:delta'")) >= 3

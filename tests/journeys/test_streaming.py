@@ -50,7 +50,7 @@ async def test_stream_restarts_after_a_kill_and_no_follower_misses_or_repeats_a_
     first.read_until("workflow:start")
     following = asyncio.create_task(steady(database_url, "s"))
     tailing = asyncio.create_task(asyncio.to_thread(disturbed, shell, started, "s"))
-    await until(lambda: has_spoken(database))
+    await until(lambda: has_emitted_signals(database))
     first.process.kill()
     await database.fetch("update heliograph.agent_state_head set lease_until = now() where lease_until is not null")
     again = shell.start(*run)
@@ -70,7 +70,7 @@ async def test_stream_restarts_after_a_kill_and_no_follower_misses_or_repeats_a_
     assert whole["text:delta"] == whole["text:complete"] == "".join(WORDS)
 
 
-async def has_spoken(database: Database) -> bool:
+async def has_emitted_signals(database: Database) -> bool:
     return len(await database.fetch("select from heliograph.signal_log where name = 'text:delta'")) >= 3
 
 

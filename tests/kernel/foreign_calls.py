@@ -146,7 +146,7 @@ def _item(turn: Item, token: str, number: int) -> Item:
         "reaction": {"version": version, "state": {}, "memory": {}, "activations": waking},
         "cards": [{"card_id": turn["card_id"], "kind": "note", "content": {}}], "step_id": None, "tool": "search", "kind": "tool",
         "effect": "pure", "join": "all", "after_execution": "suspend", "box_id": f"box of {number}",
-        "base_box_id": turn["output_box_id"], "context_box_id": "context_1", "defers_max": None,
+        "base_box_id": turn["output_box_id"], "context_box_id": "context_1", "deferrals_max": None,
         "calls": [{"call_id": turn["call_id"], "tool": "search", "kind": "tool", "timeout_seconds": 60.0, "token": token}],
         "message_type": "turn", "result_fields": None, "parent_turn_id": turn["turn_id"], "writer_turn_id": turn["turn_id"],
         "memory_id": f"memory_{number}", "text": "the outsider's", "metadata": {}, "budget": {"tokens": 1}, "budgets": ["turn_c"], "reserve": {"tokens": 1},

@@ -52,7 +52,7 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
         "append": of("ok", ("append", [saying(one, draft("x", f"sig_{run}_1"), cards=[card])])),
         "renew": of("ok", ("renew", [saying(one)], 30.0)),
         "release": of("ok", ("release", [saying(one)])),
-        "defer": of("deferred", ("defer", [saying(one, reason="x", delay_seconds=1, defers_max=None)])),
+        "defer": of("deferred", ("defer", [saying(one, reason="x", delay_seconds=1, deferrals_max=None)])),
         "begin": of("fresh", ("begin_call", [saying(one, **BEGUN)])),
         "record": of("ok", ("begin_call", [saying(one, **BEGUN)]),
                      ("record_call", [saying(one, call_id="i1", status="success", result=1)])),

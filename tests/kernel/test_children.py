@@ -319,13 +319,13 @@ async def test_claim_of_a_child_returns_whether_an_earlier_owner_emitted_signals
     calls = [child(f"c{n}", "critic", f"turn_{n}", n, instance="desk") for n in range(2)]
     await suspended(kernel, *calls, signals=activated("critic", "critic"))
     first = await kernel.claim_one()
-    assert first["has_spoken"] is False
+    assert first["has_emitted_signals"] is False
     await kernel.call("release", [saying(first)])
     again = await kernel.claim_one()
-    assert again["has_spoken"] is False  # it was claimed before, and emitted nothing
+    assert again["has_emitted_signals"] is False  # it was claimed before, and emitted nothing
     await kernel.append(again, draft("agent:progress", again["activation_id"]))
     await kernel.call("release", [saying(again)])
     last = await kernel.claim_one()
-    assert last["has_spoken"] is True
+    assert last["has_emitted_signals"] is True
     assert (await kernel.finish(last))["outcome"] == "ok"
-    assert (await kernel.claim_one())["has_spoken"] is False  # of another turn of the same instance
+    assert (await kernel.claim_one())["has_emitted_signals"] is False  # of another turn of the same instance

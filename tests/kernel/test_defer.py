@@ -45,10 +45,10 @@ async def test_deferred_turn_is_claimable_at_its_time_and_not_before(kernel: Ker
 async def test_turn_past_its_deferral_cap_fails(kernel: Kernel, given: int | None) -> None:
     claimed = await kernel.running()
     for n in range(3 if given is None else given):  # three unless somebody says otherwise
-        assert (await defer(kernel, claimed, 0, defers_max=given))["outcome"] == "deferred"
+        assert (await defer(kernel, claimed, 0, deferrals_max=given))["outcome"] == "deferred"
         claimed = await kernel.claim_one()
         assert claimed["defer_count"] == n + 1
-    assert (await defer(kernel, claimed, 0, defers_max=given))["outcome"] == "exhausted"
+    assert (await defer(kernel, claimed, 0, deferrals_max=given))["outcome"] == "exhausted"
     turn = await kernel.turn("turn_a")
     assert (turn["state"], turn["outcome"]) == ("done", "failed")
     card = await kernel.row("cards", "card_id", "card:turn_a:end")
@@ -63,7 +63,7 @@ async def test_turn_past_its_deferral_cap_fails(kernel: Kernel, given: int | Non
 async def test_end_that_quotes_the_reason_of_a_tainted_turn_is_untrusted(kernel: Kernel, trust: str | None) -> None:
     claimed = await kernel.running()
     given = {} if trust is None else {"trust": trust}
-    assert (await defer(kernel, claimed, 0, defers_max=0, **given))["outcome"] == "exhausted"
+    assert (await defer(kernel, claimed, 0, deferrals_max=0, **given))["outcome"] == "exhausted"
     card = await kernel.row("cards", "card_id", "card:turn_a:end")
     (row,) = await kernel.rows("signal_log", "trust", "name = 'agent:failed'")
     assert (card["content"].get("trust"), row["trust"]) == (trust, trust or "trusted")
@@ -71,7 +71,7 @@ async def test_end_that_quotes_the_reason_of_a_tainted_turn_is_untrusted(kernel:
 
 async def test_deferral_cap_of_the_project_applies(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    await kernel.connection.execute("select heliograph.set_limits($1, '{\"defers_max\": 0}')", kernel.project)
+    await kernel.connection.execute("select heliograph.set_limits($1, '{\"deferrals_max\": 0}')", kernel.project)
     assert (await defer(kernel, claimed))["outcome"] == "exhausted"
 
 
@@ -148,7 +148,7 @@ async def test_batch_has_the_effect_of_its_items_one_after_another(kernel: Kerne
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"delay_seconds": d} for d in (None, -1, "NaN", "inf", 1e15)] + [{"defers_max": -1}], ids=str
+    "wrong", [{"delay_seconds": d} for d in (None, -1, "NaN", "inf", 1e15)] + [{"deferrals_max": -1}], ids=str
 )
 async def test_time_or_a_cap_out_of_range_is_refused_by_name(kernel: Kernel, wrong: Item) -> None:
     claimed = await kernel.running()

@@ -74,7 +74,7 @@ async def test_only_the_time_without_a_worker_counts(kernel: Kernel) -> None:
 async def test_deferred_turn_waits_for_a_worker_from_when_it_is_due(kernel: Kernel) -> None:
     await limited(kernel)
     claimed = await kernel.running()
-    item: Any = saying(claimed, reason="later", delay_seconds=100.0, defers_max=None)
+    item: Any = saying(claimed, reason="later", delay_seconds=100.0, deferrals_max=None)
     [answer] = await kernel.call("defer", [item])
     assert answer["outcome"] == "deferred"
     kernel.wait(129)

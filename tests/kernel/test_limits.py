@@ -14,7 +14,7 @@ from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, r
 DEFAULTS = {
     "dispatch_seconds_max": None,
     "queue_max": 1000, "depth_max": 20, "cards_max": 1000, "payload_bytes_max": 65536, "card_bytes_max": 262144,
-    "result_bytes_max": 1048576, "blob_bytes_max": 16777216, "running_max": None, "defers_max": 3,
+    "result_bytes_max": 1048576, "blob_bytes_max": 16777216, "running_max": None, "deferrals_max": 3,
 }  # fmt: skip
 
 
@@ -165,7 +165,7 @@ async def test_activations_of_one_call_are_limited(kernel: Kernel) -> None:
 
 @pytest.mark.proves("G-71", "L0-64")
 async def test_turn_beyond_its_deferral_limit_fails(kernel: Kernel) -> None:
-    await limit(kernel, defers_max=1)
+    await limit(kernel, deferrals_max=1)
     assert (await defer(kernel, await kernel.running(), 0))["outcome"] == "deferred"
     assert (await defer(kernel, await kernel.claim_one(), 0))["outcome"] == "exhausted"
 

@@ -127,7 +127,7 @@ REFUSED = {
 } | {
     f"project_limits_{limit}_check": LIMIT.format(limit)
     for limit in ("queue_max", "depth_max", "fan_out_max", "cards_max", "waits_max", "payload_bytes_max", "card_bytes_max",
-                  "result_bytes_max", "blob_bytes_max", "running_max", "defers_max", "memories_max", "memory_bytes_max",
+                  "result_bytes_max", "blob_bytes_max", "running_max", "deferrals_max", "memories_max", "memory_bytes_max",
                   "dispatch_seconds_max")
 }  # fmt: skip
 

@@ -123,7 +123,7 @@ async def test_every_ending_writes_one_transition_one_deliverable_and_one_event(
     if how == "finish":
         await kernel.finish(claimed, ends="success")
     elif how == "defer once more":
-        await defer(kernel, claimed, defers_max=0)
+        await defer(kernel, claimed, deferrals_max=0)
     elif how == "lose worker":
         kernel.wait(31)
         await kernel.sweep("leases")

@@ -117,7 +117,7 @@ class World:
     async def defer(self) -> None:
         if self.claimed is not None:
             item = {key: self.claimed[key] for key in ("agent_id", "turn_id", "epoch")} | {
-                "reason": "busy", "delay_seconds": 1, "defers_max": 1000,
+                "reason": "busy", "delay_seconds": 1, "deferrals_max": 1000,
             }  # fmt: skip
             await self.kernel.call("defer", [item])
             self.claimed = None

@@ -91,7 +91,7 @@ async def record(
 
 
 async def defer(kernel: Kernel, claimed: Item, seconds: float = 10.0, **fields: Any) -> Item:
-    item = saying(claimed, reason="the model is busy", delay_seconds=seconds, defers_max=None) | fields
+    item = saying(claimed, reason="the model is busy", delay_seconds=seconds, deferrals_max=None) | fields
     (answer,) = await kernel.call("defer", [item])
     return dict(answer)
 

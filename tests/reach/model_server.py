@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_openai = self.path.endswith("/chat/completions")
         answer = self.server.provider.next(body, openai_problem(body) if is_openai else anthropic_problem(body))
         if answer.status != 200:
-            self._refuse(answer)
+            self._reject(answer)
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -144,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         return True
 
-    def _refuse(self, answer: Answer) -> None:
+    def _reject(self, answer: Answer) -> None:
         why = "".join(answer.words) or "slow down"
         text = json.dumps({"type": "error", "error": {"message": why, "type": "rate_limit_error"}}).encode()
         self.send_response(answer.status)

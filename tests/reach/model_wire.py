@@ -90,7 +90,7 @@ def openai_problem(body: dict[str, Any]) -> str | None:
             for call in message.get("tool_calls") or []:
                 if len(call["id"]) > 40:
                     return f"tool_calls.id: string too long, the maximum is 40: {call['id']}"
-                json.loads(call["function"]["arguments"], parse_constant=_refuse)
+                json.loads(call["function"]["arguments"], parse_constant=_reject)
                 if problem := _name_problem(call["function"]["name"]):
                     return problem
     return f"tool_call_ids did not have response messages: {open_calls}" if open_calls else None
@@ -135,7 +135,7 @@ def _name_problem(name: str) -> str | None:
     return None if re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) else f"{name} does not match '^[a-zA-Z0-9_-]{{1,64}}$'"
 
 
-def _refuse(constant: str) -> None:
+def _reject(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 

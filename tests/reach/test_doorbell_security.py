@@ -119,7 +119,7 @@ async def test_service_of_one_project_gets_no_key_of_another(database_url: str) 
                     await connection.fetch(attempt)
 
 
-async def test_login_of_the_project_knows_its_events_by_their_tokens(database_url: str) -> None:
+async def test_login_of_the_project_recognizes_its_events_by_their_tokens(database_url: str) -> None:
     async with eavesdropper_on(database_url) as eavesdropper:
         run_id = await run_elsewhere(database_url, chain())
         keys = {json.loads(payload)["key"] for payload in await eavesdropper.received(EVENTS_CHANNEL)}

@@ -169,7 +169,7 @@ def test_transactional_tool_is_async_and_takes_the_context(function: Any) -> Non
     ("options", "message"),
     [
         ({"effect": "twice"}, "effect must be one of"),
-        ({"in_doubt": "hope"}, "in_doubt must be one of tell, fail, ask"),
+        ({"in_doubt": "hope"}, "in_doubt must be one of return_error, fail, ask"),
         ({"timeout_seconds": 0}, "timeout_seconds"),
         ({"retries": 1}, "cannot have retries"),
         ({"retries": 1, "effect": "transactional"}, "cannot have retries"),
@@ -337,7 +337,7 @@ def _twice(one: ToolContext, two: ToolContext) -> None: ...
 def _as_keywords(**ctx: ToolContext) -> None: ...
 def _by_place(a: int, /) -> None: ...
 def _any_number(*a: int) -> None: ...
-def _nobody_knows(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def _unresolvable(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 def _no_schema(a: Callable[[], int]) -> None: ...
 async def _one_by_one(a: int) -> AsyncIterator[int]:
     yield a
@@ -352,7 +352,7 @@ class Shop:
 REFUSED = [
     (_in_a_list, "part of another argument"), (_or_a_number, "part of another argument"), (_in_a_model, "part of another argument"),
     (_twice, "takes the ToolContext twice"), (_as_keywords, "as one parameter"),
-    (_by_place, "by position only"), (_any_number, "by position only"), (_nobody_knows, "cannot be resolved"),
+    (_by_place, "by position only"), (_any_number, "by position only"), (_unresolvable, "cannot be resolved"),
     (_no_schema, "cannot be described"), (_one_by_one, "as a list"), (Shop.price, "a method of a class"),
     (tool(effect="transactional")(_not_async), "transactional tool must be an async function"),
 ]  # fmt: skip

@@ -92,12 +92,12 @@ class Run:
         error = {"code": outcome.upper(), "message": "too long", "recoverable": False}
         payload = {"agent": turn.agent, "outcome": outcome, "error": error, "deliverable_card_id": "card_a"}
         del self.open[turn.turn_id]
-        self._owe(turn, "agent:failed", payload)
+        self._add_pending(turn, "agent:failed", payload)
 
     def stream(self, turn: Turn, name: str, payload: Any) -> None:
         """Emit a signal during a turn, like append: it is pending if an agent subscribes to it."""
         if self.workflow.wakes.match(name):
-            self._owe(turn, name, payload)
+            self._add_pending(turn, name, payload)
         else:
             self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
 
@@ -145,7 +145,7 @@ class Run:
             assert not self.pending
         return True
 
-    def _owe(self, turn: Turn, name: str, payload: Any) -> None:
+    def _add_pending(self, turn: Turn, name: str, payload: Any) -> None:
         (signal,) = self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
         self.pending.append(PendingSignal(signal.seq, name, payload, turn.agent, turn.turn_id))
         self.view = RunView(

@@ -193,8 +193,8 @@ async def test_truncated_pydantic_ai_agent_reports_the_usage_of_all_its_replies(
 # ── Signals of a follower ─
 
 
-class Speaks:
-    """Thinks and speaks in pieces, each when it is let."""
+class StreamingModel:
+    """Streams thoughts and text in pieces, each when the test allows it."""
 
     model = "speaks"
 
@@ -217,7 +217,7 @@ class Speaks:
 
 @pytest.mark.proves("SIG-28", "SIG-29", "G-48")
 async def test_follower_that_reconnects_after_each_delta_misses_and_repeats_nothing(rig: Rig) -> None:
-    model = Speaks(6)
+    model = StreamingModel(6)
     app = agent(model)
     run_id = await rig.start(app)
     streamed: list[Signal] = []
@@ -256,7 +256,7 @@ async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None
 
 
 async def test_each_attempt_of_a_model_call_streams_from_its_start(rig: Rig, soon: None) -> None:
-    model = Speaks(4, fails_at=2)
+    model = StreamingModel(4, fails_at=2)
     for _ in range(7):
         model.may_go_on.release()
     signals = await ended(rig, agent(model))

@@ -142,7 +142,7 @@ async def test_silent_model_does_not_use_the_time_of_the_next_by_default(rig: Ri
 
 def test_single_model_has_the_whole_time_of_its_turn() -> None:
     def seconds(model: Any, **options: Any) -> float | None:
-        return define_agent("a", prompt="x", model=model, activate_on=START, **options).answer_seconds
+        return define_agent("a", prompt="x", model=model, activate_on=START, **options).model_call_timeout_seconds
 
     assert seconds("a:b") is None
     assert seconds(["a:b", "c:d"]) == 120.0

@@ -178,7 +178,7 @@ async def test_project_that_refuses_a_release_does_not_block_releases_of_others(
     async def hangs(_ctx: Context) -> None:
         await asyncio.Event().wait()
 
-    async def refuse(_items: Any) -> Any:
+    async def reject(_items: Any) -> Any:
         raise KernelRejected("this project is gone")
 
     rig.ends_with_open_work = True
@@ -191,7 +191,7 @@ async def test_project_that_refuses_a_release_does_not_block_releases_of_others(
         await refusing.start(app.workflow)
         run_id = await rig.start(app)
         await until(lambda: len(worker._running) == 2)
-        monkeypatch.setattr(worker.projects[0].ledger, "release", refuse)
+        monkeypatch.setattr(worker.projects[0].ledger, "release", reject)
     [turn] = await rig.runtime.reader.turns(run_id=run_id)
     assert turn.status == "dispatched"
     await until(lambda: not any(worker.name in task.get_name() for task in asyncio.all_tasks() - tasks))

@@ -346,7 +346,7 @@ async def test_run_is_halted_while_all_its_models_stream(rig: Rig, provider: Pro
         app.prompt_agent(f"voice{number}", "Sing.", model="openai-chat:test", activate_on=START)
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
-        await until(lambda: _all_speak(rig, run_id, 5))
+        await until(lambda: _all_stream(rig, run_id, 5))
         await rig.client.stop_run(run_id, now=now, reason="resource_limit", actor="ada")
         signals = await rig.ended(run_id)
         await until(lambda: provider.disconnected == 5)
@@ -356,5 +356,5 @@ async def test_run_is_halted_while_all_its_models_stream(rig: Rig, provider: Pro
     assert one(signals, "workflow:end")["outcome"] == "canceled"
 
 
-async def _all_speak(rig: Rig, run_id: str, count: int) -> bool:
+async def _all_stream(rig: Rig, run_id: str, count: int) -> bool:
     return len({s.agent for s in await rig.runtime.reader.all_signals(run_id) if s.name == "text:delta"}) == count

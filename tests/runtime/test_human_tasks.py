@@ -22,7 +22,7 @@ async def test_approval_shows_the_call_and_the_tool_runs_when_it_is_granted(rig:
     async with rig.serving(till.app):
         (task,) = await open_tasks(rig)
         assert (task.run_id, task.agent, task.tool, task.call_id) == (run_id, "clerk", "pay", "m1-1-approval")
-        assert (task.wants, task.question) == ("decision", "May clerk call pay?")
+        assert (task.kind, task.question) == ("decision", "May clerk call pay?")
         assert (task.arguments, task.may_edit) == ({"amount": 5, "to": "bob"}, False)
         assert task.deadline is not None
         assert timedelta(seconds=599) < task.deadline - task.since < timedelta(seconds=601)

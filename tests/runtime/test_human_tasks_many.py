@@ -105,7 +105,7 @@ async def test_several_approvals_are_decided_in_any_order_and_each_once(rig: Rig
         tasks = await open_tasks(rig, 5)
         assert len({task.call_id for task in tasks}) == 5
         question = tasks[4]
-        assert (question.wants, question.question, question.options) == ("answer", "Which?", ("red", "blue"))
+        assert (question.kind, question.question, question.options) == ("answer", "Which?", ("red", "blue"))
         with pytest.raises(InvalidInput) as error:
             await rig.client.answer(question.turn_id, question.call_id, "green")
         assert error.value.code == "invalid_answer"

@@ -64,7 +64,7 @@ async def test_call_in_doubt_waits_for_a_human_decision(rig: Rig, decide: Decide
     run_id = await lost(rig, app, pay.begun)
     async with rig.serving(app):
         (task,) = await open_tasks(rig)
-        assert (task.call_id, task.wants, task.may_answer) == ("m1-1-doubt", "decision", True)
+        assert (task.call_id, task.kind, task.may_answer) == ("m1-1-doubt", "decision", True)
         assert task.arguments == {"amount": 5}
         assert await decide(rig.client, task) == "applied"
         await rig.ended(run_id)

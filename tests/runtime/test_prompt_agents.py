@@ -149,13 +149,13 @@ async def test_invalid_output_fails_the_turn_with_the_reason(rig: Rig) -> None:
     assert "text" not in result.state
 
 
-async def _speaks(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[str]:
+async def _stream_words(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[str]:
     yield "hello "
     yield "world"
 
 
 async def test_text_of_a_function_model_is_streamed(rig: Rig) -> None:
-    result = await rig.run(writing(FunctionModel(stream_function=_speaks)))
+    result = await rig.run(writing(FunctionModel(stream_function=_stream_words)))
     assert result.state == {"text": "hello world"}
 
 

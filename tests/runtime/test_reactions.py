@@ -224,13 +224,13 @@ async def test_conversation_outlasts_the_limit_which_counts_from_each_message(ri
         run_id = await rig.start(app)
         for n in range(8):
             await rig.client.enqueue(run_id, "listener", n)
-            await until(lambda n=n: _has_spoken(rig, n + 1))
+            await until(lambda n=n: _has_emitted_signals(rig, n + 1))
         (command,) = await rig.taken("leave")
         await command.report(result="bye")
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
 
 
-async def _has_spoken(rig: Rig, times: int) -> bool:
+async def _has_emitted_signals(rig: Rig, times: int) -> bool:
     turns = await rig.runtime.reader.turns(limit=100)
     return sum(turn.agent == "speaker" and turn.outcome == "success" for turn in turns) == times
 

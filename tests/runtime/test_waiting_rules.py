@@ -135,7 +135,7 @@ async def test_refused_suspension_fails_the_turn_and_emits_its_signals(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuses(_self: Ledger, _item: object) -> WriteResult:
-        raise KernelRejected("heliograph.suspend refused: column x (22023)")
+        raise KernelRejected("heliograph.suspend rejected the call: column x (22023)")
 
     monkeypatch.setattr(Ledger, "suspend", refuses)
     result = await rig.run(calling_app(Call("a")))
@@ -144,7 +144,7 @@ async def test_refused_suspension_fails_the_turn_and_emits_its_signals(
     assert error["message"] == "the store rejected a write of this turn; the worker's log has the reason"
 
 
-async def test_replaying_function_knows_that_it_replays_and_emits_its_progress_once(rig: Rig) -> None:
+async def test_replaying_function_can_see_that_it_replays_and_emits_its_progress_once(rig: Rig) -> None:
     replaying: list[bool] = []
     app = Heliograph("again")
 

@@ -186,7 +186,7 @@ class TurnCalls(Talk):
         limit, value = self.dice.choice([
             ("queue_max", 2), ("depth_max", 0), ("fan_out_max", 1), ("cards_max", 2), ("waits_max", 2),
             ("payload_bytes_max", 200), ("card_bytes_max", 300), ("result_bytes_max", 250), ("blob_bytes_max", 400),
-            ("running_max", 2), ("defers_max", 1), ("running_max", 0), ("none", 1),
+            ("running_max", 2), ("deferrals_max", 1), ("running_max", 0), ("none", 1),
             ("memories_max", 2), ("dispatch_seconds_max", 5), ("dispatch_seconds_max", 31_622_401), ("memory_bytes_max", 100), ("memory_bytes_max", 300_000),
         ])  # fmt: skip
         lifted = dict.fromkeys(("queue_max", "running_max", "waits_max", "payload_bytes_max", "blob_bytes_max"))

@@ -58,7 +58,7 @@ class WaitCalls(TurnCalls):
 
     def defer(self) -> tuple[Any, ...]:
         return ([{**self.token(), "reason": self.dice.choice(["busy", None]), "delay_seconds": self.dice.choice([0, 0.5, 5]),
-                  "defers_max": self.dice.choice([None, 1, 9])} for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
+                  "deferrals_max": self.dice.choice([None, 1, 9])} for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
 
     # ---- from outside ----
 

@@ -41,7 +41,7 @@ class Walk:
                 yield "sweep_leases", (None,)
             yield "claim", ([TARGET], "worker", 3, LEASE_SECONDS)
 
-    def subscribe(self, function: str, answer: Any) -> None:
+    def apply(self, function: str, answer: Any) -> None:
         if function == "claim":
             ids = {row["turn_id"] for row in answer}
             self.owned = [*(turn for turn in self.owned if turn["turn_id"] not in ids), *answer]
@@ -106,7 +106,7 @@ def test_both_kernels_count_budgets_alike_and_the_doctor_agrees(
             answers = [answer_of(backend, function, ("p", *args), walk.now) for backend in (in_memory, real)]
             assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
             assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
-            walk.subscribe(function, answers[0][1])
+            walk.apply(function, answers[0][1])
             seen |= {row.get("code", row["outcome"]) for row in answers[0][1] if function == "begin_call"}
             seen |= {f"suspend {row.get('code')}" for row in answers[0][1] if function == "suspend"}
         assert stored(in_memory, "p") == stored(real, "p"), f"seed {seed}"

@@ -24,9 +24,9 @@ class Approvals:
     def are_needed(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
         """Whether the call requires approval. A recorded call keeps its first decision, because the rule may have changed."""
         call_id = CallId(step, n + 1)
-        if self._journal.knows(call_id.approval()):
+        if self._journal.has_call(call_id.approval()):
             return True
-        return not self._journal.knows(str(call_id)) and (
+        return not self._journal.has_call(str(call_id)) and (
             tool.tool.needs_approval(arguments) or self._taint.needs_approval(tool.tool)
         )
 
@@ -38,7 +38,7 @@ class Approvals:
             raise Denied(timeout_message(result, "approval_seconds"))
         grant = grant_from(Question.of(request.input), tool.tool.name, result)
         call_id = CallId(step, n + 1)  # it started with these arguments, unless another approval followed
-        is_recorded = self._journal.knows(str(call_id)) and not self._journal.knows(call_id.approval(time + 1))
+        is_recorded = self._journal.has_call(str(call_id)) and not self._journal.has_call(call_id.approval(time + 1))
         return grant.arguments if is_recorded else tool.checked(grant.arguments)
 
     def request(

@@ -33,7 +33,7 @@ class DelegationTools:
 
     The priority may be at most the higher one of this turn's and the other agent's, so a model (or untrusted text that it has
     read) cannot overtake other work. The deadline may be at most the other agent's `ttl_seconds`.
-    contexts: the context boxes that the model may pass on, by the names that it knows.
+    contexts: the context boxes that the model may pass on, by the names in its prompt.
     """
 
     def __init__(self, owned: OwnedTurn, contexts: Mapping[str, str]):

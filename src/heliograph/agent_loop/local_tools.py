@@ -42,17 +42,17 @@ class LocalToolExecutor:
         for n, result in results.items():
             check_doubt(calls[n][0].tool, result)
         decided: set[int] = set()
-        for asks in itertools.count(1):  # a repeated call may be in doubt again
+        for round_number in itertools.count(1):  # a repeated call may be in doubt again
             doubts = {
                 n: calls[n] for n, result in results.items()
                 if result.status == "unknown" and calls[n][0].tool.in_doubt == "ask" and n not in decided
             }  # fmt: skip
             if not doubts:
                 break
-            known = await self._decisions(step, doubts, results, asks)
+            known = await self._decisions(step, doubts, results, round_number)
             decided |= known.keys()
             again = {n: each for n, each in doubts.items() if n not in known}
-            results |= known | await self._run_batch(step, again, asks)
+            results |= known | await self._run_batch(step, again, round_number)
         return results
 
     async def _run_batch(
@@ -72,11 +72,13 @@ class LocalToolExecutor:
         step: int,
         doubts: Mapping[int, tuple[BoundTool, dict[str, Any]]],
         results: Mapping[int, CallResult],
-        asks: int,
+        round_number: int,
     ) -> dict[int, CallResult]:
         """The results that people decided on; calls to repeat are left out. Raises Suspended."""
         requests = {
-            n: question_of_doubt(tool.tool, CallId(step, n + 1).doubt(asks), self._journal.new_step(), arguments)
+            n: question_of_doubt(
+                tool.tool, CallId(step, n + 1).doubt(round_number), self._journal.new_step(), arguments
+            )
             for n, (tool, arguments) in doubts.items()
         }
         decisions = dict(zip(requests, await self._replay.all(list(requests.values())), strict=True))

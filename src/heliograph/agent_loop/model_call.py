@@ -58,7 +58,7 @@ class Models:
         Raises HarnessError, after harness:error, for every failure of the model, of its harness, or of creating the harness.
         """
         owned, signals, world = self._owned, self._owned.signals, self._owned.world
-        seconds = owned.spec.answer_seconds
+        seconds = owned.spec.model_call_timeout_seconds
         started = world.monotonic()
 
         def draft(name: str, payload: Json, parent: int | str) -> Draft:

@@ -174,7 +174,7 @@ class ToolCallRouter:
 
     def _is_recorded(self, step: int, n: int) -> bool:
         call_id = CallId(step, n + 1)
-        return self._journal.knows(str(call_id)) or self._journal.knows(call_id.approval())
+        return self._journal.has_call(str(call_id)) or self._journal.has_call(call_id.approval())
 
     def _check_not_rejected(self, step: int, n: int) -> None:
         """Raises BadArguments for a valid call that was invalid when the model received its error.
@@ -189,7 +189,7 @@ class ToolCallRouter:
         missing = f"there is no tool {call.tool}; there are {', '.join(self._tools.names)}"
         request = CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), call.tool, "inline")
         result = self._replay.recorded_result(request)
-        if result is None and self._journal.knows(request.call_id):  # it started, and its worker died
+        if result is None and self._journal.has_call(request.call_id):  # it started, and its worker died
             steps = self._replay.steps
             result = await steps.begin(request) or await steps.fail(request, TOOL_ERROR, f"not made again: {missing}")
         return failed_message(call, missing) if result is None else self._tool_message(call, result)
@@ -221,7 +221,7 @@ class ToolCallRouter:
             return CallRequest(call_id, step_id, ASK_HUMAN, "human", question.record(),
                          _seconds(self._owned.spec.asks_human), needs_token=False)  # fmt: skip
         instance = instance_of(self._owned.claimed.turn_id, call_id)
-        delegation = self._tools.delegations.request_of(call, is_recorded=self._journal.knows(call_id))
+        delegation = self._tools.delegations.request_of(call, is_recorded=self._journal.has_call(call_id))
         self._check_not_rejected(step, n)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, delegation.seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority)  # fmt: skip

@@ -24,7 +24,7 @@ class TurnTools:
     """
 
     def __init__(self, owned: OwnedTurn, contexts: Mapping[str, str]):
-        """contexts: the context boxes that the model may pass on, by the names that it knows.
+        """contexts: the context boxes that the model may pass on, by the names in its prompt.
 
         Raises InvalidInput, and the error of a tool server that could not be opened.
         """

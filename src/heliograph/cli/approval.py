@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heliograph.cli.arguments import login_name
+from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_value
-from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
@@ -103,14 +103,14 @@ def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
     asked = safe_repr(task.question or task.tool, _QUESTION_WIDTH)
     edits = ", the arguments may be changed" if task.may_edit else ""
     lines = [
-        f"{asked} {_short(task.arguments)}" if task.wants == "decision" else asked,
+        f"{asked} {_short(task.arguments)}" if task.kind == "decision" else asked,
         f"    {task.agent}, since {moment(task.since)}, {_deadline(task)}{edits}",
     ]
     if task.options:
         lines.append(f"    one of: {', '.join(safe_repr(option) for option in task.options)}")
-    if task.form is not None and (task.wants == "answer" or task.may_answer):
+    if task.form is not None and (task.kind == "answer" or task.may_answer):
         lines.append(f"    form: {_short(task.form)}")
-    verbs = ["grant", "deny", "answer"] if task.may_answer else ["grant" if task.wants == "decision" else "answer"]
+    verbs = ["grant", "deny", "answer"] if task.may_answer else ["grant" if task.kind == "decision" else "answer"]
     scope = [] if project is None else ["--project", project]
     for verb in verbs:
         command = shlex.join(["helio", "approval", verb, task.turn_id, task.call_id, *scope])

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 import msgspec
 
-from heliograph.cli.open_database import open_existing
+from heliograph.cli.existing_database import open_existing
 from heliograph.cli.output import fields, json_line, line, moment
 from heliograph.cli.turn import print_content
 from heliograph.error_text import safe_repr

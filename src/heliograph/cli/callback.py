@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from argparse import Namespace
 
-from heliograph.cli.open_database import open_client, open_existing
+from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.output import json_line, line, moment, note, table
 from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import CallbackRow

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_result
-from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note, table
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput

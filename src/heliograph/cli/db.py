@@ -107,7 +107,7 @@ async def _url(options: Namespace) -> None:
 
 
 async def _doctor() -> list[Finding]:
-    from heliograph.cli.open_database import missing_database
+    from heliograph.cli.existing_database import missing_database
     from heliograph.open_database import open_database
 
     settings = read_settings(os.environ)

@@ -15,7 +15,7 @@ from heliograph.cli.commands import command_parser
 from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, raise_at_sigint
 from heliograph.cli.errors import NothingYet, report
 from heliograph.cli.interrupts import exit_on_signals, exit_past_agents
-from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, speak_utf8
+from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, use_utf8
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput
 from heliograph.redaction import keep_keys_out
@@ -32,7 +32,7 @@ def run_command(arguments: list[str]) -> int:
         else:
             exit_on_signals(code_at_sigterm)
         open_closed_streams()
-        speak_utf8()
+        use_utf8()
         code = _dispatch(arguments)
         flush()
     except (OutputClosed, BrokenPipeError):

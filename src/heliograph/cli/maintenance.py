@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.cli.open_database import open_connection
+from heliograph.cli.existing_database import open_connection
 from heliograph.cli.output import json_line, line, moment, note, table
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, NotFound
@@ -20,7 +20,7 @@ from heliograph.ledger.kernel import KERNEL
 T = TypeVar("T")
 
 NUMBER_MAX = 2**31 - 1
-_MAY_BE_ZERO = ("depth_max", "defers_max")
+_MAY_BE_ZERO = ("depth_max", "deferrals_max")
 _KINDS = ("runs", "turns", "signals", "cards", "boxes", "blobs", "tombstones", "memories")
 
 

@@ -129,7 +129,7 @@ def open_closed_streams() -> None:
         setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115  open until the process ends
 
 
-def speak_utf8() -> None:
+def use_utf8() -> None:
     """Write UTF-8 in every locale, and escape characters that cannot be encoded."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]

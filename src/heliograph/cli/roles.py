@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from heliograph.cli.open_database import open_connection
+from heliograph.cli.existing_database import open_connection
 from heliograph.cli.output import json_line, line, table
 from heliograph.errors import InvalidInput
 from heliograph.ledger.roles import SERVICES, Login, read_logins

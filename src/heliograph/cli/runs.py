@@ -6,7 +6,7 @@ import asyncio
 from argparse import Namespace
 from datetime import UTC, datetime
 
-from heliograph.cli.open_database import open_existing
+from heliograph.cli.existing_database import open_existing
 from heliograph.cli.output import duration, json_line, moment, note, table
 from heliograph.ledger.rows import RunRow
 

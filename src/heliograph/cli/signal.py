@@ -7,7 +7,7 @@ import os
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
-from heliograph.cli.open_database import missing_database, open_client, open_existing
+from heliograph.cli.existing_database import missing_database, open_client, open_existing
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.cli.signal_text import line_payload, meaning, woken_by
 from heliograph.config import read_settings

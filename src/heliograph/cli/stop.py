@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from heliograph.cli.arguments import login_name
-from heliograph.cli.open_database import open_client
+from heliograph.cli.existing_database import open_client
 from heliograph.cli.output import json_line, line
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.cli.open_database import open_existing
+from heliograph.cli.existing_database import open_existing
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.waits import child_lines
 from heliograph.client.budgets import Budget, budget_of

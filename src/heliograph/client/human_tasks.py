@@ -29,7 +29,7 @@ from heliograph.types import Json, JsonObject
 class HumanTask:
     """An open approval or question.
 
-    wants: `decision` (grant or deny) or `answer`. arguments: the arguments of the call that needs approval. may_edit:
+    kind: `decision` (grant or deny) or `answer`. arguments: the arguments of the call that needs approval. may_edit:
     whether it may be granted for other arguments. options: the possible answers. form: the JSON Schema of the answer or
     of edited arguments. may_answer: whether a person may give the result of the call instead of a decision. deadline:
     when it times out; None for no deadline.
@@ -40,7 +40,7 @@ class HumanTask:
     run_id: str
     agent: str
     tool: str
-    wants: Literal["decision", "answer"]
+    kind: Literal["decision", "answer"]
     question: str
     arguments: JsonObject | None
     may_edit: bool
@@ -98,7 +98,7 @@ class Approvals:
         return await self._report(wait, {"answer": given}, by)
 
     async def _question(
-        self, turn_id: str, call_id: str, wants: Literal["decision", "answer"] | None
+        self, turn_id: str, call_id: str, kind: Literal["decision", "answer"] | None
     ) -> tuple[WaitRow, Question]:
         """Read a call and its question. Raises NotFound, and InvalidInput if the call takes another kind of reply."""
         check_name(turn_id, "a turn id", ID_LENGTH_MAX)
@@ -109,8 +109,8 @@ class Approvals:
                                path="/call_id")  # fmt: skip
         cards = await self._runtime.reader.call_cards([wait], "tool.call")
         asked = Question.of(cards.get((turn_id, call_id), {}).get("arguments"))
-        if wants is not None and asked.wants != wants and not asked.may_answer:
-            what = "an answer" if asked.wants == "answer" else "a decision (grant or deny)"
+        if kind is not None and asked.kind != kind and not asked.may_answer:
+            what = "an answer" if asked.kind == "answer" else "a decision (grant or deny)"
             raise InvalidInput(f"call {call_id} of {turn_id} requires {what}: {safe_repr(asked.question)}", code="wrong_type",
                                path="/call_id")  # fmt: skip
         return wait, asked
@@ -159,7 +159,7 @@ async def read_tasks(reader: Reader, run_id: str | None, limit: int) -> list[Hum
 def _task(wait: WaitRow, card: Mapping[str, Any] | None) -> HumanTask:
     asked = Question.of((card or {}).get("arguments"))
     agent = wait.agent_id.split("/")[1]
-    return HumanTask(wait.turn_id, wait.call_id, wait.run_id, agent, wait.tool, asked.wants, asked.question, asked.arguments,
+    return HumanTask(wait.turn_id, wait.call_id, wait.run_id, agent, wait.tool, asked.kind, asked.question, asked.arguments,
                      asked.may_edit, asked.options, asked.form, wait.opened_at, wait.deadline,
                      asked.may_answer)  # fmt: skip
 

@@ -131,7 +131,7 @@ class AgentSpec:
         return list(self.model) if isinstance(self.model, list | tuple) else [self.model]
 
     @property
-    def answer_seconds(self) -> float | None:
+    def model_call_timeout_seconds(self) -> float | None:
         """The timeout of one model call; None for no timeout of its own. It leaves time for the fallback models."""
         if self.model_timeout_seconds is None and len(self.models) > 1:
             return _MODELS_SHARE * self.timeout_seconds / len(self.models)

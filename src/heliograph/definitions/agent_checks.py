@@ -43,9 +43,11 @@ def check_options(name: str, unknown: Mapping[str, Any], known: Sequence[str]) -
 def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
     """Check a list, and return what `check` returns for each of its values."""
     if isinstance(values, str):
-        refuse(name, argument, f"takes a list, not one string; write [{safe_repr(repr_of(values))}]", "wrong_type")
+        raise_invalid(
+            name, argument, f"takes a list, not one string; write [{safe_repr(repr_of(values))}]", "wrong_type"
+        )
     if not isinstance(values, list | tuple):  # the order of a set differs between processes
-        refuse(name, argument, f"must be a list of strings, not {safe_repr(values)}", "wrong_type")
+        raise_invalid(name, argument, f"must be a list of strings, not {safe_repr(values)}", "wrong_type")
     with naming(f"agent {name}: {argument}", f"/agents/{name}/{argument}"):
         return tuple(check(value) for value in values)
 
@@ -99,14 +101,14 @@ def check_answers(
 def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> None:
     """Reject the options of model agents for an agent that is a function."""
     if is_function and any(given):
-        refuse(name, "tools", "is for agents with a model; a function calls tools and agents through its context",
-               "wrong_type")  # fmt: skip
+        raise_invalid(name, "tools", "is for agents with a model; a function calls tools and agents through its context",
+                      "wrong_type")  # fmt: skip
 
 
 def check_once(name: str, argument: str, values: Sequence[str]) -> None:
     twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
     if twice is not None:
-        refuse(name, argument, f"has {safe_repr(repr_of(twice))} twice; remove one of them", "duplicate_entry")
+        raise_invalid(name, argument, f"has {safe_repr(repr_of(twice))} twice; remove one of them", "duplicate_entry")
 
 
 def check_delegate(agent: str) -> str:
@@ -120,7 +122,9 @@ def check_delegate(agent: str) -> str:
 def check_shared_contexts(name: str, contexts: object, agents: Sequence[str]) -> None:
     """Check the context boxes that a model may pass on: a mapping from names, or a function of the context that returns it."""
     if not agents:
-        refuse(name, "contexts", "are context boxes for delegations; list the other agents in agents", "required_field")
+        raise_invalid(
+            name, "contexts", "are context boxes for delegations; list the other agents in agents", "required_field"
+        )
     if callable(contexts):
         check_function(contexts, f"agent {name}: contexts", f"/agents/{name}/contexts", "the context")
     else:
@@ -130,19 +134,23 @@ def check_shared_contexts(name: str, contexts: object, agents: Sequence[str]) ->
 def check_contexts(name: str, contexts: object) -> dict[str, str]:
     """Check a mapping from names to box ids, and return it without the names that have no box."""
     if not isinstance(contexts, Mapping):
-        refuse(name, "contexts", f"must be an object of names and box ids, not {safe_repr(contexts)}", "wrong_type")
+        raise_invalid(
+            name, "contexts", f"must be an object of names and box ids, not {safe_repr(contexts)}", "wrong_type"
+        )
     boxes = {key: box for key, box in contexts.items() if box is not None}
     for key, box in boxes.items():
         for what, value, most in (("a name", key, _NAME_MAX), ("a box id", box, _BOX_ID_MAX)):
             if not isinstance(value, str) or not 0 < len(value) <= most or not _NAME_CHARACTERS.issuperset(value):
-                refuse(name, "contexts", f"has {safe_repr(repr_of(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
-                       "invalid_id")  # fmt: skip
+                raise_invalid(name, "contexts", f"has {safe_repr(repr_of(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
+                              "invalid_id")  # fmt: skip
     return boxes
 
 
 def _check_run(name: str, run: object) -> None:
     if isinstance(run, type):
-        refuse(name, "run", f"is the class {run.__name__}; give a function, or an object with __call__", "wrong_type")
+        raise_invalid(
+            name, "run", f"is the class {run.__name__}; give a function, or an object with __call__", "wrong_type"
+        )
     check_function(run, f"agent {name}", f"/agents/{name}/run", "the context", waits=True)
 
 
@@ -163,7 +171,9 @@ def _check_prompt(name: str, prompt: object) -> None:
     elif callable(prompt):
         check_function(prompt, f"agent {name}: prompt", f"/agents/{name}/prompt", "the context")
     else:
-        refuse(name, "prompt", f"must be text or a function of the context, not {safe_repr(prompt)}", "wrong_type")
+        raise_invalid(
+            name, "prompt", f"must be text or a function of the context, not {safe_repr(prompt)}", "wrong_type"
+        )
 
 
 def _check_model(name: str, model: object, system: object) -> None:
@@ -171,7 +181,7 @@ def _check_model(name: str, model: object, system: object) -> None:
         check_text(name, "system", system)
     if isinstance(model, list | tuple):
         if not model:
-            refuse(name, "model", "is an empty list; name at least one model", "required_field")
+            raise_invalid(name, "model", "is an empty list; name at least one model", "required_field")
         for each in model:
             _check_model(name, each, None)
         return
@@ -179,8 +189,8 @@ def _check_model(name: str, model: object, system: object) -> None:
     if isinstance(model, str):
         check_text(name, "model", model)
     elif model is not None and not is_model:
-        refuse(name, "model", "must be a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
-                f"HELIOGRAPH_MODEL, not {safe_repr(model)}", "wrong_type")  # fmt: skip
+        raise_invalid(name, "model", "must be a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
+                      f"HELIOGRAPH_MODEL, not {safe_repr(model)}", "wrong_type")  # fmt: skip
 
 
 def check_must(
@@ -189,7 +199,7 @@ def check_must(
     """Check that `must_end_with` is a tool of the agent, whose result replaces an output type."""
     check_text(name, "must_end_with", must)
     if output is not None:
-        refuse(
+        raise_invalid(
             name,
             "output",
             "and must_end_with exclude each other, because the result of that tool is the output",
@@ -199,29 +209,29 @@ def check_must(
         known = [SUBMIT_RESULT, *(each.name for each in tools), *(f"{DELEGATE}{agent}" for agent in agents)]
         known += [ASK_HUMAN] if asks_human else []
         if must not in known:
-            refuse(name, "must_end_with", f"must name one of the agent's tools, {', '.join(known)}, not {safe_repr(must)}",
-                    "invalid_enum")  # fmt: skip
+            raise_invalid(name, "must_end_with", f"must name one of the agent's tools, {', '.join(known)}, not {safe_repr(must)}",
+                          "invalid_enum")  # fmt: skip
 
 
 def check_text(name: str, argument: str, value: object) -> None:
     if not isinstance(value, str):
-        refuse(name, argument, f"must be a string, not {safe_repr(value)}", "wrong_type")
+        raise_invalid(name, argument, f"must be a string, not {safe_repr(value)}", "wrong_type")
     if not value.strip():
-        refuse(name, argument, "is empty; give it some text", "required_field")
+        raise_invalid(name, argument, "is empty; give it some text", "required_field")
 
 
 def check_one_of(name: str, argument: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
-        refuse(name, argument, f"must be one of {', '.join(known)}, not {safe_repr(value)}", "invalid_enum")
+        raise_invalid(name, argument, f"must be one of {', '.join(known)}, not {safe_repr(value)}", "invalid_enum")
 
 
 def check_number(name: str, argument: str, value: float, low: float, high: float, *, whole: bool = False) -> None:
     if whole and isinstance(value, float):
-        refuse(name, argument, f"must be a whole number, not {value}", "wrong_type")
+        raise_invalid(name, argument, f"must be a whole number, not {value}", "wrong_type")
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        refuse(name, argument, f"must be a number from {low} to {high}, not {safe_repr(value)}", "out_of_range")
+        raise_invalid(name, argument, f"must be a number from {low} to {high}, not {safe_repr(value)}", "out_of_range")
 
 
-def refuse(name: str, argument: str, problem: str, code: str) -> NoReturn:
-    """Raise InvalidInput for one option of an agent."""
+def raise_invalid(name: str, argument: str, problem: str, code: str) -> NoReturn:
+    """Raise InvalidInput for an invalid option of an agent."""
     raise InvalidInput(f"agent {name}: {argument} {problem}", code=code, path=f"/agents/{name}/{argument}")

@@ -19,10 +19,10 @@ log = logging.getLogger("heliograph.tools")
 ToolEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
 
-InDoubt: TypeAlias = Literal["tell", "fail", "ask"]
+InDoubt: TypeAlias = Literal["return_error", "fail", "ask"]
 
 TOOL_EFFECTS: tuple[ToolEffect, ...] = ("pure", "idempotent", "transactional", "once")
-IN_DOUBT: tuple[InDoubt, ...] = ("tell", "fail", "ask")
+IN_DOUBT: tuple[InDoubt, ...] = ("return_error", "fail", "ask")
 SUBMIT_RESULT = "submit_result"
 ASK_HUMAN = "ask_human"
 DELEGATE = "delegate_to_"  # followed by the name of an agent
@@ -45,8 +45,8 @@ class Tool:
     effect: whether a call is repeated if its worker dies. `pure` and `idempotent` calls are repeated, `once` calls are not. A
         `transactional` tool writes to Heliograph's database through `ToolContext.connection`. Its writes commit together
         with its result, so a call either happened as a whole or is repeated.
-    in_doubt: the reaction to a `once` call that started and whose outcome is unknown. "tell" reports that to the model,
-        "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny) or enter its result
+    in_doubt: the reaction to a `once` call that started and whose outcome is unknown. "return_error" returns an
+        error to the model, "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny) or enter its result
         (answer).
     timeout_seconds: the timeout of one call; None waits as long as the turn lives. retries: the number of immediate retries
         of a failed call, for effects that may be repeated. concurrency: the number of parallel calls in one process.
@@ -73,7 +73,7 @@ class Tool:
     approval: Approval = False
     may_edit: bool = False
     approval_seconds: float | None = None
-    in_doubt: InDoubt = "tell"
+    in_doubt: InDoubt = "return_error"
     result_schema: Any = None
     trusted: bool = True
     secrets: Sequence[str] = ()
@@ -107,7 +107,7 @@ def tool(function: F, /) -> Tool: ...
 def tool(
     *, name: str | None = None, description: str | None = None, effect: ToolEffect = "once",
     timeout_seconds: float | None = 60.0, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
-    may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "tell",
+    may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "return_error",
     result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
     isolated: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip

@@ -54,7 +54,7 @@ async def post(
     url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy, *, resolve: Resolve = resolved,
     seconds: float = SECONDS_MAX,
 ) -> Posted:  # fmt: skip
-    """Send a POST request and return the head of the response, whatever its status.
+    """Send a POST request and return the head of the response, of any status.
 
     Raises EgressRejected for a forbidden target, and PostFailed without a readable response within `seconds`.
     """

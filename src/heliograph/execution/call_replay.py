@@ -62,7 +62,7 @@ class CallReplay:
             for call, wait in zip(requests, waits, strict=True)
             if wait and _is_resolved(wait)
         }
-        if (failed := _failed_fast(requests, waits)) is not None:  # the kernel cancels only calls that it knows
+        if (failed := _failed_fast(requests, waits)) is not None:  # the kernel cancels only recorded calls
             for call, wait in zip(requests, waits, strict=True):
                 if wait is None:
                     known[call.call_id] = await self.steps.reject(call, failed_first_error(failed), "canceled")

@@ -13,7 +13,7 @@ def report_in_progress(owned: OwnedTurn) -> None:
     claimed, delegation = owned.claimed, owned.claimed.cause.payload
     if claimed.cause.name != DELEGATION or not isinstance(delegation, dict):
         return
-    if claimed.has_spoken or any(wait.kind != "inline" for wait in claimed.waits):
+    if claimed.has_emitted_signals or any(wait.kind != "inline" for wait in claimed.waits):
         return
     payload: JsonObject = {"id": delegation["id"], "target_agent": claimed.agent, "task_id": claimed.turn_id,
                            "status": "in_progress"}  # fmt: skip

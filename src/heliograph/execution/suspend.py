@@ -86,7 +86,7 @@ async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) 
     await owned.world.failpoint("before_defer")
     trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.is_tainted else {}  # the reason may quote untrusted content
     result = await owned.ledger.defer({
-        "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
+        "reason": effect.reason, "delay_seconds": effect.seconds, "deferrals_max": effect.at_most, **trust,
     })  # fmt: skip
     if result.outcome in ("exhausted", "stopped"):
         _ring_for_end(services, owned.claimed)

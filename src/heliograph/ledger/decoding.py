@@ -1,6 +1,6 @@
 """Decode the kernel's results, including values that a JSON decoder rejects.
 
-The kernel rejects such values (06_json.sql), but a row may be older than that check, or somebody may have written it by hand. The
+The kernel rejects such values (06_json.sql), but a row may be older than that check, or an operator may have written it by hand. The
 first decoder is fast, and fails for the whole result. The second decoder then reads the result token by token. It replaces each
 value that cannot be decoded by a placeholder `{"undecodable": reason}`, and adds a field `undecodable` with the place and the reason
 to the row. So such a value affects only its own row.

@@ -17,7 +17,7 @@ from heliograph.errors import Rejected
 OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
 
-# During an installation, names resolve to PostgreSQL's own objects, whatever the installer's search_path is.
+# During an installation, names resolve to PostgreSQL's own objects and ignore the installer's search_path.
 _PIN = "set local search_path = pg_catalog, pg_temp;"
 
 _BASE = """

@@ -16,7 +16,7 @@ def is_taken(status: int) -> bool:
 
 
 def is_final(status: int) -> bool:
-    """Whether the receiver will never accept the webhook. Any other status may be an error that somebody fixes."""
+    """Whether the receiver will never accept the webhook. Any other status may be a temporary error."""
     return status == _GONE
 
 

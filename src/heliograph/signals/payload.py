@@ -63,7 +63,7 @@ def check_json(value: object, path: str = "") -> Json:
     if type(value) in _CONTAINERS:
         _check_containers(value, path)
     elif problem := _problem_of(value):
-        _refuse(problem, None, path)
+        _raise_invalid(problem, None, path)
     return value  # type: ignore[return-value]  # checked above
 
 
@@ -150,15 +150,17 @@ def _check_containers(top: Any, path: str) -> None:
             if type(item) in _CONTAINERS:
                 todo.append((item, (place, key), depth + 1))
             elif problem := _problem_of(item):
-                _refuse(problem, (place, key), path)
+                _raise_invalid(problem, (place, key), path)
 
 
 def _check_keys(container: dict[Any, Any], place: _Place | None, path: str) -> None:
     for key in container:
         if type(key) is not str:
-            _refuse(("wrong_type", f"a key of an object must be a string, not {type(key).__name__}", None), place, path)
+            _raise_invalid(
+                ("wrong_type", f"a key of an object must be a string, not {type(key).__name__}", None), place, path
+            )
         if problem := _problem_of_text(key):
-            _refuse(problem, (place, key), path)
+            _raise_invalid(problem, (place, key), path)
 
 
 def _problem_of(value: Any) -> _Problem | None:
@@ -212,7 +214,7 @@ _HINTS: dict[type, str] = {
 }
 
 
-def _refuse(problem: _Problem, place: _Place | None, path: str) -> NoReturn:
+def _raise_invalid(problem: _Problem, place: _Place | None, path: str) -> NoReturn:
     code, message, hint = problem
     pointer = safe_repr(path + _render(place), 300)
     where = f" (at {safe_repr(pointer)})" if pointer else ""

@@ -61,7 +61,7 @@ class MCPServer:
     connect_seconds: float = 30.0
     approval: Approval | Collection[str] = False
     concurrency: int | None = None
-    in_doubt: Any = "tell"
+    in_doubt: Any = "return_error"
     trusted: bool = False
     secrets: Resolver | None = None
 

@@ -24,14 +24,14 @@ REASON_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to a person. wants: a `decision` about an approval, or an `answer`.
+    """A question to a person. kind: `decision` for an approval, or `answer`. Only the record of a decision has `arguments`.
 
     arguments: those of the approval. may_edit: the person may change them. options: the possible answers. form: the JSON
     Schema of the answer, or of edited arguments. may_answer: the person may report the result itself in place of a decision,
     for a call in doubt.
     """
 
-    wants: Literal["decision", "answer"]
+    kind: Literal["decision", "answer"]
     question: str
     arguments: JsonObject | None = None
     may_edit: bool = False
@@ -41,8 +41,8 @@ class Question:
 
     def record(self) -> JsonObject:
         """The question as the call's input."""
-        record: JsonObject = {"wants": self.wants, "question": self.question}
-        if self.wants == "decision":
+        record: JsonObject = {"question": self.question}
+        if self.kind == "decision":
             record |= {"arguments": self.arguments or {}, "may_edit": self.may_edit}
             if self.may_answer:
                 record["may_answer"] = True
@@ -55,7 +55,7 @@ class Question:
         """The question that was recorded."""
         found: Mapping[str, Any] = recorded if isinstance(recorded, dict) else {}
         return cls(
-            "decision" if found.get("wants") == "decision" else "answer", str(found.get("question", "")),
+            "decision" if "arguments" in found else "answer", str(found.get("question", "")),
             found.get("arguments"), found.get("may_edit") is True, tuple(found.get("options") or ()), found.get("form"),
             found.get("may_answer") is True,
         )  # fmt: skip
@@ -68,11 +68,11 @@ class Question:
             return problems_in(validator_of("the form", self.form, "/form"), value, "it")
         if self.may_answer:
             return []
-        is_right = isinstance(value, dict if self.wants == "decision" else str)
+        is_right = isinstance(value, dict if self.kind == "decision" else str)
         return (
             []
             if is_right
-            else [f"it must be {'an object' if self.wants == 'decision' else 'a text'}, not {safe_repr(value)}"]
+            else [f"it must be {'an object' if self.kind == 'decision' else 'a text'}, not {safe_repr(value)}"]
         )
 
 

@@ -43,7 +43,7 @@ class Journal:
         """Whether the function repeats an earlier run: it has not reached all recorded calls yet."""
         return not self._recorded.keys() <= self._requested
 
-    def knows(self, call_id: str) -> bool:
+    def has_call(self, call_id: str) -> bool:
         """Whether a call of this id is recorded, with or without a result."""
         return call_id in self._recorded
 

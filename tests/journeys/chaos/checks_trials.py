@@ -20,7 +20,7 @@ AT_ANY_TIME: Mapping[str, str] = {
     "a turn was tried more often than it may be": """
         select agent_turn_id from heliograph.agent_turns where attempts >= max_attempts""",
     "a turn was put off more often than the project allows": f"""
-        select agent_turn_id from heliograph.agent_turns where defer_count > {LIMITS["defers_max"]}""",
+        select agent_turn_id from heliograph.agent_turns where defer_count > {LIMITS["deferrals_max"]}""",
     "a turn was delegated deeper than the project allows": f"""
         select agent_turn_id from heliograph.agent_turns where depth > {LIMITS["depth_max"]}""",
     "a turn has more cards than the project allows": f"""

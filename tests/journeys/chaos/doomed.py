@@ -18,7 +18,7 @@ from typing import Any
 from heliograph import Context, Delegation, Heliograph
 
 BY_TURN, BY_SQL, BY_RUN, BY_RUN_NOW = range(4)  # the ways of a run, as in state["way"]
-FOR_EVER = 900.0
+LONG_SECONDS = 900.0
 PACERS = ("pacer", "strider", "rambler")
 CHATTERS = ("chatter", "gossip", "rumour")
 ROUNDS = 2_000  # more than fit into the time of a stop
@@ -36,7 +36,7 @@ def is_stopped_by_turn(state: Any) -> bool:
 
 @app.agent(activate_on=["workflow:start"], when=is_stopped_whole, max_attempts=100)
 async def stubborn(ctx: Context) -> None:
-    await ctx.sleep(FOR_EVER)
+    await ctx.sleep(LONG_SECONDS)
 
 
 def add_pacer(name: str) -> None:
@@ -81,12 +81,12 @@ async def boss(ctx: Context) -> None:
 
 @app.agent(on_request=True, max_attempts=100)
 async def hand(ctx: Context) -> None:
-    await ctx.sleep(FOR_EVER)
+    await ctx.sleep(LONG_SECONDS)
 
 
 @app.agent(activate_on=["workflow:start"], when=is_stopped_by_turn, max_attempts=100)
 async def deaf(ctx: Context) -> None:
     try:
-        await ctx.sleep(FOR_EVER)
+        await ctx.sleep(LONG_SECONDS)
     except asyncio.CancelledError:
-        await ctx.sleep(FOR_EVER)
+        await ctx.sleep(LONG_SECONDS)

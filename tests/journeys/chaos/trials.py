@@ -32,7 +32,7 @@ from heliograph import Call, Context, Delegation, Heliograph, HeliographError
 from tests.journeys.chaos.away import AWAY
 from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, is_slow
 
-LIMITS: Mapping[str, int] = {"depth_max": 3, "defers_max": 3, "queue_max": 20, "cards_max": 12}
+LIMITS: Mapping[str, int] = {"depth_max": 3, "deferrals_max": 3, "queue_max": 20, "cards_max": 12}
 ORACLE, NOBODY = "oracle", "nobody"  # a tool that reports before its call, and one that never reports
 BLOCKED_SECONDS = 1.8 * LEASE_SECONDS  # by then another worker owns the turn
 SOON_SECONDS = 2.0  # the timeout of calls that must be rejected before they wait
@@ -100,7 +100,7 @@ async def waiter(ctx: Context) -> None:
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)
 async def fidget(ctx: Context) -> None:
-    if ctx.deferrals < 2 * LIMITS["defers_max"]:
+    if ctx.deferrals < 2 * LIMITS["deferrals_max"]:
         ctx.defer("not yet", 0.02)
 
 

@@ -244,28 +244,28 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
 
 
 def defer(tx: Transaction, items: Any) -> list[Row]:
-    most = limits(tx)["defers_max"]
+    most = limits(tx)["deferrals_max"]
     for item in j.elements(items):
         seconds = j.parse_float(get_text(item, "delay_seconds"))
         if seconds is None or not 0 <= seconds <= _YEAR_SECONDS:
             raise SqlError("22023", "delay_seconds must be between 0 and 366 days")
     for item in j.elements(items):
-        if (j.parse_integer(get_text(item, "defers_max")) or 0) < 0:
-            raise SqlError("22023", "defers_max must be 0 or more, or null")
+        if (j.parse_integer(get_text(item, "deferrals_max")) or 0) < 0:
+            raise SqlError("22023", "deferrals_max must be 0 or more, or null")
     return [
         {"turn_id": get_raw(item, "turn_id"), "targets": [], **_defer(tx, item, most)} for item in j.elements(items)
     ]
 
 
-def _defer(tx: Transaction, item: Any, defers_max: int) -> Row:
+def _defer(tx: Transaction, item: Any, deferrals_max: int) -> Row:
     """Bug: defer_uncapped."""
     if not owns(tx, item):
         return {"outcome": "stale"}
     agent_id, turn_id = str(get_text(item, "agent_id")), str(get_text(item, "turn_id"))
     if (woken := end_if_stopping(tx, agent_id)) is not None:
         return {"outcome": "stopped", **bells(tx, woken)}
-    turn, own = tx.tables.turns[turn_id], j.parse_integer(get_text(item, "defers_max"))
-    most, reason = defers_max if own is None else own, get_text(item, "reason")
+    turn, own = tx.tables.turns[turn_id], j.parse_integer(get_text(item, "deferrals_max"))
+    most, reason = deferrals_max if own is None else own, get_text(item, "reason")
     reason = None if reason is None else reason[:1000]
     if turn["defer_count"] >= most and "defer_uncapped" not in tx.bugs:
         limit = "the limit with helio db limits defers_max=NUMBER" if own is None else "the retries of the agent"

@@ -1,7 +1,7 @@
 """The in-memory kernel: the functions of `heliograph.ledger.kernel`, with the same JSON in and out as their SQL.
 
 The modules of this package follow the SQL files function by function. Where
-PostgreSQL refuses a call, the in-memory kernel refuses it with the same SQLSTATE
+PostgreSQL rejects a call, the in-memory kernel rejects it with the same SQLSTATE
 and changes nothing. It has no boxes besides those that turns write, and no prune,
 callbacks, memories, liveness or doctor: `POSTGRES_ONLY` names the functions that
 it lacks. Each of `bugs` takes one rule out, for the mutants.

@@ -13,7 +13,7 @@ from heliograph.testing.kernel.tables import Row, Transaction
 _DEFAULTS: Row = {
     "queue_max": 1000, "depth_max": 20, "fan_out_max": 1000, "cards_max": 1000, "waits_max": 1000,
     "payload_bytes_max": 65_536, "card_bytes_max": 262_144, "result_bytes_max": 1_048_576,
-    "blob_bytes_max": 16_777_216, "running_max": None, "defers_max": 3,
+    "blob_bytes_max": 16_777_216, "running_max": None, "deferrals_max": 3,
     "memories_max": 10_000, "memory_bytes_max": 16_384, "dispatch_seconds_max": None,
 }  # fmt: skip
 
@@ -115,7 +115,7 @@ def set_limits(tx: Transaction, values: Any) -> Row:
     tx.offer(tx.tables.limits, "limits", dict.fromkeys(_DEFAULTS))
     row = tx.tables.limits["limits"]
     for name, number in {name: j.parse_integer(get_text(values, name)) for name in values}.items():
-        if number is not None and number < (0 if name in ("depth_max", "defers_max") else 1):
+        if number is not None and number < (0 if name in ("depth_max", "deferrals_max") else 1):
             raise SqlError("23514", f"{name} is out of range")
         if name == "memory_bytes_max" and number is not None and number > 262_144:
             raise SqlError("23514", f"{name} is out of range")

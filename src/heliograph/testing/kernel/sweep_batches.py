@@ -16,25 +16,25 @@ FAILURES_MAX = 5  # then a turn is ended as failed
 def sweep_each(
     tx: Transaction, turn_ids: Iterable[str], moves: Sequence[str], sweep: Callable[[Transaction, str, str], Row]
 ) -> Row:  # fmt: skip
-    """`sweep` answers what became of one turn: {move: turn_id, woken}, or {}."""
+    """Sweep each turn in its own savepoint. `sweep` returns {move: turn_id, woken} for one turn, or {}."""
     answer: Row = {**{move: [] for move in moves}, "failed": []}
     woken = set[str]()
     turns = [tx.tables.turns[turn_id] for turn_id in set(turn_ids)]
     for turn in sorted(turns, key=lambda t: (t["run_id"], t["agent_id"], t["queue_seq"])):
         agent_id, turn_id, savepoint = turn["agent_id"], turn["agent_turn_id"], tx.savepoint()
         try:
-            told = sweep(tx, agent_id, turn_id)
+            outcome = sweep(tx, agent_id, turn_id)
         except SqlError as error:
             tx.rollback(savepoint)
             head = tx.tables.heads[agent_id]
             tx.set(head, sweep_failures=head["sweep_failures"] + 1)
-            told = {"failed": {"turn_id": turn_id, "code": error.state, "message": error.message}}
+            outcome = {"failed": {"turn_id": turn_id, "code": error.state, "message": error.message}}
             ended = None if head["sweep_failures"] < FAILURES_MAX else _end_as_failed(tx, turn, head, error.state)
             if ended is not None:
-                told["failed"]["ended"] = True
+                outcome["failed"]["ended"] = True
                 woken.update(ended)
-        woken.update(told.pop("woken", ()))
-        for move, value in told.items():
+        woken.update(outcome.pop("woken", ()))
+        for move, value in outcome.items():
             answer[move].append(value)
     return {**answer, **bells(tx, woken)}
 

@@ -46,7 +46,7 @@ def sweep_expired(tx: Transaction, limit: int | None) -> Row:
     """Bug: no_ttl_sweep."""
     check_sweep(limit)
     due = [t for t in tx.tables.turns.values() if _is_expired(tx, t)]
-    found = [] if "no_ttl_sweep" in tx.bugs else _first_unrefused(
+    found = [] if "no_ttl_sweep" in tx.bugs else _without_failures_first(
         tx, due, lambda t: (t["expires_at"], t["agent_turn_id"]), limit)  # fmt: skip
     expired = [t["agent_turn_id"] for t in found]
     return sweep_each(tx, [*expired, *unclaimed(tx, expired, limit)], ("ended",), _sweep_either)
@@ -57,14 +57,14 @@ def _sweep_either(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     return _sweep_expiry(tx, agent_id, turn_id) if found is None else found
 
 
-def _first_unrefused(tx: Transaction, rows: list[Row], key: Any, limit: int | None) -> list[Row]:
+def _without_failures_first(tx: Transaction, rows: list[Row], key: Any, limit: int | None) -> list[Row]:
     """The first heads without a failed sweep; if there are too few, also the first of the others."""
     heads = tx.tables.heads
     found = first([r for r in rows if not heads[r["agent_id"]]["sweep_failures"]], key, limit)
     if limit is None or len(found) < limit:
-        refused = [r for r in rows if heads[r["agent_id"]]["sweep_failures"]]
+        failed = [r for r in rows if heads[r["agent_id"]]["sweep_failures"]]
         found += first(
-            refused,
+            failed,
             lambda r: (heads[r["agent_id"]]["sweep_failures"], *key(r)),
             None if limit is None else limit - len(found),
         )
@@ -120,7 +120,7 @@ def sweep_waits(tx: Transaction, limit: int | None) -> Row:
     """Bug: no_timeout_sweep (K11)."""
     check_sweep(limit)
     due = [w for w in tx.tables.waits.values() if _is_overdue(tx, w)]
-    found = [] if "no_timeout_sweep" in tx.bugs else _first_unrefused(
+    found = [] if "no_timeout_sweep" in tx.bugs else _without_failures_first(
         tx, due, lambda w: (w["deadline"], w["agent_turn_id"], w["tool_call_id"]), limit)  # fmt: skip
     return sweep_each(tx, [w["agent_turn_id"] for w in found], ("resolved", "resumed"), _sweep_wait)
 

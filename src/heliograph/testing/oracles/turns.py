@@ -157,7 +157,7 @@ class TurnOracle:
             turn = self.turn(item["turn_id"])
             stop = msgspec.convert(row, WriteResult).stop
             if (stop is not None) != (turn.force_at is not None):
-                self.blame("stop_told", f"{turn.turn_id} is to stop: {turn.force_at}, and was told {stop}")
+                self.blame("stop_reported", f"{turn.turn_id} is to stop: {turn.force_at}, and renew returned {stop}")
             self.count("renew stop" if stop is not None else "renew on")
             self.books.tokens[item["agent_id"]].lease_until = now + interval(args[2])
 
@@ -184,12 +184,12 @@ class TurnOracle:
         for item, row in zip(args[1], answer, strict=True):
             if not self.is_owned("defer", item, row["outcome"]):
                 continue
-            turn, own = self.turn(item["turn_id"]), item.get("defers_max")
+            turn, own = self.turn(item["turn_id"]), item.get("deferrals_max")
             if row["outcome"] == "stopped":
                 self.end_stopped("defer", turn, now)
                 continue
             self.expect_not_stopping("defer", turn)
-            most = (self.books.limits.get("defers_max") or 3) if own is None else own
+            most = (self.books.limits.get("deferrals_max") or 3) if own is None else own
             if (turn.defer_count >= most) != (row["outcome"] == "exhausted"):
                 self.blame(
                     "defer_cap", f"{turn.turn_id} was {row['outcome']} after {turn.defer_count} of {most} deferrals"

@@ -11,7 +11,7 @@ from heliograph.testing.simulator.world import SimWorld
 # Small enough to affect the applications, large enough for runs to end.
 _SMALL = {
     "queue_max": 1, "depth_max": 1, "fan_out_max": 1, "cards_max": 2, "waits_max": 2, "payload_bytes_max": 3_000,
-    "card_bytes_max": 100, "result_bytes_max": 3_000, "blob_bytes_max": 3_000, "running_max": 2, "defers_max": 1,
+    "card_bytes_max": 100, "result_bytes_max": 3_000, "blob_bytes_max": 3_000, "running_max": 2, "deferrals_max": 1,
     "dispatch_seconds_max": 6,
 }  # fmt: skip
 

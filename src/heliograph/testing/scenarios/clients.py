@@ -213,12 +213,12 @@ async def stop_things(world: SimWorld, ledger: Ledger) -> None:
     plan = world.stage.plan
     while not world.stage.is_calm:
         await world.sleep(plan.between("stop", 0.3, 4.0))
-        turn = _somebody(world, plan.draw("stop/done") < 0.1)
+        turn = _draw_turn(world, plan.draw("stop/done") < 0.1)
         if turn is None:
             continue
         order: dict[str, Any] = {"mode": ("graceful", "graceful", "force")[plan.index("stop/mode", 3)]}
         if plan.draw("stop/grace") < 0.6:
-            order |= {"grace_seconds": plan.between("stop/grace", 0.0, 6.0), "reason": "enough", "actor": "somebody"}
+            order |= {"grace_seconds": plan.between("stop/grace", 0.0, 6.0), "reason": "enough", "actor": "operator"}
         if plan.draw("stop/run") < 0.1:
             run_id = turn.run_id if plan.draw("stop/known") > 0.1 else "run_nobody"
             await insist(world, lambda order=order, run_id=run_id: ledger.stop_runs([{"run_id": run_id, **order}]))  # type: ignore[misc]
@@ -229,7 +229,7 @@ async def stop_things(world: SimWorld, ledger: Ledger) -> None:
             await world.sleep(plan.between("stop", 0.0, 1.0))
 
 
-def _somebody(world: SimWorld, is_done: bool) -> TurnBook | None:
+def _draw_turn(world: SimWorld, is_done: bool) -> TurnBook | None:
     turns = sorted(
         (t for t in _books(world).turns.values() if (t.ended_by is not None) == is_done), key=lambda t: t.turn_id
     )

@@ -32,9 +32,9 @@ async def err(world: SimWorld, project: str, *, with_boxes: bool) -> None:
         owned = [(owner, turn) for owner, turn in _owned(books) if turn.ended_by is None]
         if owned:
             way = ways[plan.index("err/way", len(ways))]
-            fit = [pair for pair in owned if way not in _WANTS or _WANTS[way](pair[1], books)]
-            for rare, wants in _WANTS.items():  # prefer turns in a rare state
-                found = [pair for pair in owned if wants(pair[1], books)]
+            fit = [pair for pair in owned if way not in _REQUIRED_STATES or _REQUIRED_STATES[way](pair[1], books)]
+            for rare, is_there in _REQUIRED_STATES.items():  # prefer turns in a rare state
+                found = [pair for pair in owned if is_there(pair[1], books)]
                 if found and plan.draw("err/rare") < 0.3:
                     way, fit = rare, found
             if fit:
@@ -183,7 +183,7 @@ _WAYS: tuple[Way, ...] = (
     _overflow, _adopt, _hire_nobody, _hire_late, _hire_crowd, _finish_short,
 )  # fmt: skip
 _BOX_WAYS: tuple[Way, ...] = (_read_shelf, _read_own, _write_shelf, _come_late)
-_WANTS: Mapping[Way, Callable[[TurnBook, Books], bool]] = {
+_REQUIRED_STATES: Mapping[Way, Callable[[TurnBook, Books], bool]] = {
     _begin_awaited: lambda turn, _: bool(turn.awaited()),
     _begin_resolved: lambda turn, _: bool(_resolved(turn)),
     _begin_more: lambda turn, books: _is_at("waits_max", len(turn.waits), books),

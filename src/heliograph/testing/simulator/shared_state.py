@@ -103,7 +103,7 @@ class Stage:
             state = error.message[-7:]  # the SQLSTATE; the words are each kernel's own, and may end up in a log
             self.record(who, f"{function} {encode(args).decode()} refused {state}")
             self.judge.refused(who, function, error)
-            raise KernelRejected(f"{function} refused {state}") from error
+            raise KernelRejected(f"{function} rejected the call {state}") from error
         self.record(who, f"{function} {encode(args).decode()} -> {encode(answer).decode()}")
         self.judge.called(who, function, args, answer, self.micros_of_date)
         return answer

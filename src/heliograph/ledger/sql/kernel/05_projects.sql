@@ -17,7 +17,7 @@
 --   (96_roles.sql).
 
 -- _enter: the first act of every public function. From here to the end of the transaction no statement of the kernel
---   sees or writes a row of another project, whatever it asks for (S1). Returns the project.
+--   sees or writes a row of another project (S1). Returns the project.
 --   raises: 22023 for a project without a name, or with one that no key can hold; 42501 for a login that is bound to
 --           others, in the same words whether that project exists or not; 57P03 for a program of an older
 --           version

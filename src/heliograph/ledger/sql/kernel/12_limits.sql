@@ -13,7 +13,7 @@ begin
                coalesce(v_own.cards_max, 1000), coalesce(v_own.waits_max, 1000), coalesce(v_own.payload_bytes_max,
                        65536),
                coalesce(v_own.card_bytes_max, 262144), coalesce(v_own.result_bytes_max, 1048576),
-               coalesce(v_own.blob_bytes_max, 16777216), v_own.running_max, coalesce(v_own.defers_max, 3),
+               coalesce(v_own.blob_bytes_max, 16777216), v_own.running_max, coalesce(v_own.deferrals_max, 3),
                coalesce(v_own.memories_max, 10000), coalesce(v_own.memory_bytes_max, 16384),
                v_own.dispatch_seconds_max);
 end $$;
@@ -187,10 +187,10 @@ begin
     insert into heliograph.project_limits (project_id) values (p_project) on conflict do nothing;
     update heliograph.project_limits l
        set (queue_max, depth_max, fan_out_max, cards_max, waits_max, payload_bytes_max, card_bytes_max,
-            result_bytes_max, blob_bytes_max, running_max, defers_max, memories_max, memory_bytes_max,
+            result_bytes_max, blob_bytes_max, running_max, deferrals_max, memories_max, memory_bytes_max,
             dispatch_seconds_max) =
            (select n.queue_max, n.depth_max, n.fan_out_max, n.cards_max, n.waits_max, n.payload_bytes_max,
-                   n.card_bytes_max, n.result_bytes_max, n.blob_bytes_max, n.running_max, n.defers_max,
+                   n.card_bytes_max, n.result_bytes_max, n.blob_bytes_max, n.running_max, n.deferrals_max,
                    n.memories_max, n.memory_bytes_max, n.dispatch_seconds_max
               from jsonb_populate_record(l, p_limits) n)
      where l.project_id = p_project;

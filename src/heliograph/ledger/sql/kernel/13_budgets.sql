@@ -175,7 +175,7 @@ create function heliograph._reject_commands(p_project text, p_item jsonb, p_owne
 $$;
 
 -- _spend_commands: count the tool calls of a round of suspend, before these calls are opened. They count as used at
---   once, because each command is sent, whatever its result.
+--   once, because each command is sent.
 --   The caller holds the heads and the runs.
 create function heliograph._spend_commands(p_project text, p_items jsonb) returns void
     language plpgsql as $$

@@ -4,8 +4,8 @@
 --   Turns are claimed by priority, then first ready time, then agent id. A deferred turn waits until its time. A head
 --   that another claim has locked is skipped.
 --   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
---   turn has budgets. has_spoken, of a delegated turn: an earlier owner has logged a signal. The answer can be empty
---   because other workers are claiming at this moment: call once more before waiting.
+--   turn has budgets. has_emitted_signals, of a delegated turn: an earlier owner has logged a signal. The answer can
+--   be empty because other workers are claiming at this moment: call once more before waiting.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
 --           that is not between 1 and 1000
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with
@@ -82,8 +82,8 @@ begin
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
                || case when t.parent_turn_id is null then '{}'
-                       else jsonb_build_object('has_spoken', heliograph._has_spoken(p_project, m.agent_id,
-                               t.agent_turn_id)) end
+                       else jsonb_build_object('has_emitted_signals',
+                               heliograph._has_emitted_signals(p_project, m.agent_id, t.agent_turn_id)) end
                || case when t.budgets is null then '{}'
                        else jsonb_build_object('budget', heliograph._remaining(p_project, t.budgets)) end
                order by m.priority desc, m.ready_at, m.agent_id)
@@ -129,9 +129,9 @@ begin
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);
 end $$;
 
--- _has_spoken: whether any owner of an agent's active turn has logged anything but its suspensions. Its leases are the
---   agent's last ones, so no earlier lease is read.
-create function heliograph._has_spoken(p_project text, p_agent_id text, p_turn_id text) returns boolean
+-- _has_emitted_signals: whether any owner of an agent's active turn has logged anything but its suspensions. Its
+--   leases are the agent's last ones, so no earlier lease is read.
+create function heliograph._has_emitted_signals(p_project text, p_agent_id text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (
         select from heliograph.leases l
@@ -173,7 +173,7 @@ end $$;
 -- renew: renew the leases of running turns (L0-111).
 --   p_items: [{agent_id, turn_id, epoch, phase}].
 --   Returns [{turn_id, outcome, stop}] in the order of p_items. 'ok'. 'stale': the caller no longer owns the turn and
---   stops working on it. stop, if somebody stopped the turn: {reason, requested_at}; its owner ends the turn as
+--   stops working on it. stop, if a stop was requested: {reason, requested_at}; its owner ends the turn as
 --   canceled, before sweep_stops does.
 --   raises: see _enter; 22023 for a lease out of range, or an unknown phase
 --   locks:  the heads

@@ -1,5 +1,5 @@
--- Beginning inline calls: an owner commits the intent of an effect before the effect happens, so that the next owner
--- knows which calls may be repeated (K13, K14).
+-- Beginning inline calls: an owner commits the intent of an effect before the effect happens, so that the
+-- records show the next owner which calls may be repeated (K13, K14).
 
 -- begin_call: commit the intent of inline calls before their effects.
 --   p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect, timeout_seconds, taint, is_trusted, reserve}].

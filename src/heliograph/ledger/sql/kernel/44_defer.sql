@@ -2,11 +2,11 @@
 
 -- defer: defer running turns: a worker claims them again after a delay (L0-64). The head becomes dispatched under the
 --   next epoch and keeps its place in the claim order. A deferral counts as no attempt.
---   p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, defers_max, trust}]. defers_max null: the project's
---   limit. trust: 'untrusted', if the turn has read untrusted content that its reason may quote. The inbox records the
---   time, the reason and the count.
+--   p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, deferrals_max, trust}]. deferrals_max null: the
+--   project's limit. trust: 'untrusted', if the turn has read untrusted content that its reason may quote. The inbox
+--   records the time, the reason and the count.
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'deferred', with due_at. 'exhausted': the turn was
---   deferred defers_max times before, and has ended as failed. 'stopped': a graceful stop was pending and has ended
+--   deferred deferrals_max times before, and has ended as failed. 'stopped': a graceful stop was pending and has ended
 --   the turn. 'stale'.
 --   raises: see _enter; 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
 --   locks:  the heads, then the runs
@@ -20,29 +20,31 @@ declare
 begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items,
-        '{agent_id,turn_id,epoch,reason,delay_seconds,defers_max,trust}');
+        '{agent_id,turn_id,epoch,reason,delay_seconds,deferrals_max,trust}');
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce((i ->> 'delay_seconds')::float8 between 0 and 31622400, false)) then
         raise exception using errcode = '22023', message = 'delay_seconds must be between 0 and 366 days';
-    elsif exists (select from jsonb_array_elements(p_items) i where (i ->> 'defers_max')::integer < 0) then
-        raise exception using errcode = '22023', message = 'defers_max must be 0 or more, or null';
+    elsif exists (select from jsonb_array_elements(p_items) i where (i ->> 'deferrals_max')::integer < 0) then
+        raise exception using errcode = '22023', message = 'deferrals_max must be 0 or more, or null';
     end if;
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'targets', '[]'::jsonb)
-                                 || heliograph._defer(p_project, v_item, v_limits.defers_max, p_now));
+                                 || heliograph._defer(p_project, v_item, v_limits.deferrals_max, p_now));
     end loop;
     return v_answer;
 end $$;
 
 -- _defer: one item of defer; see there. Returns {outcome, ..}.
 --   The caller holds the head and the run.
-create function heliograph._defer(p_project text, p_item jsonb, p_defers_max integer, p_now timestamptz) returns jsonb
+create function heliograph._defer(
+    p_project text, p_item jsonb, p_deferrals_max integer, p_now timestamptz
+) returns jsonb
     language plpgsql as $$
 declare
     v_due_at timestamptz := p_now + make_interval(secs => (p_item ->> 'delay_seconds')::float8);
     v_reason text := left(p_item ->> 'reason', 1000);
-    v_most integer := coalesce((p_item ->> 'defers_max')::integer, p_defers_max);
+    v_most integer := coalesce((p_item ->> 'deferrals_max')::integer, p_deferrals_max);
     v_defers integer;
     v_woken text[];
 begin

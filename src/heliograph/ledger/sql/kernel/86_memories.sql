@@ -3,7 +3,7 @@
 -- remember: store memories: texts that agents keep beyond their turns and runs.
 --   p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: the agent that the memory belongs to;
 --   null: all agents of the project. trust: 'untrusted' for a text that follows from untrusted content. ttl_seconds
---   null: until somebody deletes it.
+--   null: until it is deleted.
 --   Returns [{memory_id, outcome}] in the order of p_items. 'remembered'. 'duplicate': the memory exists with the same
 --   agent, text and metadata. 'conflict': another memory has this id. 'rejected' with code and message:
 --   memory_too_large, too_many_memories.

@@ -51,7 +51,7 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
                                              and i.agent_turn_id = t.agent_turn_id)
        and not exists (select from h where h.active_agent_turn_id = t.agent_turn_id and h.status = 'suspended')
     union all
-    select 'I11 a finished turn owes nothing in the inbox', i.agent_turn_id from i join t using (agent_turn_id)
+    select 'I11 a finished turn has no open row in the inbox', i.agent_turn_id from i join t using (agent_turn_id)
         where t.state = 'done'
     union all
     select 'I12 no card after the deliverable', c.agent_turn_id from c join d using (agent_turn_id)

@@ -12,6 +12,7 @@ alter table heliograph.leases rename column said to signals_emitted;  -- a repea
 alter table heliograph.leases rename column said_seq to last_append_seq;  -- the first position of the last append
 alter table heliograph.budgets rename column most to amount_max;
 alter table heliograph.budgets rename column over to overspent;  -- used beyond what was reserved and what remained
+alter table heliograph.project_limits rename column defers_max to deferrals_max;  -- deferrals of one turn
 
 alter index heliograph.runs_owed rename to runs_pending;
 alter index heliograph.signals_owed rename to signals_pending;
@@ -34,7 +35,8 @@ begin
                        ('agent_turns', 'people_since', 'human_wait_since'),
                        ('agent_turns', 'people_time', 'human_wait_time'), ('leases', 'said', 'signals_emitted'),
                        ('leases', 'said_seq', 'last_append_seq'), ('budgets', 'most', 'amount_max'),
-                       ('budgets', 'over', 'overspent')) m (relation, old_name, new_name)
+                       ('budgets', 'over', 'overspent'),
+                       ('project_limits', 'defers_max', 'deferrals_max')) m (relation, old_name, new_name)
             on m.relation = t.relname and c.conname in (format('%s_%s_not_null', m.relation, m.old_name),
                                                         format('%s_%s_check', m.relation, m.old_name))
          where t.relnamespace = 'heliograph'::regnamespace order by c.oid
