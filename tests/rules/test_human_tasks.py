@@ -31,6 +31,22 @@ def test_failed_report_that_contains_a_grant_grants_nothing() -> None:
         )
 
 
+@pytest.mark.parametrize("is_older", [False, True], ids=["now", "recorded by an older version"])
+@pytest.mark.parametrize(
+    "question",
+    [Question("decision", "May I?"), Question("decision", "May I?", {"to": "bob"}, may_edit=True),
+     Question("decision", "Again?", {}, may_answer=True), Question("answer", "Which?", options=("red", "blue"))],
+    ids=lambda question: question.kind,
+)  # fmt: skip
+def test_recorded_question_is_read_back_with_its_kind(question: Question, is_older: bool) -> None:
+    key_of_older: dict[str, Any] = {"wants": question.kind} if is_older else {}
+    found = Question.of({**key_of_older, **question.record()})
+    assert (found.kind, found.question, found.options) == (question.kind, question.question, question.options)
+    assert (found.arguments or {}, found.may_edit, found.may_answer) == (
+        question.arguments or {}, question.may_edit, question.may_answer,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "60", None])
 def test_answer_timeout_is_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(InvalidInput, match="agent clerk: asks_human"):

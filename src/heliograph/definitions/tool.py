@@ -46,8 +46,8 @@ class Tool:
         `transactional` tool writes to Heliograph's database through `ToolContext.connection`. Its writes commit together
         with its result, so a call either happened as a whole or is repeated.
     in_doubt: the reaction to a `once` call that started and whose outcome is unknown. "return_error" returns an
-        error to the model, "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny) or enter its result
-        (answer).
+        error to the model, "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny)
+        or enter its result (answer).
     timeout_seconds: the timeout of one call; None waits as long as the turn lives. retries: the number of immediate retries
         of a failed call, for effects that may be repeated. concurrency: the number of parallel calls in one process.
     approval: True, or a function of the arguments that returns True: a person must approve the call first. A function that

@@ -46,7 +46,7 @@ async def deliver(
 
 
 async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: RunView) -> RunView:
-    """Commit, and compute the reaction again after each conflict. Returns the run after it."""
+    """Commit, and compute the reaction again after each conflict. Returns the run after the ending."""
     world = owned.world
     failure: RunFailure | None = None
     while True:

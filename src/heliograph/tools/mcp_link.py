@@ -83,7 +83,7 @@ class McpLink:
         self._is_closing = True
 
     def _is_loss(self, error: BaseException) -> bool:
-        """Whether the connection ended. An error that the server itself sent is no loss, of any code."""
+        """Whether the connection ended. No error that the server itself sent is a loss."""
         from mcp import MCPError
 
         if isinstance(error, MCPError):

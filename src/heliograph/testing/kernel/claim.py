@@ -103,8 +103,10 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
     if turn["result_fields"] is not None or turn["parent_turn_id"] is not None or turn["message_type"] != "turn":
         row |= {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
     if turn["parent_turn_id"] is not None:
-        row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in tx.tables.leases.of(head["agent_id"])
-                                if lease["agent_turn_id"] == turn["agent_turn_id"])  # fmt: skip
+        leases = (
+            lease for lease in tx.tables.leases.of(head["agent_id"]) if lease["agent_turn_id"] == turn["agent_turn_id"]
+        )
+        row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in leases)
     if turn["budgets"] is not None:
         row["budget"] = remaining(tx, turn["budgets"])
     return row

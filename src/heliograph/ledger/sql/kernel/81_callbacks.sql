@@ -79,7 +79,7 @@ end $$;
 
 -- record_callbacks: record the results of attempts to deliver callbacks.
 --   p_items: [{callback_id, attempt, state, error, again_seconds}]. state: 'delivered', or 'failed'. A failed callback
---   is sent again after again_seconds; if that is null, it is dead until redeliver_callbacks requests another attempt.
+--   is sent again after again_seconds; if that is null, it is dead until redeliver_callbacks revives it.
 --   Returns [{callback_id, outcome}] in the order of p_items. 'ok'. 'stale': a later attempt has begun.
 --   raises: see _enter; 22023 for another state, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, ascending
