@@ -132,7 +132,7 @@ class Harness(Protocol):
     `stream` yields deltas in order and ends with exactly one ModelReply. The reply's text and thinking begin with the deltas; the
     runtime then streams the rest. It raises HarnessError for a failure of the provider or an invalid reply, with `recoverable` if
     the same call may succeed later.
-    A harness that knows the price of its model may have a method `cost_at_most(input_tokens, output_tokens)`, which returns US dollars
+    A harness of a model with a price may have a method `cost_at_most(input_tokens, output_tokens)`, which returns US dollars
     or None.
     """
 
