@@ -36,7 +36,7 @@ def test_failed_report_that_contains_a_grant_grants_nothing() -> None:
     "question",
     [Question("decision", "May I?"), Question("decision", "May I?", {"to": "bob"}, may_edit=True),
      Question("decision", "Again?", {}, may_answer=True), Question("answer", "Which?", options=("red", "blue"))],
-    ids=lambda question: question.kind,
+    ids=["approval", "approval with arguments", "call in doubt", "question"],
 )  # fmt: skip
 def test_recorded_question_is_read_back_with_its_kind(question: Question, is_older: bool) -> None:
     key_of_older: dict[str, Any] = {"wants": question.kind} if is_older else {}
