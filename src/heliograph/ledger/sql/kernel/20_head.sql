@@ -92,6 +92,19 @@ begin
                     where x.project_id = p_project and x.agent_id = w.agent_id offset 0) h);
 end $$;
 
+-- _add_bells: the answers [{n, ..}] of a batch in the order of n. Each has the pools that the whole call has to notify,
+--   and the first, of n = 1, also the agents that it woke.
+create function heliograph._add_bells(p_project text, p_answers jsonb, p_woken text[]) returns jsonb
+    language plpgsql stable as $$
+declare
+    v_bells jsonb := heliograph._bells(p_project, p_woken);
+begin
+    return coalesce((
+        select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_bells else v_bells - 'woken' end
+                         order by (a ->> 'n')::integer)
+          from jsonb_array_elements(p_answers) a), '[]');
+end $$;
+
 -- _distinct: an array without repeats, in order, as JSON.
 create function heliograph._distinct(p_values text[]) returns jsonb
     language sql immutable as $$

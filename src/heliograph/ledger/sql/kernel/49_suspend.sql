@@ -97,11 +97,7 @@ begin
             v_woken := v_woken || array(select t from jsonb_array_elements_text(v_part -> 'woken') t);
         end if;
     end loop;
-    v_part := heliograph._bells(p_project, v_woken);
-    return coalesce((
-        select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_part else v_part - 'woken' end
-                         order by (a ->> 'n')::integer)
-          from jsonb_array_elements(v_answers) a), '[]');
+    return heliograph._add_bells(p_project, v_answers, v_woken);
 end $$;
 
 -- _read_suspend: the items of a round of suspend, each with the state that decides its outcome. p_agents: the agents

@@ -93,10 +93,7 @@ begin
                                    || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
         end if;
     end loop;
-    v_part := heliograph._bells(p_project, v_woken);
-    return coalesce((select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_part else v_part - 'woken' end
-                                      order by (a ->> 'n')::integer)
-                     from jsonb_array_elements(v_answers) a), '[]');
+    return heliograph._add_bells(p_project, v_answers, v_woken);
 end $$;
 
 -- _reject_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).
