@@ -175,7 +175,9 @@ def shared_server(scratch: Path) -> Iterator[str]:
 def run(mutations: Sequence[Mutation], jobs: int) -> int:
     """Run the mutations, print a line for each that survives, and return their number."""
     counts: dict[Verdict, int] = {"killed": 0, "survived": 0, "broken": 0}
-    with tempfile.TemporaryDirectory(prefix="mutations-") as scratch, shared_server(Path(scratch)) as url:
+    # a server that starts too late, or stops, still writes there: that error must not hide the first one
+    scratch_folder = tempfile.TemporaryDirectory(prefix="mutations-", ignore_cleanup_errors=True)
+    with scratch_folder as scratch, shared_server(Path(scratch)) as url:
         runner = Runner(Path(scratch), url)
         with ThreadPoolExecutor(jobs) as pool:
             for mutation, (verdict, output) in zip(mutations, pool.map(runner.verdict, mutations), strict=True):
