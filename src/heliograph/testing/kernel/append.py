@@ -19,7 +19,8 @@ from heliograph.testing.kernel.limits import (
     rejection,
     store_content,
 )
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def append(tx: Transaction, items: Any) -> list[Row]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from heliograph.testing.kernel.jsonb import SqlError, get_text
 from heliograph.testing.kernel.limits import content_of, rejection
-from heliograph.testing.kernel.tables import Row, Transaction, timestamp
+from heliograph.testing.kernel.tables import Row, timestamp
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def reject_context(tx: Transaction, item: Any) -> Row | None:

@@ -7,7 +7,8 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import rejection
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 _KINDS = ("micros", "model_calls", "tokens", "tool_calls")
 _NOTHING = dict.fromkeys(_KINDS, 0)

@@ -11,7 +11,8 @@ from heliograph.testing.kernel.head import run_of
 from heliograph.testing.kernel.ids import wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import over_limit, rejection
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import enqueue_turns
 
 

@@ -15,7 +15,8 @@ from heliograph.testing.kernel.limits import (
     limits,
 )
 from heliograph.testing.kernel.reactions import run_view
-from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
+from heliograph.testing.kernel.tables import Row, interval, timestamp
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds: float) -> list[Row]:

@@ -22,7 +22,8 @@ from heliograph.testing.kernel.limits import (
     store_content,
 )
 from heliograph.testing.kernel.outbox import acknowledge, order_stop, outbox_row
-from heliograph.testing.kernel.tables import DELIVERABLE, INBOX_OPEN, Row, Transaction, end_of
+from heliograph.testing.kernel.tables import DELIVERABLE, INBOX_OPEN, Row, end_of
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def terminal(tx: Transaction, endings: list[Any]) -> None:

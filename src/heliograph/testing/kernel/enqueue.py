@@ -13,7 +13,8 @@ from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_na
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import limits, over_limit, reject_activations, reject_signals, rejection
 from heliograph.testing.kernel.reactions import commit_reactions
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import agent_of
 
 

@@ -23,7 +23,8 @@ from heliograph.testing.kernel.limits import (
     rejection,
 )
 from heliograph.testing.kernel.reactions import activated, commit_reactions, run_view
-from heliograph.testing.kernel.tables import OUTCOMES, Row, Transaction, end_of
+from heliograph.testing.kernel.tables import OUTCOMES, Row, end_of
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def finish(tx: Transaction, items: Any) -> list[Row]:

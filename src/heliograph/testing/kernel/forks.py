@@ -6,7 +6,8 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import get, get_text
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def goes_on_without(result: Any) -> bool:

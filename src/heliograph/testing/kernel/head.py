@@ -12,7 +12,8 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def run_of(agent_id: str | None) -> str | None:

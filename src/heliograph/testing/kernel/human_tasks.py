@@ -6,7 +6,8 @@ from typing import Any
 
 from heliograph.testing.kernel.jsonb import get
 from heliograph.testing.kernel.limits import content_of
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 _QUESTION_WIDTH = 200
 _CALLS_NAMED = 3

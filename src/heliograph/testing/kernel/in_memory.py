@@ -17,10 +17,11 @@ from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
 from heliograph.testing.kernel import (
     append,
+    begin_call,
     boxes,
-    calls,
     claim,
     commands,
+    defer,
     endings,
     enqueue,
     finish,
@@ -28,6 +29,7 @@ from heliograph.testing.kernel import (
     outbox,
     pending_reactions,
     reactions,
+    record_call,
     reports,
     start,
     stops,
@@ -37,10 +39,11 @@ from heliograph.testing.kernel import (
 )
 from heliograph.testing.kernel.jsonb import SqlError, check_json, decode, encode
 from heliograph.testing.kernel.keys import check_keys
-from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
+from heliograph.testing.kernel.tables import Project, Row, microseconds
+from heliograph.testing.kernel.transaction import Transaction
 
 _MODULES = (
-    start, reactions, enqueue, claim, append, calls, commands, suspend, endings, finish, reports, stops, sweeps, pending_reactions, outbox, limits,
+    start, reactions, enqueue, claim, append, begin_call, record_call, defer, commands, suspend, endings, finish, reports, stops, sweeps, pending_reactions, outbox, limits,
     boxes, unclaimed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -8,7 +8,8 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.ids import is_reserved
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 _DEFAULTS: Row = {
     "queue_max": 1000, "depth_max": 20, "fan_out_max": 1000, "cards_max": 1000, "waits_max": 1000,

@@ -6,7 +6,8 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import SqlError
-from heliograph.testing.kernel.tables import Row, Transaction, interval
+from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def outbox_row(

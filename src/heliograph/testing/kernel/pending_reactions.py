@@ -9,7 +9,8 @@ from heliograph.testing.kernel.head import is_pending, payload_of
 from heliograph.testing.kernel.jsonb import get_raw
 from heliograph.testing.kernel.reactions import run_view
 from heliograph.testing.kernel.sweep_batches import check_sweep, first
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def sweep_pending_reactions(tx: Transaction, targets: Any, limit: int | None) -> list[Row]:

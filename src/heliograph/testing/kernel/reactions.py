@@ -17,7 +17,8 @@ from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.limits import limits, reject_activations, reject_signals, rejection
 from heliograph.testing.kernel.outbox import stop_open_turns
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import enqueue_turns
 
 

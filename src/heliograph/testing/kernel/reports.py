@@ -11,7 +11,8 @@ from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_raw, get_text
 from heliograph.testing.kernel.limits import limits, over_limit, rejection
 from heliograph.testing.kernel.resolve import resolve
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
 
 LOGIN = "heliograph"  # the session user of every call

@@ -13,7 +13,8 @@ from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_hum
 from heliograph.testing.kernel.jsonb import SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.limits import put_card, store_content
 from heliograph.testing.kernel.outbox import acknowledge, order_stop
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
 
 _AFTERS = ("suspend", "terminate")

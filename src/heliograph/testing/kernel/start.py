@@ -15,7 +15,8 @@ from heliograph.testing.kernel.ids import check, is_short, wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import limits, reject_fan_out, reject_signals
 from heliograph.testing.kernel.outbox import stop_open_turns
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import NO_HEAD, enqueue_turns, insert_head
 
 

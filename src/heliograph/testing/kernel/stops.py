@@ -11,7 +11,8 @@ from heliograph.testing.kernel.head import bells, distinct, log
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.outbox import order_stops, redelivery_at
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
-from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
+from heliograph.testing.kernel.tables import Row, interval, timestamp
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
 
 _GRACE_SECONDS = 10.0

@@ -8,7 +8,8 @@ from typing import Any
 from heliograph.testing.kernel.endings import end_by_kernel
 from heliograph.testing.kernel.head import bells
 from heliograph.testing.kernel.jsonb import SqlError
-from heliograph.testing.kernel.tables import Row, Transaction
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.transaction import Transaction
 
 FAILURES_MAX = 5  # then a turn is ended as failed
 

@@ -13,7 +13,8 @@ from heliograph.testing.kernel.limits import content_of, limits
 from heliograph.testing.kernel.outbox import redelivery_at
 from heliograph.testing.kernel.resolve import open_waits, resolve
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
-from heliograph.testing.kernel.tables import Row, Transaction, interval
+from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
 from heliograph.testing.kernel.unclaimed import sweep_unclaimed, unclaimed
 

@@ -13,7 +13,8 @@ from heliograph.testing.kernel.head import (
 )
 from heliograph.testing.kernel.ids import check, wrong_fields, wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
-from heliograph.testing.kernel.tables import Row, Transaction, interval
+from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.transaction import Transaction
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
 NO_HEAD = SqlError("23503", "an activation names an agent that its run does not have")

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from heliograph.testing.kernel.endings import end_by_kernel
 from heliograph.testing.kernel.limits import limits
 from heliograph.testing.kernel.sweep_batches import first
-from heliograph.testing.kernel.tables import Row, Transaction, interval
+from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.transaction import Transaction
 
 
 def fail_unclaimable(_tx: Transaction, _targets: object) -> Row:

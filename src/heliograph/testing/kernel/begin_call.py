@@ -1,0 +1,101 @@
+"""Begin inline calls in memory, like 42_begin_call.sql, under the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.budgets import check_amounts, reserve, settle
+from heliograph.testing.kernel.check_calls import wrong_call
+from heliograph.testing.kernel.head import is_owner
+from heliograph.testing.kernel.jsonb import SqlError, get_text
+from heliograph.testing.kernel.limits import content_of, limits, reject_waits, rejection
+from heliograph.testing.kernel.open_calls import insert_wait, request_edge
+from heliograph.testing.kernel.resolve import resolve
+from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.transaction import Transaction
+
+
+def begin_call(tx: Transaction, items: Any) -> list[Row]:
+    """Bug: blind_retry (K14)."""
+    limited, listed = limits(tx), j.elements(items)
+    for item in listed:
+        if (wrong := wrong_call(item)) is not None:
+            raise SqlError("22023", wrong)
+    check_amounts(listed, "reserve")
+    for item in listed:
+        j.get_whole(item, "epoch")
+    answers, doubts, seen, opened = list[Row](), list[Row](), set[Any](), set[int]()
+    counts: dict[str, int] = {}
+    verdicts = [_judge_begin(tx, item, counts, limited) for item in listed]
+    for item, verdict in zip(listed, verdicts, strict=True):
+        call = (get_text(item, "turn_id"), get_text(item, "call_id"))
+        wait, is_first = tx.tables.waits.get(call), call not in seen
+        if verdict["outcome"] != "stale":
+            seen.add(call)
+        row = {"turn_id": call[0], "call_id": call[1], **verdict}
+        answers.append(row)
+        if verdict["outcome"] == "fresh" and wait is None and is_first:
+            open_inline(tx, item)
+            opened.add(len(answers) - 1)
+        elif verdict["outcome"] == "done" and wait is not None:
+            row |= _result_of(tx, wait)
+        elif verdict["outcome"] == "again" and is_first and wait is not None:
+            tx.set(wait, epoch=j.get_whole(item, "epoch"))
+        elif verdict["outcome"] == "in_doubt" and is_first:
+            message = "a worker was lost after it began the call and before it recorded the result"
+            doubts.append(
+                {**row, "status": "unknown", "error": {"code": "IN_DOUBT", "recoverable": False, "message": message}}
+            )
+    _doubt(tx, doubts, answers, limited)
+    reserve(tx, listed, answers, opened)
+    return answers
+
+
+def _doubt(tx: Transaction, doubts: list[Row], answers: list[Row], limited: Row) -> None:
+    resolve(tx, doubts, limited, logs=True)
+    for row in doubts:
+        call = (row["turn_id"], row["call_id"])
+        if tx.tables.waits[call]["reserved"] is not None:
+            settle(tx, call, {})
+    for row in answers:
+        if row["outcome"] == "in_doubt":
+            row.update(_result_of(tx, tx.tables.waits[row["turn_id"], row["call_id"]]))
+
+
+def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Row) -> Row:
+    if not is_owner(tx, item):
+        return {"outcome": "stale"}
+    agent_id, turn_id, call_id = (str(get_text(item, key)) for key in ("agent_id", "turn_id", "call_id"))
+    place = counts[agent_id] = counts.get(agent_id, 0) + 1
+    wait = tx.tables.waits.get((turn_id, call_id))
+    if wait is None:
+        known = len(tx.tables.waits.of(turn_id))
+        if place + known > limited["waits_max"]:
+            return reject_waits(place + known, limited)
+        return {"outcome": "fresh"}
+    if wait["state"] == "resolved":
+        return {"outcome": "done"}
+    if wait["kind"] != "inline":
+        return rejection("not_inline", f"the turn waits for call {call_id} of kind {wait['kind']}: "
+                         "give each call of a turn its own id")  # fmt: skip
+    if wait["epoch"] == j.get_whole(item, "epoch"):
+        return {"outcome": "fresh"}
+    may_repeat = wait["effect"] != "once" or "blind_retry" in tx.bugs
+    return {"outcome": "again" if may_repeat else "in_doubt"}
+
+
+def open_inline(tx: Transaction, item: Any) -> None:
+    head = tx.tables.heads[str(get_text(item, "agent_id"))]
+    seconds = j.parse_float(get_text(item, "timeout_seconds"))
+    wait = insert_wait(
+        tx, head, item, kind="inline", epoch=j.get_whole(item, "epoch"),
+        deadline=None if seconds is None else tx.now + interval(seconds),
+    )  # fmt: skip
+    edge_id = tx.next("edge_id")
+    tx.insert(tx.tables.edges, (wait["agent_turn_id"], edge_id), request_edge(tx, head, wait, edge_id))
+
+
+def _result_of(tx: Transaction, wait: Row) -> Row:
+    card = tx.tables.cards.get(wait["result_card_id"])
+    return {"status": wait["status"], "content": None if card is None else content_of(tx, card["content"])}

@@ -1,0 +1,92 @@
+"""Record inline calls in memory, like 42_record_call.sql, under the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.append import append_drafts, reject_cards_and_signals
+from heliograph.testing.kernel.begin_call import open_inline
+from heliograph.testing.kernel.budgets import check_amounts, settle, used_of
+from heliograph.testing.kernel.check_calls import wrong_not_made
+from heliograph.testing.kernel.head import owns
+from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
+from heliograph.testing.kernel.limits import limits, reject_waits, rejection
+from heliograph.testing.kernel.open_calls import taint_of
+from heliograph.testing.kernel.reports import reject_result
+from heliograph.testing.kernel.resolve import resolve
+from heliograph.testing.kernel.tables import REPORTED, Row
+from heliograph.testing.kernel.transaction import Transaction
+
+
+def record_call(tx: Transaction, items: Any) -> list[Row]:
+    limited, listed = limits(tx), j.elements(items)
+    check_amounts(listed, "used")
+    for item in listed:
+        if (wrong := wrong_not_made(item)) is not None:
+            raise SqlError("22023", wrong)
+    for item in listed:
+        status = get_text(item, "status")
+        if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
+            raise SqlError("22023", "status must be success, or failed, timeout, unknown or canceled with an error")
+    answers, results, seen = [], list[Row](), set[Any]()
+    for item in listed:
+        verdict = _judge_record(tx, item, limited)
+        call = (get_text(item, "turn_id"), get_text(item, "call_id"))
+        if verdict["outcome"] == "ok" and call in seen:
+            verdict = {"outcome": "duplicate"}
+        elif verdict["outcome"] == "ok":
+            if call not in tx.tables.waits:
+                _open_not_made(tx, item)
+            elif (taint := taint_of(item)) is not None:
+                tx.set(tx.tables.waits[call], taint=taint)
+            verdict["first_seq"] = append_drafts(tx, item, limited)
+            results.append({**item, "output": get_raw(item, "result")})
+        seen.add(call)
+        answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})
+    resolve(tx, [_as_resolved(result) for result in results], limited, logs=False)
+    for item in results:
+        call = (get_text(item, "turn_id"), get_text(item, "call_id"))
+        if tx.tables.waits[call]["reserved"] is not None or get_text(item, "used") is not None:
+            settle(tx, call, used_of(item))
+    return answers
+
+
+def _open_not_made(tx: Transaction, item: Any) -> None:
+    not_made = item["not_made"]
+    open_inline(
+        tx,
+        {
+            **item,
+            "step_id": get_raw(not_made, "step_id"),
+            "tool": not_made["tool"],
+            "effect": "pure",
+            "timeout_seconds": None,
+            "taint": get_raw(not_made, "taint"),
+            "is_trusted": True,
+        },
+    )
+
+
+def _as_resolved(item: Row) -> Row:
+    return {key: item.get(key) for key in ("turn_id", "call_id", "status", "output", "error")}
+
+
+def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
+    if not owns(tx, item):
+        return {"outcome": "stale"}
+    call_id = get_text(item, "call_id")
+    wait = tx.tables.waits.get((get_text(item, "turn_id"), call_id))
+    if wait is None:
+        if get_raw(item, "not_made") is None:
+            return rejection("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
+        count = len(tx.tables.waits.of(get_text(item, "turn_id"))) + 1
+        if count > limited["waits_max"]:
+            return reject_waits(count, limited)
+    elif wait["kind"] != "inline":
+        return rejection(
+            "not_inline", f"the turn waits for call {call_id} of kind {wait['kind']}: report its result instead"
+        )
+    elif wait["state"] != "open":
+        return {"outcome": "duplicate"}
+    return reject_result(item, limited) or reject_cards_and_signals(tx, item, limited) or {"outcome": "ok"}
