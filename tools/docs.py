@@ -22,11 +22,29 @@ from heliograph.codes import CODES, REASONS, RUN_CODES
 from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
 from heliograph.ledger.sqlstates import REJECTIONS
-from heliograph.signals.catalog import render_catalog
+from heliograph.signals.catalog import CATALOG, Shape
 from heliograph.turn.phases import NEXT, STOP, Phase
 from tools.kernel_reference import render_kernel
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def render_catalog() -> str:
+    """The standard signals."""
+    lines = ["| Signal | Payload | Emitted by | Meaning | Source |", "|---|---|---|---|---|"]
+    for entry in CATALOG:
+        name, payload = entry.name.replace("*", "<key>"), shape_text(entry.payload)
+        lines.append(f"| `{name}` | `{payload}` | {entry.emitter} | {entry.meaning} | {entry.source} |")
+    return "\n".join(lines) + "\n"
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape in one line: `{agent: string, error{code: string}, message?: string}`."""
+    parts = (
+        f"{key}: {expected}" if isinstance(expected, str) else f"{key}{shape_text(expected)}"
+        for key, expected in shape.items()
+    )
+    return "{" + ", ".join(parts) + "}"
 
 
 def render_errors() -> str:

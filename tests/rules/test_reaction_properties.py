@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.reactive.workflow import Workflow
-from heliograph.signals.standard_payloads import check_standard
-from heliograph.signals.trace import check_trace
+from heliograph.testing.oracles.standard_payloads import check_standard
+from heliograph.testing.oracles.trace import check_trace
 from tests.rules.reactive_kit import START, Run, Turn, agent, until_ended, workflow
 
 NAMES = ("a", "b", "c", "d")

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from heliograph.reactive.react import react_to_ending
-from heliograph.signals.standard_payloads import check_standard
+from heliograph.testing.oracles.standard_payloads import check_standard
 from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
 
 # ── Limits and goals ──

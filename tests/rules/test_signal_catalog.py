@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph.signals.catalog import CATALOG, render_catalog
+from heliograph.signals.catalog import CATALOG
 from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES, check_name
 from heliograph.signals.pattern import compile_pattern
-from heliograph.signals.standard_payloads import check_standard
+from heliograph.testing.oracles.standard_payloads import check_standard
+from tools.docs import render_catalog
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "signals.md"
 FAILURE = {"code": "TIMEOUT", "message": "late", "recoverable": False}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from heliograph.errors import NotFound
 from heliograph.signals.model import Signal, Source
-from heliograph.signals.trace import chain, check_trace, children, draw_tree
+from heliograph.signals.trace import chain, children, draw_tree
+from heliograph.testing.oracles.trace import check_trace
 from heliograph.types import Json
 
 AT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)

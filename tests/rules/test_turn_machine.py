@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.signals.standard_payloads import check_standard
+from heliograph.testing.oracles.standard_payloads import check_standard
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.events import (
     Act,

@@ -12,8 +12,8 @@ import asyncpg
 from heliograph import Call, Client, Command, Context, Heliograph, RunResult, Runtime, Signal, StoreUnavailable
 from heliograph.ledger.rows import TurnRow
 from heliograph.records import Claimed
-from heliograph.signals.standard_payloads import check_standard
-from heliograph.signals.trace import check_trace
+from heliograph.testing.oracles.standard_payloads import check_standard
+from heliograph.testing.oracles.trace import check_trace
 from heliograph.worker.claim_loop import Worker
 
 START = ["workflow:start"]

@@ -240,21 +240,3 @@ CATALOG: tuple[Entry, ...] = (
         "CTL-60",
     ),
 )
-
-
-def render_catalog() -> str:
-    """Render the catalog as the Markdown table of docs/reference/signals.md, with a newline at its end."""
-    lines = ["| Signal | Payload | Emitted by | Meaning | Source |", "|---|---|---|---|---|"]
-    for entry in CATALOG:
-        name = entry.name.replace("*", "<key>")
-        lines.append(f"| `{name}` | `{_format(entry.payload)}` | {entry.emitter} | {entry.meaning} | {entry.source} |")
-    return "\n".join(lines) + "\n"
-
-
-def _format(shape: Shape) -> str:
-    """Format a shape in one line: `agent: string, error{code: string}, message?: string`."""
-    parts = (
-        f"{key}: {expected}" if isinstance(expected, str) else f"{key}{_format(expected)}"
-        for key, expected in shape.items()
-    )
-    return "{" + ", ".join(parts) + "}"

@@ -1,4 +1,4 @@
-"""Analyse the log of a run: causes and consequences of a signal, failures, consistency, and the log drawn as a tree.
+"""Analyse the log of a run: causes and consequences of a signal, failures, and the log drawn as a tree.
 
 All functions are pure and take signals in the order of the log.
 """
@@ -18,7 +18,6 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import NotFound
 from heliograph.signals.model import Signal
 
-ROOT_NAME = "workflow:start"
 DELTA_NAMES = frozenset({"text:delta", "thinking:delta"})
 
 
@@ -73,28 +72,6 @@ def failure_of(signal: Signal) -> TurnFailure | None:
                        str(error.get("code") or UNKNOWN), str(error.get("message") or ""))  # fmt: skip
 
 
-def check_trace(signals: Sequence[Signal]) -> list[str]:
-    """Return the inconsistencies of the complete log of a run; an empty list for a consistent log.
-
-    In a consistent log `seq` counts from 1 without gaps, ids are unique, all signals belong to one run, a `workflow:start` is the
-    only root, and every other signal has a parent that comes before it.
-    """
-    problems: list[str] = []
-    seen: set[str] = set()
-    for position, signal in enumerate(signals, start=1):
-        this = f"{signal.name} ({signal.id})"
-        if signal.seq != position:
-            problems.append(f"{this} has seq {signal.seq} at position {position}")
-        if signal.id in seen:
-            problems.append(f"{this} has the id of an earlier signal")
-        if signal.run_id != signals[0].run_id:
-            problems.append(f"{this} belongs to run {signal.run_id}, the first signal to {signals[0].run_id}")
-        if signal.parent is not None and signal.parent not in seen:
-            problems.append(f"{this} has the parent {signal.parent}, which does not come before it")
-        seen.add(signal.id)
-    return problems + _check_roots(signals)
-
-
 def draw_tree(signals: Sequence[Signal], *, show_payload_width: int = 60, collapse_text: bool = True) -> list[str]:
     """Draw signals as a tree of causes, one line each: branch, name, agent, payload, milliseconds since the first signal.
 
@@ -106,14 +83,6 @@ def draw_tree(signals: Sequence[Signal], *, show_payload_width: int = 60, collap
         return []
     start = min(signal.timestamp for signal in signals)
     return [branch + _describe(group, start, show_payload_width) for branch, group in _walk(signals, collapse_text)]
-
-
-def _check_roots(signals: Sequence[Signal]) -> list[str]:
-    roots = [signal for signal in signals if signal.parent is None]
-    if not roots:
-        return [f"the log has no root; it must begin with {ROOT_NAME}"]
-    problems = [f"{roots[0].name} ({roots[0].id}) is the root, not {ROOT_NAME}"] if roots[0].name != ROOT_NAME else []
-    return problems + [f"{root.name} ({root.id}) has no parent; {roots[0].id} is the root" for root in roots[1:]]
 
 
 def _walk(signals: Sequence[Signal], collapse_text: bool) -> Iterator[tuple[str, list[Signal]]]:

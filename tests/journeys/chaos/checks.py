@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from heliograph.runtime import Runtime
-from heliograph.signals.trace import check_trace
+from heliograph.testing.oracles.trace import check_trace
 from heliograph.world.bell_tokens import Tokens
 from tests.journeys.chaos.ageing import PROJECT
 from tests.journeys.chaos.checks_trials import judge_trials, violations

@@ -9,9 +9,11 @@ from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.oracles.kernel_calls import Oracles
-from heliograph.testing.oracles.log import signals_of
+from heliograph.testing.oracles.log import signals_of, without_times
 from heliograph.testing.oracles.reservations import check_reservations
+from heliograph.testing.oracles.standard_payloads import check_standard
 from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint
+from heliograph.testing.oracles.trace import check_trace
 
 # Sent ahead in batches: a batch that is logged twice shows as equal signals at the same time.
 _SENT_AHEAD = ("harness:start", "text:delta", "thinking:delta", "agent:progress")
@@ -44,6 +46,7 @@ def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *
     check_state_taint(oracles.blame, run, log, workflow)
     oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
     _check_emitted(oracles, log)
+    _check_shape(oracles, log)
     if is_quiet:
         _check_turns(oracles, log, workflow)
         check_turn_taint(oracles.blame, oracles.books, log)
@@ -89,6 +92,15 @@ def _check_emitted(oracles: Oracles, log: list[Row]) -> None:
             texts[signal["parent_id"]] = text + delta["content"]
         elif signal["name"] == "text:complete" and texts.get(signal["parent_id"], "") != signal["payload"]["content"]:
             oracles.blame("delta_lost", f"{texts.get(signal['parent_id'])!r} of {signal['payload']['content']!r}")
+
+
+def _check_shape(oracles: Oracles, log: list[Row]) -> None:
+    """Check that the log is a tree of causes with one root, and that standard signals have the payloads of the catalog."""
+    for problem in check_trace(without_times(log)):
+        oracles.blame("trace", problem)
+    for signal in log:
+        for problem in check_standard(signal["name"], signal["payload"]):
+            oracles.blame("standard_payload", f"{problem}, in {signal['run_id']} at {signal['seq']}")
 
 
 def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:

@@ -16,13 +16,14 @@ from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import interval
 from heliograph.testing.oracles.heads import MAKES, HeadOracle
 from heliograph.testing.oracles.records import Books, Violation
+from heliograph.testing.oracles.stops import StopOracle
 from heliograph.testing.oracles.waits import WaitOracle
 
 OVERDUE_SECONDS = 80.0  # longer than any crash, freeze or cut lasts, with the sweep that follows it
 _TOGETHER = ("start_runs", "append", "finish", "suspend", "begin_call", "record_call", "report")
 
 
-class Oracles(WaitOracle):
+class Oracles(WaitOracle, StopOracle):
     """Receives every event of the stage; `violations` lists the broken rules, `counters` the events."""
 
     def __init__(self, backend: Backend, project: str):

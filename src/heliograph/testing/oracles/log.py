@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from heliograph.ids import signal_id
+from heliograph.signals.model import Signal, Source
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.head import is_pending
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
-from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.tables import EPOCH, Row
 
 
 def signals_of(row: Row) -> list[Row]:
@@ -23,3 +24,20 @@ def signals_of(row: Row) -> list[Row]:
             "parent_id": signal_id(row["run_id"], row["seq"] + (j.whole(parent) or 0)) if is_index else j.text(parent),
         })  # fmt: skip
     return found
+
+
+def without_times(log: list[Row]) -> list[Signal]:
+    """The log as its readers receive it, except that each timestamp is 1970."""
+    return [
+        Signal(
+            id=signal_id(row["run_id"], row["seq"]),
+            name=row["name"],
+            payload=row["payload"],
+            timestamp=EPOCH,
+            source=Source(row["agent"], row["parent_id"]),
+            run_id=row["run_id"],
+            seq=row["seq"],
+            turn_id=row["agent_turn_id"],
+        )
+        for row in log
+    ]

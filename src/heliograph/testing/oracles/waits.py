@@ -1,11 +1,11 @@
-"""The oracle of waits, reports, stops and sweeps: each call is resolved once, and turns resume when they are due."""
+"""The oracle of calls and reports: each call is resolved once, and turns resume when they are due."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from heliograph.testing.kernel.tables import interval, timestamp
+from heliograph.testing.kernel.tables import interval
 from heliograph.testing.oracles.human_tasks import record_resolved, record_suspended
 from heliograph.testing.oracles.records import ANSWERED, TurnBook, WaitBook
 from heliograph.testing.oracles.turns import TurnOracle
@@ -208,64 +208,6 @@ class WaitOracle(TurnOracle):
             self.blame("command_before_suspend", f"{turn_id} {call_id} was handed out and never opened")
         elif body.get("token") != wait.token or (is_now and wait.state != "open"):
             self.blame("command", f"{turn_id} {call_id}, {wait.state}, was handed out as {body}")
-
-    # ---- stops ----
-
-    def stop(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
-        for item, row in zip(args[1], answer, strict=True):
-            turn = self.books.turns.get(item["turn_id"])
-            expected = self._stopped(turn, item["mode"])
-            if row["outcome"] != expected:
-                self.blame("stop", f"{item} was answered {row['outcome']}, expected {expected}")
-            if turn is None:
-                continue
-            if row["outcome"] == "stopping":
-                force_at = self.books.request_stop(turn, item.get("grace_seconds"), now)
-                if row["force_at"] != timestamp(force_at):
-                    self.blame("stop", f"{item} is forced at {row['force_at']}, expected {timestamp(force_at)}")
-            elif row["outcome"] == "stopped":
-                self.count(f"stopped while {self.heads.status_of(turn)}")
-                self.end(turn, "canceled", now)
-
-    def _stopped(self, turn: TurnBook | None, mode: str) -> str:
-        if turn is None:
-            return "unknown_turn"
-        if turn.ended_by is not None:
-            return "already_done"
-        return "stopping" if mode == "graceful" and self.books.owner_of(turn) is not None else "stopped"
-
-    def stop_runs(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
-        for item, row in zip(args[1], answer, strict=True):
-            status = self.books.runs.get(item["run_id"])
-            expected = "unknown_run" if status is None else "already_done" if status == "ended" else "stopping"
-            if row["outcome"] != expected:
-                self.blame("stop_runs", f"{item} was answered {row['outcome']}, expected {expected}")
-            if row["outcome"] == "stopping":
-                self.books.runs[item["run_id"]] = "terminating"
-                for turn in self.books.open_turns():
-                    if turn.run_id == item["run_id"]:
-                        self.books.order_stop(turn.turn_id, item["mode"], item.get("grace_seconds"), now)
-
-    def sweep_stops(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
-        for turn_id in answer["stopping"]:
-            turn = self.turn(turn_id)
-            if turn.order is None or turn.order[0] != "graceful" or self.books.owner_of(turn) is None:
-                self.blame("stopping_unasked", f"{turn_id}: {turn.order}")
-            else:
-                self.books.request_stop(turn, turn.order[1], now)
-                turn.order = None
-        for turn_id in answer["stopped"]:
-            turn = self.turn(turn_id)
-            if turn.order is None and (turn.force_at is None or turn.force_at > now):
-                self.blame(
-                    "stopped_unasked",
-                    f"sweep_stops stopped {turn_id}: to be forced at {turn.force_at}, and it is {now}",
-                )
-            self.count("sweep_stops forced" if turn.order is None else "sweep_stops delivered")
-            self.end(turn, "canceled", now)
-        self.expect_swept("sweep_stops", (turn.turn_id for turn in self.books.open_turns()
-                                          if (turn.order is not None and turn.order[2] < now)
-                                          or (turn.force_at or now + 1) <= now))  # fmt: skip
 
     # ---- sweeps of waits ----
 

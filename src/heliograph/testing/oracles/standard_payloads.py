@@ -1,4 +1,4 @@
-"""Check the payload of a signal against the catalog of standard signals."""
+"""The oracle of payloads: each standard signal has the payload that the catalog promises."""
 
 from __future__ import annotations
 

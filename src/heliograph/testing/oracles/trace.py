@@ -1,0 +1,39 @@
+"""The oracle of traces: the complete log of a run is a tree with one root, in the order of its causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heliograph.signals.model import Signal
+
+ROOT_NAME = "workflow:start"
+
+
+def check_trace(signals: Sequence[Signal]) -> list[str]:
+    """Return the inconsistencies of the complete log of a run; an empty list for a consistent log.
+
+    In a consistent log `seq` counts from 1 without gaps, ids are unique, all signals belong to one run, a `workflow:start` is the
+    only root, and every other signal has a parent that comes before it.
+    """
+    problems: list[str] = []
+    seen: set[str] = set()
+    for position, signal in enumerate(signals, start=1):
+        this = f"{signal.name} ({signal.id})"
+        if signal.seq != position:
+            problems.append(f"{this} has seq {signal.seq} at position {position}")
+        if signal.id in seen:
+            problems.append(f"{this} has the id of an earlier signal")
+        if signal.run_id != signals[0].run_id:
+            problems.append(f"{this} belongs to run {signal.run_id}, the first signal to {signals[0].run_id}")
+        if signal.parent is not None and signal.parent not in seen:
+            problems.append(f"{this} has the parent {signal.parent}, which does not come before it")
+        seen.add(signal.id)
+    return problems + _check_roots(signals)
+
+
+def _check_roots(signals: Sequence[Signal]) -> list[str]:
+    roots = [signal for signal in signals if signal.parent is None]
+    if not roots:
+        return [f"the log has no root; it must begin with {ROOT_NAME}"]
+    problems = [f"{roots[0].name} ({roots[0].id}) is the root, not {ROOT_NAME}"] if roots[0].name != ROOT_NAME else []
+    return problems + [f"{root.name} ({root.id}) has no parent; {roots[0].id} is the root" for root in roots[1:]]
