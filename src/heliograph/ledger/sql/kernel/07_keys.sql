@@ -1,6 +1,6 @@
--- Keys of requests. A key that a function does not know is a misspelt one, or one of another version: without it the
--- function would do something else than its caller means. So every public function rejects it before it locks or writes
--- anything (decision 0035). Payloads, states, memories, arguments, results and metadata are free.
+-- Keys of requests. An unknown key is misspelt, or belongs to another version. A function that ignored it would not do
+-- what its caller means, so every public function rejects it before it locks or writes anything (decision 0035). The
+-- keys of payloads, states, memories, arguments, results and metadata are free.
 
 -- _unknown_key: the message about the first of these unknown keys, cut, and quoted as JSON.
 create function heliograph._unknown_key(p_path text, p_unknown jsonb, p_keys text[]) returns text
@@ -10,8 +10,9 @@ create function heliograph._unknown_key(p_path text, p_unknown jsonb, p_keys tex
       from jsonb_object_keys(p_unknown) k
 $$;
 
--- _wrong_keys: null, or which key of an object its reader does not know. p_path names the object in the call. What is
---   no object is left to the checks of values. Inlined: on each item of a batch.
+-- _wrong_keys: return a message about the first key of an object that is not one of p_keys; null if there is none.
+--   p_path names the object in the call. Other checks reject values that are no objects. Inlined, because it runs on
+--   each item of a batch.
 create function heliograph._wrong_keys(p_path text, p_object jsonb, p_keys text[]) returns text
     language sql immutable as $$
     select case when jsonb_typeof(p_object) = 'object' and p_object - p_keys <> '{}'

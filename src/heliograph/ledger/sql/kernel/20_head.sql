@@ -81,7 +81,7 @@ $$;
 create function heliograph._bells(p_project text, p_woken text[]) returns jsonb
     language plpgsql stable as $$
 begin
-    if coalesce(cardinality(p_woken), 0) = 0 then  -- most calls wake nobody and need no look-up
+    if coalesce(cardinality(p_woken), 0) = 0 then  -- most calls wake no agent and need no look-up
         return '{"targets": []}';
     end if;
     return (select jsonb_build_object('targets', jsonb_agg(distinct h.target order by h.target),
