@@ -173,3 +173,66 @@ def test_ignored_sigint_remains_ignored(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", probe], text=True, check=True, capture_output=True, timeout=60,
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))  # fmt: skip
     assert done.stdout.splitlines()[1:] == ["True"]
+
+
+@pytest.mark.parametrize("command", ["signal tail --follow", "turn list"])
+def test_sigint_in_a_callback_of_an_import_ends_a_command(tmp_path: Path, command: str) -> None:
+    """Python prints and forgets a KeyboardInterrupt there; the command would go on."""
+    probe = (
+        "import builtins, os, signal, sys, weakref\n"
+        "from heliograph.cli.main import main\n"
+        "class Module: pass\n"
+        "found = builtins.__import__\n"
+        "def stop(name, *rest):\n"
+        "    if name == 'heliograph.ledger.reader':\n"
+        "        module = Module()\n"
+        "        reference = weakref.ref(module, lambda _: os.kill(os.getpid(), signal.SIGINT))\n"
+        "        del module\n"
+        "    return found(name, *rest)\n"
+        "builtins.__import__ = stop\n"
+        f"sys.argv[1:] = {command.split()}\n"
+        "print('not stopped', main())"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=Shell(tmp_path, None).environment, text=True,
+                          check=False, capture_output=True, timeout=60)  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    "command", ["worker missing.py:app", "run missing.py:app", "db url --hold --json --help", "turn list"]
+)
+@pytest.mark.parametrize("thread", [False, True], ids=["main thread", "another thread"])
+def test_program_that_calls_main_keeps_its_signal_handlers(tmp_path: Path, command: str, thread: bool) -> None:
+    call = f"codes.append(main({command.split()}))"
+    probe = (
+        "import signal, sys, threading\n"
+        "from heliograph.cli.main import main\n"
+        "codes, caught = [], []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: caught.append('SIGTERM'))\n"
+        + (f"t = threading.Thread(target=lambda: {call})\nt.start()\nt.join()\n" if thread else f"{call}\n")
+        + "signal.raise_signal(signal.SIGTERM)\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+        "print(codes, caught)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=Shell(tmp_path, None).environment, text=True,
+                          check=False, capture_output=True, timeout=60)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith("] ['SIGTERM']")
+
+
+def test_ignored_sigint_remains_ignored_while_a_worker_serves(
+    tmp_path: Path, database_url: str, started: list[Running]
+) -> None:
+    shell = open_shell(tmp_path, database_url)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        worker = shell.start("worker", "press.py:app")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    started.append(worker)
+    worker.read_until("started: serves press")
+    assert not catches(worker.process.pid, signal.SIGINT)
+    worker.signal(signal.SIGINT)
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0, worker.text
+    assert "SIGINT" not in worker.text

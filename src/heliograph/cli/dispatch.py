@@ -14,7 +14,7 @@ from typing import Any
 from heliograph.cli.commands import command_parser
 from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, raise_at_sigint
 from heliograph.cli.errors import NothingYet, report
-from heliograph.cli.interrupts import exit_on_signals, exit_past_agents
+from heliograph.cli.interrupts import exit_on_signals, exit_past_agents, restored_handlers
 from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, use_utf8
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput
@@ -25,11 +25,14 @@ _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code. A program that calls it gets its signal handlers back."""
+    with restored_handlers():
+        return _run_command(arguments)
+
+
+def _run_command(arguments: list[str]) -> int:
     try:
-        if (code_at_sigterm := exit_code_at_sigterm(arguments)) is None:
-            raise_at_sigint()
-        else:
+        if (code_at_sigterm := exit_code_at_sigterm(arguments)) is not None:
             exit_on_signals(code_at_sigterm)
         open_closed_streams()
         use_utf8()
@@ -92,4 +95,6 @@ def _of_runs(arguments: list[str], verb: str) -> list[str]:
 
 def _call(command: str, argument: Any) -> int:
     module, _, function = command.partition(":")
-    return int(getattr(import_module(f"heliograph.cli.{module}"), function)(argument))
+    called = getattr(import_module(f"heliograph.cli.{module}"), function)
+    raise_at_sigint()  # not before: Python drops a KeyboardInterrupt in a weak reference's callback, and imports run such callbacks
+    return int(called(argument))

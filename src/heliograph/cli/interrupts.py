@@ -44,12 +44,26 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
         on_first(number)
         stopping.set()
 
-    before = {number: signal.signal(number, caught) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with restored_handlers():
+        signal.signal(signal.SIGTERM, caught)
+        if (
+            signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        ):  # it runs in the background: Ctrl-C is for another process
+            signal.signal(signal.SIGINT, caught)
         yield stopping
+
+
+@contextmanager
+def restored_handlers() -> Iterator[None]:
+    """Restore the handlers of SIGINT and SIGTERM at the end of the block. Only the main thread may change handlers."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler is not None:  # None: not installed from Python, and nothing here replaces it
+                    signal.signal(number, handler)
 
 
 def exit_on_signals(code_at_sigterm: int) -> None:
