@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from heliograph.errors import Rejected
+from heliograph.errors import Rejected, StoreUnavailable
 
 OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
+_SECONDS_MAX = 3600.0  # of one statement: a migration may rewrite large tables
+# Workers queue behind a statement that waits for a table. So it waits only as long as their own calls do.
+_WAIT = "set local lock_timeout = '10s';"
+_LOCK_TIMEOUT, _DEADLOCK = "55P03", "40P01"
 
 # During an installation, names resolve to PostgreSQL's own objects and ignore the installer's search_path.
 _PIN = "set local search_path = pg_catalog, pg_temp;"
@@ -152,11 +156,25 @@ async def read_owner(connection: Any) -> str | None:
 async def install(connection: Any) -> list[str]:
     """Upgrade the database to this program's version; return a line for each change. A second call does nothing.
 
-    Raises Rejected (`schema_version`) if the database is newer than the program, or an applied migration was edited.
+    Raises Rejected (`schema_version`) if the database is newer than the program, or an applied migration was edited, and
+    StoreUnavailable (`schema_locked`) if another session keeps a table locked. Then nothing has changed.
     """
+    try:
+        return await _install(connection)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) not in (_LOCK_TIMEOUT, _DEADLOCK):
+            raise
+        raise StoreUnavailable(
+            "the schema is not installed, because another session keeps a lock on it: end long transactions "
+            "(pg_stat_activity lists them) or stop the workers, then run helio db install again", code="schema_locked",
+        ) from error  # fmt: skip
+
+
+async def _install(connection: Any) -> list[str]:
     done: list[str] = []
     async with connection.transaction():
-        await connection.execute(f"select pg_advisory_xact_lock({_LOCK}); {_PIN}")
+        # another installation may take its time
+        await connection.execute(f"select pg_advisory_xact_lock({_LOCK}); {_PIN} {_WAIT}", timeout=_SECONDS_MAX)
         state = await read_state(connection)
         if state.is_current:
             return await _add_roles(connection)
@@ -165,21 +183,21 @@ async def install(connection: Any) -> list[str]:
             r["version"]: r["checksum"] for r in await connection.fetch("select * from heliograph.schema_version")
         }
         _reject_newer(state)
-        await connection.execute(_DROP_KERNEL)
+        await connection.execute(_DROP_KERNEL, timeout=_SECONDS_MAX)
         if applied and state.installed < state.needed:
-            await connection.execute(_UNBIND)
+            await connection.execute(_UNBIND, timeout=_SECONDS_MAX)
         for m in migrations():
             if m.version in applied:
                 _reject_edited(m, applied[m.version])
                 continue
             async with connection.transaction():  # a savepoint, because 0002 truncates tables that 0001 creates
-                await connection.execute(m.sql)
+                await connection.execute(m.sql, timeout=_SECONDS_MAX)
             await connection.execute(
                 "insert into heliograph.schema_version (version, name, checksum) values ($1, $2, $3)",
                 m.version, m.name, m.checksum,
             )  # fmt: skip
             done.append(f"applied migration {m.version:04d} {m.name}")
-        await connection.execute(kernel_sql())
+        await connection.execute(kernel_sql(), timeout=_SECONDS_MAX)
         await connection.execute(_record_kernel())
         done.append("installed the kernel's functions and views")
     return done
