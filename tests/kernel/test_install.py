@@ -15,7 +15,7 @@ from heliograph.embedded.cluster import find_binaries
 from heliograph.errors import Rejected, StoreUnavailable
 from heliograph.ledger import install as installer
 from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
-from heliograph.ledger.pool import explain
+from heliograph.ledger.pool import SESSION_NAME, explain
 from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill
 from tests.kernel.kit import START, Kernel, connect
@@ -210,7 +210,9 @@ async def test_upgrade_keeps_the_rows_of_renamed_columns(
     assert not [name for (name,) in names if any(word in name for word in old)]
 
 
-@pytest.mark.parametrize("name", ["heliograph", "heliograph tools"])
+@pytest.mark.parametrize(
+    "name", ["heliograph", "heliograph tools", "heliograph - 10.0.0.7:50123", "heliograph tools - fe80::1:6432"]
+)
 async def test_worker_of_an_older_version_takes_and_ends_nothing_after_the_upgrade(kernel: Kernel, name: str) -> None:
     """It could not decode its claims, and would end those turns as failed. It retries what fails with 57P03."""
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
@@ -218,8 +220,58 @@ async def test_worker_of_an_older_version_takes_and_ends_nothing_after_the_upgra
     with pytest.raises(asyncpg.CannotConnectNowError, match="start the version that was installed") as raised:
         await kernel.claim()
     await kernel.connection.execute("reset application_name")
+    assert "needs another application_name" in str(raised.value.hint)
     assert isinstance(explain(raised.value, "heliograph.claim"), StoreUnavailable)
     assert len(await kernel.claim()) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["", "psql", SESSION_NAME, f"{SESSION_NAME} - 10.0.0.7:50123", "heliograph transactions", "heliograph bell",
+             "heliograph - billing", "Heliograph", "heliograph ", "my heliograph"],
+)  # fmt: skip
+async def test_session_of_another_name_is_not_taken_for_an_older_worker(kernel: Kernel, name: str) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    await kernel.connection.execute(f"set application_name = '{name}'")
+    assert len(await kernel.claim()) == 1
+    await kernel.connection.execute("reset application_name")
+
+
+async def test_upgrade_that_waits_for_a_locked_table_gives_up_changes_nothing_and_names_the_next_step(
+    connection: asyncpg.Connection, empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [each for each in migrations() if each.version < 15]
+    with monkeypatch.context() as patched:
+        patched.setattr(installer, "migrations", lambda: older)
+        patched.setattr(installer, "kernel_sql", lambda: "select 'an older kernel';")
+        await install(connection)
+    before = await objects(connection)
+    reader = await connect(empty_url)
+    async with reader.transaction():
+        await reader.fetch("select * from heliograph.runs")
+        with monkeypatch.context() as patched:
+            patched.setattr(installer, "_WAIT", "set local lock_timeout = '100ms';")
+            with pytest.raises(StoreUnavailable, match=r"end long transactions .* then run helio db install") as raised:
+                await install(connection)
+    await reader.close()
+    assert raised.value.code == "schema_locked"
+    assert await objects(connection) == before
+    assert (await read_state(connection)).installed == 14
+    await install(connection)
+    assert (await read_state(connection)).is_current
+    assert (
+        await connection.fetchval("show lock_timeout") == "10s"
+    )  # that of this connection: it survives an installation
+
+
+@pytest.mark.more
+async def test_migration_may_take_longer_than_a_call_of_the_kernel(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = installer.Migration(NEWEST + 1, "slow", "select pg_sleep(2);")
+    monkeypatch.setattr(installer, "migrations", lambda: [*migrations(), slow])
+    opened = await asyncpg.connect(empty_url, command_timeout=1.5)
+    assert "applied migration 0016 slow" in await install(opened)
+    await opened.close()
 
 
 async def test_database_newer_than_the_program_is_refused_and_unchanged(connection: asyncpg.Connection) -> None:

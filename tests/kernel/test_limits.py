@@ -38,10 +38,12 @@ async def test_project_has_the_limits_of_the_specification_until_it_sets_its_own
 
 
 @pytest.mark.parametrize(("limits", "problem"), [
-    ({"colour": 1}, "there is no limit colour"), ({"project_id": "x"}, "there is no limit project_id"),
+    ({"colour": 1}, 'there is no limit "colour":'), ({"project_id": "x"}, 'there is no limit "project_id":'),
+    ({f"key_{n:05}\n": 1 for n in range(20_000)}, r'^there is no limit "key_00000\\n": helio db limits lists all$'),
+    ([], "p_limits must be an object"), (7, "p_limits must be an object"), ({"Queue_max": 1}, '"Queue_max"'),
     ({"queue_max": 0}, "queue_max"), ({"cards_max": -1}, "cards_max"), ({"depth_max": "deep"}, "deep"),
-], ids=str)  # fmt: skip
-async def test_invalid_limit_is_refused(kernel: Kernel, limits: Item, problem: str) -> None:
+], ids=lambda value: ascii(value)[:30])  # fmt: skip
+async def test_invalid_limit_is_refused(kernel: Kernel, limits: Any, problem: str) -> None:
     with pytest.raises((asyncpg.DataError, asyncpg.CheckViolationError), match=problem):
         await kernel.call("set_limits", limits)
     assert {key: value for key, value in (await limit(kernel)).items() if key in DEFAULTS} == DEFAULTS

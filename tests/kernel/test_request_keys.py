@@ -269,6 +269,20 @@ async def test_thousands_of_unknown_keys_are_one_message(kernel: Kernel) -> None
         await kernel.call("renew", [item], 30.0)
 
 
+async def test_thousands_of_activations_take_linear_time(kernel: Kernel) -> None:
+    """20,000 took minutes: a sort copied the whole item for each of its activations, and a check copied all activations."""
+    reaction = {"version": 1, "activations": [{"agent": "a"}] * 20_000}
+    ending_item = saying(await kernel.running(), outcome="success", content={}, signals=[], reaction=reaction)
+    for function, item, outcome in (
+        ("react", {"run_id": "run_x", "signals": [], "reaction": reaction}, "conflict"),
+        ("finish", ending_item, "rejected"),
+    ):
+        async with kernel.connection.transaction():
+            await kernel.connection.execute("set local statement_timeout = '15s'")
+            [answer] = await kernel.call(function, [item])
+        assert answer["outcome"] == outcome
+
+
 async def test_free_values_may_have_any_keys(kernel: Kernel) -> None:
     claimed, free = await kernel.running(), {"naem": {"__proto__": [{"x": 1}]}}
     note = draft("note", claimed["activation_id"], payload=free)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from typing import Any
 
@@ -110,9 +111,9 @@ def content_of(tx: Transaction, content: Any) -> Any:
 
 def set_limits(tx: Transaction, values: Any) -> Row:
     if not isinstance(values, dict):
-        raise SqlError("22023", "cannot call jsonb_object_keys on what is not an object")
+        raise SqlError("22023", "p_limits must be an object {name: number}")
     if unknown := sorted(set(values) - set(_DEFAULTS)):
-        raise SqlError("22023", f"there is no limit {', '.join(unknown)}: helio db limits lists all")
+        raise SqlError("22023", f"there is no limit {json.dumps(unknown[0][:60])}: helio db limits lists all")
     tx.offer(tx.tables.limits, "limits", dict.fromkeys(_DEFAULTS))
     row = tx.tables.limits["limits"]
     for name, number in {name: j.parse_integer(get_text(values, name)) for name in values}.items():

@@ -27,10 +27,13 @@ declare
     v_is_granted boolean;
 begin
     -- A program of a version before migration 0015 may still run during an upgrade. It cannot decode what this kernel
-    -- answers, and would end the turns that it claims as failed. It retries calls that fail with this code.
-    if current_setting('application_name') in ('heliograph', 'heliograph tools') then
+    -- answers, and would end the turns that it claims as failed. It retries calls that fail with this code. PgBouncer
+    -- may add host and port to the name.
+    if current_setting('application_name') ~ '^heliograph( tools)?( - .*:[0-9]+)?$' then
         raise exception using errcode = '57P03', message =
-            'the database was upgraded and this program is older: stop it and start the version that was installed';
+            'the database was upgraded and this program is older: stop it and start the version that was installed',
+            hint = 'Versions before migration 0015 name their sessions so. A program of yours needs another '
+                   'application_name.';
     end if;
     if not coalesce(octet_length(p_project) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'the name of a project must have 1 to 200 bytes';

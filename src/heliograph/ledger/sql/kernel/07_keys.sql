@@ -86,14 +86,15 @@ create function heliograph._check_reactions(p_path text, p_items jsonb, p_keys t
     language plpgsql immutable as $$
 declare
     v_item jsonb;
+    v_activations jsonb;  -- a variable: an expression in the loop would copy all of them for each
     v_wrong text;
 begin
     for n in 0 .. coalesce(jsonb_array_length(p_items), 0) - 1 loop
         v_item := p_items -> n;
+        v_activations := v_item #> '{reaction,activations}';
         v_wrong := heliograph._wrong_reaction(p_path, v_item, p_keys);
-        for m in 0 .. coalesce(jsonb_array_length(v_item #> '{reaction,activations}'), 0) - 1 loop
-            v_wrong := coalesce(v_wrong, heliograph._wrong_activation(
-                p_path, v_item #> '{reaction,activations}' -> m));
+        for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
+            v_wrong := coalesce(v_wrong, heliograph._wrong_activation(p_path, v_activations -> m));
         end loop;
         if v_wrong is not null then
             raise exception using errcode = '22023', message = v_wrong;

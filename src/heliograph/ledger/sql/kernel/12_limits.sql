@@ -175,14 +175,16 @@ create function heliograph.set_limits(p_project text, p_limits jsonb) returns js
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);
-    v_unknown text := (
-        select string_agg(k, ', ' order by k) from jsonb_object_keys(p_limits) k
-         where k = 'project_id' or not to_jsonb(heliograph._limits(p_project)) ? k);
+    v_names constant text[] := array(
+        select jsonb_object_keys(to_jsonb(heliograph._limits(p_project)) - 'project_id'));
 begin
     perform heliograph._check_json(p_limits);
-    if v_unknown is not null then
+    if jsonb_typeof(p_limits) <> 'object' then
+        raise exception using errcode = '22023', message = 'p_limits must be an object {name: number}';
+    elsif p_limits - v_names <> '{}' then
         raise exception using errcode = '22023', message = format(
-            'there is no limit %s: helio db limits lists all', v_unknown);
+            'there is no limit %s: helio db limits lists all',
+            (select to_jsonb(left(min(k collate "C"), 60)) from jsonb_object_keys(p_limits - v_names) k));
     end if;
     insert into heliograph.project_limits (project_id) values (p_project) on conflict do nothing;
     update heliograph.project_limits l

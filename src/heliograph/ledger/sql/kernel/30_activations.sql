@@ -139,7 +139,8 @@ end $$;
 -- _activated: the heads that the reactions of p_items wake.
 create function heliograph._activated(p_items jsonb) returns text[]
     language sql immutable as $$
-    select coalesce(array_agg(distinct coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) || '/'
-                              || (a ->> 'agent')), '{}')
-      from jsonb_array_elements(p_items) i, jsonb_array_elements(i #> '{reaction,activations}') a
+    -- offset 0: a sort for distinct would otherwise copy the whole item for each of its activations
+    select coalesce(array_agg(distinct x.agent_id), '{}')
+      from (select coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) || '/' || (a ->> 'agent') as agent_id
+              from jsonb_array_elements(p_items) i, jsonb_array_elements(i #> '{reaction,activations}') a offset 0) x
 $$;

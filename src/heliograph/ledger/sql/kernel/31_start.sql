@@ -124,13 +124,14 @@ begin
     select p_project, r ->> 'run_id', 1, jsonb_array_length(r -> 'signals'), r -> 'signals', p_now
       from jsonb_array_elements(p_runs) r
      where jsonb_array_length(r -> 'signals') > 0 order by r ->> 'run_id';
-    select jsonb_agg(a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base',
-                                                              0)
-                     order by r ->> 'run_id', a.n)
+    select jsonb_agg(x.item order by x.run_id, x.n)
       into v_activations
-      from jsonb_array_elements(p_runs) r
-     cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
-     where r -> 'agents' ? (a.item ->> 'agent');
+      -- offset 0: the sort would otherwise copy the whole run for each of its activations
+      from (select a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base', 0)
+                       as item, r ->> 'run_id' as run_id, a.n
+              from jsonb_array_elements(p_runs) r
+             cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
+             where r -> 'agents' ? (a.item ->> 'agent') offset 0) x;
     if (select sum(jsonb_array_length(r #> '{reaction,activations}')) from jsonb_array_elements(p_runs) r)
        > coalesce(jsonb_array_length(v_activations), 0) then
         raise exception using errcode = '23503', message = 'an activation names an agent that its run does not have';
