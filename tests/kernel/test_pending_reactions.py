@@ -225,7 +225,7 @@ async def test_one_call_commits_reactions_of_many_runs_and_answers_in_order(kern
     pending = await kernel.pending(limit=2)
     assert [each["run"]["run_id"] for each in pending] == ["run_a", "run_b"]
     items = [
-        {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", "x")],
+        {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", f"sig_{each['run']['run_id']}_1")],
          "reaction": {"version": each["run"]["version"], "status": "ended", "outcome": "failed"}}
         for each in reversed(pending)
     ]  # fmt: skip
