@@ -271,7 +271,7 @@ async def test_thousands_of_unknown_keys_are_one_message(kernel: Kernel) -> None
 
 async def test_thousands_of_activations_take_linear_time(kernel: Kernel) -> None:
     """20,000 took minutes: a sort copied the whole item for each of its activations, and a check copied all activations."""
-    reaction = {"version": 1, "activations": [{"agent": "a"}] * 20_000}
+    reaction = {"version": 1, "activations": [{"agent": "a", "cause": 0}] * 20_000}
     ending_item = saying(await kernel.running(), outcome="success", content={}, signals=[], reaction=reaction)
     for function, item, outcome in (
         ("react", {"run_id": "run_x", "signals": [], "reaction": reaction}, "conflict"),
