@@ -229,6 +229,65 @@ async def test_message_whose_cause_is_an_object_is_rejected(kernel: Kernel) -> N
     assert (code, text) == ("unknown_cause", "run run_a has no signal {}")
 
 
+STRICT_BY_TYPE: dict[str, tuple[str, tuple[Any, ...], list[Any]]] = {
+    "reaction": ("finish", ("reaction",), [[], "all", 7, True]),
+    "reaction of a start": ("start_runs", ("reaction",), [[], "all", 7, True]),
+    "reaction of react": ("react", ("reaction",), [[], "all", 7, True]),
+    "memory": ("finish", ("reaction", "memory"), [[], "x", 7]),
+    "keeps_taint": ("finish", ("reaction", "keeps_taint"), [[], {}, "false", 0]),
+    "stops of a start": ("start_runs", ("reaction", "stops"), [[], [{"turns": "all"}], "all", 7, True]),
+    "stops of an ending": ("finish", ("reaction", "stops"), [[], [{"turns": "all"}], "all", 7, True]),
+    "stops of react": ("react", ("reaction", "stops"), [[], [{"turns": "all"}], "all", 7, True]),
+    "turns of stops": ("finish", ("reaction", "stops", "turns"), [None, [], ["all"], "people", 7]),
+    "reason of stops": ("finish", ("reaction", "stops", "reason"), [[], {}, 7]),
+    "trust of a signal": ("append", ("signals", 0, "trust"), [[], {}, 7, True, "Untrusted"]),
+    "trust of a deferral": ("defer", ("trust",), [[], {}, 7, True, "Untrusted"]),
+    "trust of a memory": ("remember", ("trust",), [[], {}, 7, True, "Untrusted"]),
+    "taint of a call": ("begin_call", ("taint",), ["mail", {}, 7, True]),
+    "taint of a result": ("record_call", ("taint",), ["mail", {}, 7, True]),
+    "taint of a call that is not made": ("record_call", ("not_made", "taint"), ["mail", {}, 7, True]),
+    "taint of an open call": ("suspend", ("calls", 0, "taint"), ["mail", {}, 7, True]),
+    "child of a tool": ("suspend", ("calls", 0, "child"), [[], "turn_c", 7]),
+    "agents of a claim": ("claim", ("agents",), ["writer", {"writer": 1}, 7]),
+    "agents of an unclaimable turn": ("fail_unclaimable", ("agents",), ["writer", {"writer": 1}, 7]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRICT_BY_TYPE)
+async def test_key_of_another_type_is_rejected_instead_of_being_ignored(kernel: Kernel, name: str) -> None:
+    claimed, (function, path, values) = await kernel.running(), STRICT_BY_TYPE[name]
+    before = await kernel.everything()
+    for value in values:
+        item = requests(claimed)[function]
+        place: Any = item
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        code, text = await rejection(kernel, function, item)
+        assert code in CODES, (value, code, text)
+        assert str(path[-1]) in text
+        in_memory = ("p", [item], *MORE.get(function, []))
+        if function not in POSTGRES_ONLY and name != "trust of a signal":  # drafts of a stale owner are not looked at
+            try:
+                [answer] = InMemoryKernel().call(function, in_memory, START)
+            except KernelRejected as error:
+                answer = {"code": error.code, "message": error.message}
+            assert str(path[-1]) in answer.get("message", ""), (value, answer)
+    after = await kernel.everything()
+    for run in (*before["runs"], *after["runs"]):
+        run["rejections"] = 0  # react counts them
+    assert after == before
+
+
+async def test_stops_as_a_list_are_rejected_with_their_path(kernel: Kernel) -> None:
+    item = requests(await kernel.running())["finish"]
+    item["reaction"]["stops"] = ["turn_a"]
+    assert await rejection(kernel, "finish", item) == (
+        "22023",
+        "p_items[].reaction.stops has the type object, not array",
+    )
+
+
 @pytest.mark.parametrize("function", STRINGS)
 async def test_object_in_a_list_of_strings_is_rejected(kernel: Kernel, function: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="is a string, not an object"):

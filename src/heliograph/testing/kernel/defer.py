@@ -23,6 +23,8 @@ def defer(tx: Transaction, items: Any) -> list[Row]:
     for item in j.elements(items):
         if (j.parse_integer(get_text(item, "deferrals_max")) or 0) < 0:
             raise SqlError("22023", "deferrals_max must be 0 or more, or null")
+    if any(get_text(item, "trust") not in (None, "trusted", "untrusted") for item in j.elements(items)):
+        raise SqlError("22023", "trust must be trusted or untrusted")
     return [
         {"turn_id": get_raw(item, "turn_id"), "targets": [], **_defer(tx, item, most)} for item in j.elements(items)
     ]

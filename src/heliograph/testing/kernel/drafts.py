@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.requests import SignalItem
-from heliograph.testing.kernel.jsonb import ABSENT, get
+from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row
@@ -38,6 +38,8 @@ def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
         return f"signals[{place}].agent must be the name of an agent, of at most 200 bytes, or null"
     if not (pending is ABSENT or pending is None or isinstance(pending, bool)):
         return f"signals[{place}].is_pending must be true or false"
+    if get_text(draft, "trust") not in (None, "trusted", "untrusted"):
+        return f"signals[{place}].trust must be trusted or untrusted"
     if not _is_earlier(run_id, base, place, get(draft, "parent")):
         return f"the parent of signal {name[:80]} must be an earlier signal: its id, or its index in this request"
     return None

@@ -8,7 +8,23 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from heliograph.requests import REQUESTS, ActivationItem, CardItem, CauseItem, SignalItem
+from heliograph.requests import (
+    REQUESTS,
+    ActivationItem,
+    BeginCall,
+    CallItem,
+    CardItem,
+    CauseItem,
+    ClaimTarget,
+    Finish,
+    NotMade,
+    React,
+    ReactionItem,
+    RecordCall,
+    SignalItem,
+    StartRun,
+    StopsItem,
+)
 from heliograph.testing.kernel.jsonb import SqlError, get_text
 
 STRINGS = ("take_commands", "mark_published", "redeliver_callbacks", "sweep_pending_reactions")
@@ -16,9 +32,17 @@ STRINGS = ("take_commands", "mark_published", "redeliver_callbacks", "sweep_pend
 _JUDGED_LATER: tuple[object, ...] = (SignalItem, CardItem)
 _POSITION = re.compile("[1-9][0-9]{0,17}")
 
+# The types of keys that would otherwise be ignored.
+_TYPES: Mapping[Any, Mapping[str, type]] = {
+    StartRun: {"reaction": dict}, Finish: {"reaction": dict}, React: {"reaction": dict}, StopsItem: {"reason": str},
+    ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict}, ClaimTarget: {"agents": list},
+    BeginCall: {"taint": list}, RecordCall: {"taint": list}, NotMade: {"taint": list},
+    CallItem: {"taint": list, "child": dict},
+}  # fmt: skip
+
 
 def check_keys(function: str, request: Any) -> None:
-    """Reject a request in which an object has an unknown key. Raises 22023."""
+    """Reject a request in which an object has an unknown key, or one of another type. Raises 22023."""
     if function in STRINGS:
         if isinstance(request, list) and any(isinstance(item, dict) for item in request):
             raise SqlError("22023", f"{function}: an object stands for a string")
@@ -31,7 +55,7 @@ def check_keys(function: str, request: Any) -> None:
 
 
 def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
-    """Return the problem of an object or of an object inside it: an unknown key, or an invalid cause. None if it is valid."""
+    """Return the problem of an object or of an object inside it: a wrong key or type, or an invalid cause."""
     if not isinstance(value, dict):
         return None
     known = shape_of(kind)
@@ -42,6 +66,8 @@ def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
         return _no_cause(path)
     if kind is ActivationItem and value.get("cause") is None:
         return _no_cause(f"{path}.cause")
+    if (wrong := _wrong_type(kind, value, path)) is not None:
+        return wrong
     for key, inner in known.items():
         if inner is None or inner in _JUDGED_LATER:
             continue
@@ -55,6 +81,15 @@ def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
 def _no_cause(path: str) -> str:
     return (f'{path} must be the index of a signal of this request, or {{"seq": n}} with the position of an earlier signal in the '
             "log of the run")  # fmt: skip
+
+
+def _wrong_type(kind: Any, value: Mapping[str, Any], path: str) -> str | None:
+    for key, expected in _TYPES.get(kind, {}).items():
+        if value.get(key) is not None and not isinstance(value[key], expected):
+            return f"{path}.{key} has another type than {expected.__name__}"
+    if kind is StopsItem and value.get("turns") not in ("all", "human_waits"):
+        return f"{path}.turns is all or human_waits"
+    return None
 
 
 @cache

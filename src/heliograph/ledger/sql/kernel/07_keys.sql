@@ -19,6 +19,27 @@ create function heliograph._wrong_keys(p_path text, p_object jsonb, p_keys text[
                 then heliograph._unknown_key(p_path, p_object - p_keys, p_keys) end
 $$;
 
+-- _wrong_type: null, or that a key of an object has another JSON type than p_type. Null is a missing key. Inlined.
+create function heliograph._wrong_type(p_path text, p_object jsonb, p_key text, p_type text) returns text
+    language sql immutable as $$
+    select case when jsonb_typeof(p_object -> p_key) not in (p_type, 'null')
+                then p_path || '.' || p_key || ' has the type ' || p_type || ', not ' || jsonb_typeof(p_object -> p_key)
+           end
+$$;
+
+-- _check_type: reject a list in which an object has a key of another JSON type than p_type. Null is a missing key.
+--   raises: 22023 naming the object, the key and the type
+create function heliograph._check_type(p_path text, p_objects jsonb, p_key text, p_type text) returns void
+    language plpgsql immutable as $$
+declare
+    v_wrong constant text := (select min(heliograph._wrong_type(p_path, o, p_key, p_type))
+                                from jsonb_array_elements(p_objects) o);
+begin
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
+end $$;
+
 -- _check_keys: reject a list in which an object has a key that is not one of p_keys.
 --   raises: 22023 naming the object, the key and the keys that it may have
 create function heliograph._check_keys(p_path text, p_objects jsonb, p_keys text[]) returns void
@@ -68,15 +89,30 @@ create function heliograph._wrong_activation(p_path text, p_activation jsonb) re
                  else p_activation -> 'cause' end))
 $$;
 
+-- _wrong_stops: null, or the problem of the stops {turns, reason} of a reaction.
+create function heliograph._wrong_stops(p_path text, p_stops jsonb) returns text
+    language sql immutable as $$
+    select coalesce(
+        heliograph._wrong_keys(p_path, p_stops, '{turns,reason}'),
+        heliograph._wrong_type(p_path, p_stops, 'reason', 'string'),
+        case when not coalesce(p_stops ->> 'turns' in ('all', 'human_waits'), false)
+             then p_path || '.turns is all or human_waits' end)
+$$;
+
 -- _wrong_reaction: null, or which key of an item, or of its reaction {version, activations, state, memory, status,
---   outcome, stops, keeps_taint}, is unknown. Its activations are not looked at.
+--   outcome, stops, keeps_taint}, is unknown or has another type. Its activations are not looked at.
 create function heliograph._wrong_reaction(p_path text, p_item jsonb, p_keys text[]) returns text
     language sql immutable as $$
     select coalesce(
         heliograph._wrong_keys(p_path, p_item, p_keys),
         heliograph._wrong_keys(p_path || '.reaction', p_item -> 'reaction',
                                '{version,activations,state,memory,status,outcome,stops,keeps_taint}'),
-        heliograph._wrong_keys(p_path || '.reaction.stops', p_item #> '{reaction,stops}', '{turns,reason}'))
+        heliograph._wrong_type(p_path, p_item, 'reaction', 'object'),
+        heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'memory', 'object'),
+        heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'keeps_taint', 'boolean'),
+        heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'stops', 'object'),
+        case when jsonb_typeof(p_item #> '{reaction,stops}') = 'object'
+             then heliograph._wrong_stops(p_path || '.reaction.stops', p_item #> '{reaction,stops}') end)
 $$;
 
 -- _check_reactions: reject items with an unknown key in the item, in its reaction or in the activations of this.

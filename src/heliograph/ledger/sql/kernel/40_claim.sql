@@ -22,6 +22,7 @@ declare
 begin
     perform heliograph._check_json(p_targets);
     perform heliograph._check_keys('p_targets[]', p_targets, '{target,agents,run_id}');
+    perform heliograph._check_type('p_targets[]', p_targets, 'agents', 'array');
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(octet_length(p_worker) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'the name of a worker must have 1 to 200 bytes';

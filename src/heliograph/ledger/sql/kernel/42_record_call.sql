@@ -29,6 +29,7 @@ begin
     perform heliograph._check_keys('p_items[]', p_items,
         '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,used,taint,'
         'not_made}');
+    perform heliograph._check_type('p_items[]', p_items, 'taint', 'array');
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
     end if;

@@ -26,6 +26,9 @@ begin
         raise exception using errcode = '22023', message = 'delay_seconds must be between 0 and 366 days';
     elsif exists (select from jsonb_array_elements(p_items) i where (i ->> 'deferrals_max')::integer < 0) then
         raise exception using errcode = '22023', message = 'deferrals_max must be 0 or more, or null';
+    elsif exists (select from jsonb_array_elements(p_items) i
+                   where not coalesce(i ->> 'trust' in ('trusted', 'untrusted'), true)) then
+        raise exception using errcode = '22023', message = 'trust must be trusted or untrusted';
     end if;
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop

@@ -9,6 +9,7 @@ declare
         select min(coalesce(
                    heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,call_id,step_id,tool,effect,'
                                                           'timeout_seconds,taint,is_trusted,reserve}'),
+                   heliograph._wrong_type('p_items[]', i, 'taint', 'array'),
                    heliograph._wrong_call(i)))
           from jsonb_array_elements(p_items) i);
 begin
@@ -40,6 +41,8 @@ declare
                         when heliograph._wrong_keys('p_items[].not_made', i -> 'not_made',
                                                     '{step_id,tool,taint}') is not null
                         then heliograph._wrong_keys('p_items[].not_made', i -> 'not_made', '{step_id,tool,taint}')
+                        when heliograph._wrong_type('p_items[].not_made', i -> 'not_made', 'taint', 'array') is not null
+                        then heliograph._wrong_type('p_items[].not_made', i -> 'not_made', 'taint', 'array')
                         else heliograph._wrong_call(jsonb_build_object('call_id', i -> 'call_id', 'tool',
                                                                        i #> '{not_made,tool}',
                                                                        'step_id', i #> '{not_made,step_id}')) end)
@@ -90,13 +93,16 @@ begin
     end if;
 end $$;
 
--- _wrong_wait: null, or which key of a call that a turn waits for, of its command or of its child is unknown.
+-- _wrong_wait: null, or which key of a call that a turn waits for, of its command or of its child is unknown, or of
+--   another type.
 create function heliograph._wrong_wait(p_call jsonb) returns text
     language sql immutable as $$
     select coalesce(
         heliograph._wrong_keys('p_items[].calls[]', p_call,
                                '{call_id,step_id,tool,kind,effect,timeout_seconds,token,after_execution,may_override,'
                                'fails_fast,taint,is_trusted,command,child}'),
+        heliograph._wrong_type('p_items[].calls[]', p_call, 'taint', 'array'),
+        heliograph._wrong_type('p_items[].calls[]', p_call, 'child', 'object'),
         heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command', '{subject,body}'),
         heliograph._wrong_keys('p_items[].calls[].child', p_call -> 'child',
                                '{agent,instance,turn_id,activation,cause,priority,max_attempts,ttl_seconds,'

@@ -21,6 +21,9 @@ declare
 begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items, '{memory_id,agent,text,metadata,trust,ttl_seconds}');
+    v_wrong := coalesce(v_wrong, (
+        select min('trust must be trusted or untrusted') from jsonb_array_elements(p_items) i
+         where not coalesce(i ->> 'trust' in ('trusted', 'untrusted'), true)));
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
