@@ -25,6 +25,7 @@ DIGITS_MAX = 4300
 VALUES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 64 * 1024
 TRUNCATED_BYTES_MAX = PAYLOAD_BYTES_MAX - 2048  # of one value in a payload that the runtime makes
+_GROWTH_MAX = 64  # 1e308 has 5 bytes in JSON and 309 as PostgreSQL writes it
 
 _INTEGER_END = 10**DIGITS_MAX
 _INTEGER_MAX = int(sys.float_info.max)  # other languages read larger ones as infinity
@@ -78,10 +79,9 @@ def check_payload(value: object, path: str = "") -> Json:
     Raises the errors of `check_json`, and InvalidInput (payload_too_large).
     """
     checked = check_json(value, path)
-    size = text_bytes(checked)
-    if size > PAYLOAD_BYTES_MAX:
+    if _exceeds(checked, PAYLOAD_BYTES_MAX):
         raise InvalidInput(
-            f"the payload has {size} bytes, the limit is {PAYLOAD_BYTES_MAX}; put it in a card and send the card's id",
+            f"the payload has {text_bytes(checked)} bytes, the limit is {PAYLOAD_BYTES_MAX}; put it in a card and send the card's id",
             code="payload_too_large",
             path=path or None,
         )
@@ -90,7 +90,12 @@ def check_payload(value: object, path: str = "") -> Json:
 
 def truncated(value: Json) -> Json:
     """Return `value`, or None if it is too large for a signal that has a few short fields besides."""
-    return None if value is not None and text_bytes(value) > TRUNCATED_BYTES_MAX else value
+    return None if value is not None and _exceeds(value, TRUNCATED_BYTES_MAX) else value
+
+
+def _exceeds(value: Json, limit: int) -> bool:
+    """Whether `text_bytes` of a value exceeds a limit; most values are so short that their encoded size decides."""
+    return len(msgspec.json.encode(value)) * _GROWTH_MAX > limit and text_bytes(value) > limit
 
 
 def text_bytes(value: Json) -> int:
