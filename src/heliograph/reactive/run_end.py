@@ -24,7 +24,7 @@ TOO_LARGE = "payload_too_large"  # the kernel's code for a signal above a limit
 
 def state_too_large(message: str | None) -> RunFailure:
     """Why a run ends without its state in workflow:end: the kernel rejected the signal with this message."""
-    return RunFailure(RESOURCE_EXHAUSTED, f"the run cannot end with its state: {message} (blob_bytes_max)")
+    return RunFailure(RESOURCE_EXHAUSTED, f"the run cannot end with its state: {message}")
 
 
 def end_of_run(workflow: Workflow, memory: Mapping[str, Any], drafts: Iterable[Draft]) -> RunEnd:

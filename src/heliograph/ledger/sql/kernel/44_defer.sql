@@ -63,7 +63,7 @@ begin
     if v_defers >= v_most then
         v_woken := heliograph._end_by_kernel(p_project, p_item ->> 'turn_id', 'failed', 'RESOURCE_EXHAUSTED',
             format('the turn would be deferred %s times; at most %s are allowed: remove the cause, or raise %s. '
-                   'The last reason: %s', v_defers + 1, v_most, case when p_item ->> 'defers_max' is null
+                   'The last reason: %s', v_defers + 1, v_most, case when p_item ->> 'deferrals_max' is null
                    then 'the limit with helio db limits defers_max=NUMBER' else 'the retries of the agent' end,
                    v_reason),
             p_now, p_is_untrusted => coalesce(p_item ->> 'trust' = 'untrusted', false));
