@@ -89,7 +89,7 @@ class Later:
     [
         (plain, "plain", "Add.", {"a": 1}, 2),
         (waiting, "waiting", "Wait.", {"a": 3}, [6, "turn_1:m1-1"]),
-        (Adder(5), "Adder", "Adds what it was made with.", {"a": 1}, 6),
+        (Adder(5), "Adder", "Adds a fixed number.", {"a": 1}, 6),
         (Adder(5).method, "method", "A method.", {"a": 2}, 7),
         (Later(), "Later", "Adds later.", {"a": 2}, 2),
         (partial(plain, b=9), "plain", "Add.", {"a": 1}, 10),
