@@ -16,7 +16,9 @@
     │   └── Denied          a person denied it
     ├── StepInDoubt         a step started, and it is unknown whether its effect happened
     ├── DelegationFailed    a delegated turn did not succeed
-    └── TurnTimedOut        an agent ran longer than its timeout
+    ├── TurnTimedOut        an agent ran longer than its timeout
+    ├── RecoverableError    a signal handler failed; another handler may succeed
+    └── UnrecoverableError  a signal handler failed; no other handler helps
 
 Each error has a `code` for programs: lower case for input, and the specification's upper-case codes for the end of a turn. Its
 message names the problem, the object and the next step. It may have a `path` into the input and a `hint`.
@@ -222,3 +224,13 @@ class TurnTimedOut(HeliographError):
     """An agent ran longer than its timeout."""
 
     default_code = TIMEOUT
+
+
+class RecoverableError(HeliographError):
+    """A signal handler failed, and another one may succeed: a `FallbackHandler` calls it."""
+
+    recoverable = True
+
+
+class UnrecoverableError(HeliographError):
+    """A signal handler failed, and no other one helps: a `FallbackHandler` returns an error response."""

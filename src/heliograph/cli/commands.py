@@ -211,6 +211,9 @@ def _add_signals(verbs: Any, command: Any) -> None:
     tail.add_argument("--after", metavar="SEQ", type=integer("--after", 0, 2**53),
                       help="with --run: only those after this position, for example the last seq of --json")  # fmt: skip
     tail.add_argument("-f", "--follow", action="store_true", help="keep printing new signals")
+    control = command(verbs, "control", "control_signals:control", "print the control signals of a run, in envelopes")
+    control.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
+    control.add_argument("-f", "--follow", action="store_true", help="keep printing new ones until the run ends")
     trace = command(verbs, "trace", "signal:trace", "draw the tree of causes and effects of a run or a signal")
     trace.add_argument(
         "subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"), help="the id of a run or a signal"

@@ -138,7 +138,7 @@ class _Run:
     async def look(self) -> tuple[list[Signal], bool]:
         """New signals, and whether the log is complete. Raises NotFound."""
         run = await self._reader.run(self._run_id)  # before the pages, which then contain all of an ended run
-        news = await _read_on(self._reader, self._run_id, self._after)
+        news = await read_on(self._reader, self._run_id, self._after)
         self._after = news[-1].seq if news else self._after
         return news, run.status == "ended"
 
@@ -165,14 +165,14 @@ class _All:
         news: list[Signal] = []
         for run in runs:
             after = positions.get(run.run_id, 0)
-            page = await _read_on(self._reader, run.run_id, after) if after < run.signal_count else []
+            page = await read_on(self._reader, run.run_id, after) if after < run.signal_count else []
             positions[run.run_id] = page[-1].seq if page else after
             news += page
         self._positions = positions  # last, so that an outage in between loses no signals
         return sorted(news, key=lambda signal: (signal.timestamp, signal.run_id, signal.seq)), False
 
 
-async def _read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
+async def read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
     """Read all signals after a position, in pages. Pruned signals leave gaps."""
     found: list[Signal] = []
     while page := await reader.signals(run_id, found[-1].seq if found else after):

@@ -38,20 +38,20 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     """The payload in at most `width` characters of one line; without repeating other parts of the line."""
     payload = signal.payload
     if not isinstance(payload, dict):
-        return _text(payload, width)
+        return json_text(payload, width)
     if signal.name == "agent:progress" and isinstance(payload.get("fraction", 0), int | float):
         return safe_repr(f"{payload.get('fraction', 0):.0%} {payload.get('message', '')}".strip(), width)
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
         return safe_repr(f"{error.get('code')}: {error.get('message')}", width)
     if signal.name in _ONE_PART:
-        part = _text(payload.get(_ONE_PART[signal.name], payload), width)
+        part = json_text(payload.get(_ONE_PART[signal.name], payload), width)
         return (
-            f"{part}: {_text(payload['reason'], _WHOLE)}"
+            f"{part}: {json_text(payload['reason'], _WHOLE)}"
             if signal.name == "workflow:end" and "reason" in payload
             else part
         )
     rest: dict[str, Any] = {key: value for key, value in payload.items() if (key, value) != ("agent", signal.agent)}
-    return _text(rest, width) if rest else ""
+    return json_text(rest, width) if rest else ""
 
 
 def text_of(payload: object) -> str:
@@ -74,5 +74,6 @@ def woken_by(effects: Iterable[Signal]) -> list[str]:
     return [signal.agent for signal in effects if signal.name == "agent:activated" and signal.agent is not None]
 
 
-def _text(value: Any, width: int) -> str:
+def json_text(value: Any, width: int) -> str:
+    """A value in at most `width` characters of one line; texts without quotes."""
     return safe_repr(value if isinstance(value, str) else msgspec.json.encode(value).decode(), width)

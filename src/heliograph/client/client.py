@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.client.arguments import check_id, check_limit, check_stop, check_text
 from heliograph.client.boxes import Boxes
@@ -31,6 +31,9 @@ from heliograph.signals.payload import check_payload
 from heliograph.signals.values import to_json
 from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
+
+if TYPE_CHECKING:
+    from heliograph.control.envelope import Envelope
 
 _SEQ_MAX = 2**63 - 1
 _COMMANDS_POLL_SECONDS = 5.0  # the delay of a command whose ring was lost
@@ -133,6 +136,18 @@ class Client:
         await self._open.reader.run(run_id)
         async for signal in self._open.follow(run_id, after):
             yield signal
+
+    async def control_signals(self, run_id: str) -> AsyncIterator[Envelope]:
+        """Iterate over the control signals of a run, in envelopes, from its start to its end, as they are recorded.
+
+        Raises the errors of `follow`, and KernelRejected (`UNDECODABLE`) for a malformed payload.
+        """
+        from heliograph.control.run_log import RunLog  # slow to import; other methods do without it
+
+        log = RunLog()
+        async for signal in self.follow(run_id):
+            if (envelope := log.envelope_of(signal)) is not None:
+                yield envelope
 
     async def stop_turn(
         self, turn_id: str, *, now: bool = False, grace_seconds: float = 10.0, reason: str = USER_INTERRUPT,

@@ -114,7 +114,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry("thinking:complete", _CONTENT, "harness", "The model's complete thinking.", "SIG-31"),
     Entry(
         "tool:call",
-        {"id": "string", "name": "string", "input": "any"},
+        {"id": "string", "name": "string", "input": "any", "timeout_seconds?": "number"},
         "agent",
         "An agent or its model starts a tool call, a step or a timer; the result has the same `id`.",
         "SIG-32, G-43",
@@ -146,6 +146,7 @@ CATALOG: tuple[Entry, ...] = (
             "task_id?": "string",
             "status?": "string",
             "priority?": "string",
+            "timeout_seconds?": "number",
         },
         "agent",
         "A turn delegated a task to another agent and waits for it; `task_id` is the turn that runs the task.",

@@ -22,21 +22,21 @@ GRAMMAR = (
 RESERVED_FIRST_SEGMENTS = frozenset(
     {"workflow", "kernel", "agent", "harness", "state", "text", "thinking", "tool"},
 )
-# The signals of the lifecycle (LC-15..LC-55) and the control signals of one word (CTL-01).
-RESERVED_NAMES = frozenset(
+# The control signals and their responses (CTL-01). Tool calls have these names only on the wire: the log has `tool:call`.
+CONTROL_NAMES = frozenset(
     {
-        "ready",
-        "plan_ready",
-        "action_complete",
-        "reflection_complete",
-        "terminated",
-        "error",
-        "halt",
-        "heartbeat",
+        "tool_call",
+        "tool_call_response",
         "delegation",
         "delegation_response",
+        "halt",
+        "error",
+        "ready",
+        "heartbeat",
     },
 )
+# These, and the signals of the lifecycle (LC-15..LC-55).
+RESERVED_NAMES = CONTROL_NAMES | {"plan_ready", "action_complete", "reflection_complete", "terminated"}
 
 # Segments contain no ':', so there is one way to match a name and the check takes linear time.
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+(?::[A-Za-z0-9_.\-]+)*")
@@ -69,8 +69,9 @@ def check_emit_name(name: str) -> str:
             code="reserved_name",
         )
     if name in RESERVED_NAMES:
+        family = "control signals, which other systems obey" if name in CONTROL_NAMES else "the lifecycle"
         raise Rejected(
-            f"'{name}' is reserved for the lifecycle; add a segment of your own, such as 'my:{name}'",
+            f"'{name}' is reserved for {family}; add a segment of your own, such as 'my:{name}'",
             code="reserved_name",
         )
     return name

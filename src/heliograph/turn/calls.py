@@ -141,6 +141,11 @@ def check_timeout(seconds: Any) -> float | None:
     return None if seconds is None else check_seconds("a timeout that is not None", seconds)
 
 
+def timeout_of(request: CallRequest) -> JsonObject:
+    """The timeout in the signal of a call; nothing for a call without one."""
+    return {} if request.timeout_seconds is None else {"timeout_seconds": request.timeout_seconds}
+
+
 def failed_first_error(request: CallRequest) -> JsonObject:
     """The error of a call that is not made because `request`, of the same step, failed first; as the kernel words it."""
     return {"code": CANCELED, "recoverable": False, "first_failed_call": request.call_id,

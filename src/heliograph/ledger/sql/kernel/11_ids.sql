@@ -48,7 +48,7 @@ create function heliograph._is_reserved(p_name text) returns boolean
     select split_part(p_name, ':', 1) = any ('{workflow,kernel,agent,harness,state,text,thinking,tool}')
         or p_name
              in ('ready', 'plan_ready', 'action_complete', 'reflection_complete', 'terminated', 'error', 'halt',
-                 'heartbeat', 'delegation', 'delegation_response')
+                 'heartbeat', 'delegation', 'delegation_response', 'tool_call', 'tool_call_response')
 $$;
 
 -- _is_field: whether this is one of result_fields. Null counts as no.

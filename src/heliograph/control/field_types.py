@@ -1,0 +1,108 @@
+"""The types of the fields of control models. Each reader accepts exactly the JSON type that the specification names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import pydantic
+
+from heliograph.control.model_errors import problem
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
+from heliograph.redaction import redacted, redacted_text
+from heliograph.signals.values import to_json
+from heliograph.types import Json, JsonObject
+
+T = TypeVar("T")
+
+TEXT_CHARACTERS_MAX = 65_536
+
+
+def read_json(value: Any) -> Json:
+    """Convert a value to JSON, as `ctx.call` does with arguments; JSON stays unchanged."""
+    try:
+        return to_json(value)
+    except InvalidInput as error:
+        raise problem(error.code, f"is not JSON: {error.message}", error.path or "") from None
+
+
+def read_object(value: Any) -> JsonObject:
+    if not isinstance(value, Mapping):
+        raise problem("wrong_type", f"must be an object, not {safe_repr(value)}")
+    converted = read_json(dict(value))
+    assert isinstance(converted, dict)
+    return converted
+
+
+def read_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise problem("wrong_type", f"must be a string, not {safe_repr(value)}")
+    if not 0 < len(value) <= TEXT_CHARACTERS_MAX:
+        raise problem("out_of_range", f"must have 1 to {TEXT_CHARACTERS_MAX} characters, not {len(value)}")
+    read_json(value)
+    return value
+
+
+def read_texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise problem("wrong_type", f"must be a list of strings, not {safe_repr(value)}")
+    return tuple(read_text(item) for item in value)
+
+
+def read_positive(value: Any) -> float:
+    """Return a number above 0; an integer stays one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise problem("wrong_type", f"must be a number, not {safe_repr(value)}")
+    if not (math.isfinite(value) and value > 0):
+        raise problem("out_of_range", f"must be above 0, not {safe_repr(value)}")
+    return value
+
+
+def read_count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise problem("wrong_type", f"must be an integer, not {safe_repr(value)}")
+    if value < 1:
+        raise problem("out_of_range", f"must be at least 1, not {safe_repr(value)}")
+    return value
+
+
+def read_duration_ms(value: Any) -> float:
+    """Return milliseconds, also none; an integer stays one."""
+    return 0 if value == 0 and not isinstance(value, bool) else read_positive(value)
+
+
+def read_time(value: Any) -> datetime:
+    """Return a time in UTC. value: ISO 8601 with a zone, or an aware datetime, which YAML has for a text without quotes."""
+    at = value
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            at = None
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise problem(
+            "invalid_timestamp",
+            f"must be an ISO 8601 time with a zone, for example 2024-01-15T10:30:00Z, not {safe_repr(value)}",
+        )
+    return at.astimezone(UTC)
+
+
+def _reader(read: Callable[[Any], T]) -> pydantic.PlainValidator:
+    return pydantic.PlainValidator(read)
+
+
+Flag: TypeAlias = Annotated[bool, pydantic.Strict()]
+Text: TypeAlias = Annotated[str, _reader(read_text)]
+Texts: TypeAlias = Annotated[tuple[str, ...], _reader(read_texts)]
+JsonValue: TypeAlias = Annotated[Any, _reader(read_json)]
+Object: TypeAlias = Annotated[dict[str, Any], _reader(read_object)]
+Positive: TypeAlias = Annotated[float, _reader(read_positive)]
+Count: TypeAlias = Annotated[int, _reader(read_count)]
+Milliseconds: TypeAlias = Annotated[float, _reader(read_duration_ms)]
+Time: TypeAlias = Annotated[datetime, _reader(read_time)]
+# Errors quote what failed, so they lose every known secret before anything else sees them.
+RedactedText: TypeAlias = Annotated[str, _reader(lambda value: redacted_text(read_text(value)))]
+RedactedObject: TypeAlias = Annotated[dict[str, Any], _reader(lambda value: redacted(read_object(value)))]

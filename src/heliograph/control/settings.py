@@ -1,0 +1,154 @@
+"""Settings of control signals: the map `control_signals` of a runtime specification, with one entry per type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self
+
+import pydantic
+
+from heliograph.control.envelope import Envelope
+from heliograph.control.expressions import evaluate, uuid_from
+from heliograph.control.field_types import Count, Flag, Object, Positive, Texts
+from heliograph.control.model_errors import pointer, problem
+from heliograph.control.payloads import CorrelatedPayload
+from heliograph.control.signals import ControlSignal, control_type, payload_type
+from heliograph.control.wire_model import WireModel, as_object, read_model
+from heliograph.types import JsonObject
+
+_BACKOFF_KEYS = ("backoff_ms", "backoff_multiplier")
+_STRATEGY_KEYS = ("strategy", "initial_delay_ms", "max_delay_ms", "jitter")
+_BACKOFF_DEFAULT_MS = 1000
+
+
+class RetrySettings(WireModel):
+    """How a signal is retried, in one of the two shapes of the specification.
+
+    `backoff_ms` and `backoff_multiplier` are short for an exponential strategy; `initial_delay` and `factor` read either shape.
+    max_attempts: includes the first attempt. retryable_errors: the codes that are retried; None for all recoverable errors.
+    """
+
+    described = "the retry settings"
+    enabled: Flag = True
+    max_attempts: Count = 3
+    strategy: Literal["constant", "linear", "exponential"] = "exponential"
+    initial_delay_ms: Positive = _BACKOFF_DEFAULT_MS
+    max_delay_ms: Positive = 30_000
+    jitter: Flag = True
+    retryable_errors: Texts | None = None
+    backoff_ms: Positive | None = None
+    backoff_multiplier: Positive | None = None
+
+    @property
+    def first_delay_ms(self) -> float:
+        return self.initial_delay_ms if self.backoff_ms is None else self.backoff_ms
+
+    @property
+    def factor(self) -> float:
+        """By how much an exponential delay grows at each attempt."""
+        return 2 if self.backoff_multiplier is None else self.backoff_multiplier
+
+    @pydantic.model_validator(mode="after")
+    def _check_one_shape(self) -> Self:
+        backoff, strategy = (
+            [key for key in keys if key in self.model_fields_set] for keys in (_BACKOFF_KEYS, _STRATEGY_KEYS)
+        )
+        if backoff and strategy:
+            raise problem("two_retry_shapes",
+                          f"has '{backoff[0]}' and '{strategy[0]}', which belong to two ways to write a retry; use either "
+                          f"{' and '.join(_BACKOFF_KEYS)}, or {', '.join(_STRATEGY_KEYS)}", f"/{strategy[0]}")  # fmt: skip
+        return self
+
+    def to_wire(self) -> JsonObject:
+        hidden = _STRATEGY_KEYS if self.backoff_ms is not None or self.backoff_multiplier is not None else ()
+        return {key: value for key, value in super().to_wire().items() if key not in hidden}
+
+
+class CircuitBreakerSettings(WireModel):
+    """When a target that fails is not called. timeout_seconds: the time from open to half-open."""
+
+    described = "the circuit breaker settings"
+    enabled: Flag = True
+    failure_threshold: Count = 5
+    success_threshold: Count = 2
+    timeout_seconds: Positive = 60
+    half_open_max_calls: Count = 3
+
+
+class SignalSettings(WireModel):
+    """Settings of one type. They override the defaults of the type, and one signal overrides them.
+
+    payload: a template of fields for each signal of the type, see `expressions`.
+    """
+
+    described = "the settings of a control signal"
+    async_: Flag | None = pydantic.Field(default=None, validation_alias="async", serialization_alias="async")
+    timeout_seconds: Positive | None = None
+    retry: RetrySettings | None = None
+    circuit_breaker: CircuitBreakerSettings | None = None
+    payload: Object | None = None
+
+
+class HaltSettings(SignalSettings):
+    """force_after_seconds: when a graceful halt ends the turn anyway."""
+
+    described = "the settings of halt"
+    force_after_seconds: Positive = 10
+
+
+class HeartbeatSettings(SignalSettings):
+    """missed_threshold: after so many missed heartbeats, an agent is unhealthy."""
+
+    described = "the settings of heartbeat"
+    enabled: Flag = True
+    interval_seconds: Positive | None = None
+    missed_threshold: Count = 3
+
+
+class ControlSettings(WireModel):
+    """The settings of all types."""
+
+    described = "control_signals"
+    tool_call: SignalSettings = SignalSettings()
+    delegation: SignalSettings = SignalSettings()
+    halt: HaltSettings = HaltSettings()
+    error: SignalSettings = SignalSettings()
+    ready: SignalSettings = SignalSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+
+    def compose(
+        self, kind: str, payload: Mapping[str, Any], new_id: Callable[[], str], *, parent: Envelope | None = None,
+        async_: bool | None = None, timeout_seconds: float | None = None,
+    ) -> ControlSignal:  # fmt: skip
+        """Build a signal. Its own values override these settings, and these override the defaults of its type.
+
+        A tool call or a delegation without a correlation id gets a new one, and the correlation id of `parent` beside it.
+        new_id: creates an id. parent: the request that causes this signal. Raises the errors of `read_signal` and `evaluate`.
+        """
+        model = control_type(kind, "/type")
+        own: SignalSettings = getattr(self, kind)
+        template = evaluate(own.payload or {}, new_id, parent, f"/{kind}/payload")
+        assert isinstance(template, dict)
+        body = {**{key: value for key, value in template.items() if value is not None}, **payload}
+        if issubclass(payload_type(model), CorrelatedPayload):
+            body.setdefault("correlation_id", uuid_from(new_id()))
+            if parent is not None and (above := getattr(parent.signal.payload, "correlation_id", None)) is not None:
+                body.setdefault("parent_correlation_id", above)
+        header = {
+            "async": own.async_ if async_ is None else async_,
+            "timeout_seconds": own.timeout_seconds if timeout_seconds is None else timeout_seconds,
+            "interval_seconds": getattr(own, "interval_seconds", None),
+        }
+        given = {key: value for key, value in header.items() if value is not None}
+        return read_model(model, {"type": kind, **given, "payload": body})
+
+
+def read_settings(wire: Any, path: str = "") -> ControlSettings:
+    """Read the map `control_signals` from parsed JSON or YAML.
+
+    Raises InvalidInput: unknown_signal_type with the nearest name, two_retry_shapes, and the errors of `read_signal`.
+    """
+    fields = as_object(wire, ControlSettings.described, path)
+    for name in fields:
+        control_type(name, pointer(path, str(name)))
+    return read_model(ControlSettings, fields, path)
