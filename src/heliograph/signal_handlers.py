@@ -80,42 +80,48 @@ class ToolCallHandler(SignalHandler):
     """Executes the tool that a `tool_call` names, within the signal's timeout. A failure is a response, never an exception.
 
     tools: by name; functions, Tools, or objects with a method `execute(parameters)`. Plain functions run in a thread.
+    monotonic: the clock for durations, in seconds.
     """
 
-    def __init__(self, tools: Registry):
+    def __init__(self, tools: Registry, monotonic: Callable[[], float] = time.monotonic):
         self.registry = tools
+        self._monotonic = monotonic
 
     async def handle(self, signal: ToolCallSignal) -> ToolCallResponse:
-        payload, started = signal.payload, time.monotonic()
+        payload, started = signal.payload, self._monotonic()
         try:
             tool = await _found(self.registry, payload.tool_name, "tool")
             result = await _within(signal.timeout_seconds, lambda: _execute(tool, payload.parameters))
-            return _tool_success(payload, result, started)
+            return _tool_success(payload, result, self._monotonic() - started)
         except Exception as error:
-            return _tool_failure(payload, failure_from(error, TOOL_ERROR, TOOL_TIMEOUT), started)
+            return _tool_failure(payload, failure_from(error, TOOL_ERROR, TOOL_TIMEOUT), self._monotonic() - started)
 
 
 class DelegationHandler(SignalHandler):
     """Passes the task of a `delegation` to the agent that it names, within the signal's timeout.
 
     agents: by name; objects with a method `execute(task)`, or `execute(task, context=…)` for delegations with a context.
+    monotonic: the clock for durations, in seconds.
     """
 
-    def __init__(self, agents: Registry):
+    def __init__(self, agents: Registry, monotonic: Callable[[], float] = time.monotonic):
         self.registry = agents
+        self._monotonic = monotonic
 
     async def handle(self, signal: DelegationSignal) -> DelegationResponse:
-        payload, started = signal.payload, time.monotonic()
+        payload, started = signal.payload, self._monotonic()
         context = {} if payload.context is None else {"context": payload.context}
         try:
             agent = await _found(self.registry, payload.target_agent, "agent")
             result = await _within(signal.timeout_seconds, lambda: agent.execute(payload.task, **context))
             return DelegationResponse(payload=DelegationResponsePayload(
                 target_agent=payload.target_agent, correlation_id=payload.correlation_id, status="completed", result=result,
-                duration_ms=_milliseconds(started),
+                duration_ms=_milliseconds(self._monotonic() - started),
             ))  # fmt: skip
         except Exception as error:
-            return _delegation_failure(payload, failure_from(error, DELEGATION_ERROR, DELEGATION_TIMEOUT), started)
+            return _delegation_failure(
+                payload, failure_from(error, DELEGATION_ERROR, DELEGATION_TIMEOUT), self._monotonic() - started
+            )
 
 
 class FallbackHandler(SignalHandler):
@@ -207,28 +213,28 @@ async def _execute(tool: Any, parameters: Mapping[str, Any]) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def _tool_success(payload: ToolCallPayload, result: Any, started: float) -> ToolCallResponse:
+def _tool_success(payload: ToolCallPayload, result: Any, seconds: float) -> ToolCallResponse:
     return ToolCallResponse(payload=ToolCallResponsePayload(
         tool_name=payload.tool_name, correlation_id=payload.correlation_id, success=True, result=result,
-        duration_ms=_milliseconds(started),
+        duration_ms=_milliseconds(seconds),
     ))  # fmt: skip
 
 
-def _tool_failure(payload: ToolCallPayload, failure: Failure, started: float | None = None) -> ToolCallResponse:
+def _tool_failure(payload: ToolCallPayload, failure: Failure, seconds: float | None = None) -> ToolCallResponse:
     return ToolCallResponse(payload=ToolCallResponsePayload(
         tool_name=payload.tool_name, correlation_id=payload.correlation_id, success=False, error=failure,
-        duration_ms=None if started is None else _milliseconds(started),
+        duration_ms=_milliseconds(seconds),
     ))  # fmt: skip
 
 
 def _delegation_failure(
-    payload: DelegationPayload, failure: Failure, started: float | None = None
+    payload: DelegationPayload, failure: Failure, seconds: float | None = None
 ) -> DelegationResponse:
     return DelegationResponse(payload=DelegationResponsePayload(
         target_agent=payload.target_agent, correlation_id=payload.correlation_id, status="failed", error=failure,
-        duration_ms=None if started is None else _milliseconds(started),
+        duration_ms=_milliseconds(seconds),
     ))  # fmt: skip
 
 
-def _milliseconds(started: float) -> int:
-    return round((time.monotonic() - started) * 1000)
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from heliograph.errors import InvalidInput, Rejected
 from heliograph.signals.names import (
+    CONTROL_NAMES,
     LENGTH_MAX,
     RESERVED_FIRST_SEGMENTS,
     RESERVED_NAMES,
@@ -69,6 +70,13 @@ def test_reserved_first_segment_is_refused_with_and_without_a_tail(first: str) -
         with pytest.raises(Rejected) as caught:
             check_emit_name(name)
         assert caught.value.code == "reserved_name"
+
+
+@pytest.mark.proves("G-14")
+@pytest.mark.parametrize("name", sorted(CONTROL_NAMES))
+def test_types_of_control_signals_are_reserved_with_the_reason(name: str) -> None:
+    with pytest.raises(Rejected, match=f"'{name}' is reserved for control signals, which other systems obey"):
+        check_emit_name(name)
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))

@@ -41,7 +41,12 @@ async def test_call_suspends_its_turn_and_returns_the_reported_result(rig: Rig) 
     assert one(signals, "workflow:end")["state"] == {"answer": {"celsius": -3}}
     assert runs == [1, 1]  # run again from its start: no attempt is counted, for nothing was lost
     assert names(signals).count("ready") == names(signals).count("plan_ready") == 1
-    assert one(signals, "tool:call") == {"id": "c1", "name": "weather", "input": {"city": "Oslo"}}
+    assert one(signals, "tool:call") == {
+        "id": "c1",
+        "name": "weather",
+        "input": {"city": "Oslo"},
+        "timeout_seconds": 60.0,
+    }
     payload = one(signals, "tool:result")
     assert (payload["id"], payload["name"], payload["status"], payload["output"]) == (
         "c1",

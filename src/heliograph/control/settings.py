@@ -131,7 +131,8 @@ class ControlSettings(WireModel):
         assert isinstance(template, dict)
         body = {**{key: value for key, value in template.items() if value is not None}, **payload}
         if issubclass(payload_type(model), CorrelatedPayload):
-            body.setdefault("correlation_id", uuid_from(new_id()))
+            if "correlation_id" not in body:
+                body["correlation_id"] = uuid_from(new_id())
             if parent is not None and (above := getattr(parent.signal.payload, "correlation_id", None)) is not None:
                 body.setdefault("parent_correlation_id", above)
         header = {

@@ -1,0 +1,41 @@
+"""`helio signal control`: the control signals of a run in envelopes, as lines and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heliograph.control.envelope import read_envelope
+from tests.faces.cli_support import Shell, normalised, open_shell
+
+LINES = """\
+TIME  sig_run_ID_3  ready  writer -> runtime  {"capabilities":["draft:ready"],"version":"1"}
+TIME  sig_run_ID_13  ready  critic -> runtime  {"capabilities":[],"version":"1"}"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    opened = open_shell(tmp_path, database_url)
+    assert opened.helio("run", "press.py:app").returncode == 0
+    return opened
+
+
+@pytest.mark.proves("ENV-01", "CTL-95")
+def test_control_signals_of_a_run_are_printed_as_lines_and_as_envelopes(shell: Shell) -> None:
+    run_id = shell.rows("runs")[0]["run_id"]
+    for follow in ((), ("--follow",)):
+        done = shell.helio("signal", "control", run_id, *follow)
+        assert (done.returncode, normalised(done.stdout)) == (0, LINES)
+        rows = shell.rows("signal", "control", run_id, *follow)
+        assert [(row["envelope"]["source"], row["envelope"]["signal"]["type"]) for row in rows] == [
+            ("writer", "ready"), ("critic", "ready"),
+        ]  # fmt: skip
+        assert [read_envelope(row).to_wire() for row in rows] == rows
+
+
+def test_control_signals_of_an_unknown_run_are_refused(shell: Shell) -> None:
+    for follow in ((), ("--follow",)):
+        done = shell.helio("signal", "control", "run_none", *follow)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "no run run_none" in done.stderr

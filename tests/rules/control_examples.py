@@ -1,0 +1,258 @@
+"""Every example of the two specifications that is YAML or JSON: as parsed text, and as a value built in Python.
+
+The copies of the specifications have lost their line breaks, and the tests have no YAML parser: these are the mappings that the
+YAML texts denote. The Python examples are in tests/reach/test_signal_handlers.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from heliograph.control.field_types import read_time
+from heliograph.control.payloads import (
+    DelegationPayload,
+    DelegationResponsePayload,
+    ErrorPayload,
+    Failure,
+    HaltPayload,
+    HeartbeatPayload,
+    ReadyPayload,
+    ToolCallPayload,
+    ToolCallResponsePayload,
+)
+from heliograph.control.signals import (
+    DelegationResponse,
+    DelegationSignal,
+    ErrorSignal,
+    HaltSignal,
+    HeartbeatSignal,
+    ReadySignal,
+    ToolCallResponse,
+    ToolCallSignal,
+    WireSignal,
+)
+
+BEAT = read_time("2024-01-15T10:30:00Z")
+
+
+class Example(NamedTuple):
+    """wire: the parsed text. built: the same value, built in Python. required: the keys of the payload that are required."""
+
+    name: str
+    wire: dict[str, Any]
+    built: WireSignal
+    required: tuple[str, ...]
+
+
+TOOL_CALL = ("tool_name", "parameters")
+DELEGATION = ("target_agent", "task")
+ERROR = ("error_code", "message", "recoverable")
+RESPONSE = ("tool_name", "success")
+BEATS = ("timestamp", "phase")
+
+_SCAN = {"path": "/src", "severity": "high", "exclude_patterns": ["node_modules", "*.test.js"]}
+_FOUND = {"vulnerabilities_found": 3, "critical": 1, "high": 2}
+_REVIEW = {
+    "action": "review", "files": ["src/main.py", "src/utils.py"], "criteria": ["security", "performance", "maintainability"],
+}  # fmt: skip
+_CONTEXT = {"pr_number": 123, "repository": "acme/backend", "author": "developer@example.com"}
+_FINDINGS = {
+    "overall_score": 8.5,
+    "findings": [
+        {"severity": "warning", "file": "src/main.py", "line": 42, "message": "Consider using parameterized queries"},
+        {"severity": "info", "file": "src/utils.py", "line": 15, "message": "Function could be simplified"},
+    ],
+}
+_TOOL_FAILED = {
+    "tool": "security_scan", "exit_code": 1, "stderr": "Connection refused to vulnerability database", "retry_count": 2,
+    "max_retries": 3,
+}  # fmt: skip
+_KEY_EXPIRED = {"provider": "openai", "key_prefix": "sk-...abc", "expiry": "2024-01-01T00:00:00Z"}
+_CAPABILITIES = ["security_scan", "code_review", "dependency_audit"]
+_METADATA = {
+    "runtime": "docker", "memory_mb": 512, "tools_loaded": 5,
+    "models": [{"provider": "anthropic", "model": "claude-3-sonnet"}],
+}  # fmt: skip
+_HEALTHY = {
+    "memory_mb": 256, "memory_percent": 50, "cpu_percent": 15, "open_connections": 3, "pending_tasks": 2, "uptime_seconds": 3600,
+}  # fmt: skip
+_DEGRADED = {"memory_mb": 480, "memory_percent": 94, "cpu_percent": 85}
+_WARNINGS = ["High memory usage", "Approaching resource limits"]
+
+
+def _wire(kind: str, payload: dict[str, Any], **header: Any) -> dict[str, Any]:
+    return {"type": kind, **{key.rstrip("_"): value for key, value in header.items()}, "payload": payload}
+
+
+def _beat(**more: Any) -> dict[str, Any]:
+    return _wire("heartbeat", {"timestamp": "2024-01-15T10:30:00Z", "phase": "act", **more}, interval_seconds=30)
+
+
+def _halt(reason: str, *, graceful: bool, message: str) -> dict[str, Any]:
+    return _wire("halt", {"reason": reason, "graceful": graceful, "message": message}, async_=False, timeout_seconds=5)
+
+
+EXAMPLES = (
+    Example(
+        "tool_call",
+        _wire("tool_call", {"tool_name": "security_scan", "parameters": _SCAN, "correlation_id": "req-abc123"},
+              async_=True, timeout_seconds=60),
+        ToolCallSignal(async_=True, timeout_seconds=60, payload=ToolCallPayload(
+            tool_name="security_scan", parameters=_SCAN, correlation_id="req-abc123")),
+        TOOL_CALL,
+    ),
+    Example(
+        "tool_call_response",
+        _wire("tool_call_response", {"tool_name": "security_scan", "correlation_id": "req-abc123", "success": True,
+                                     "result": _FOUND, "duration_ms": 4520}),
+        ToolCallResponse(payload=ToolCallResponsePayload(
+            tool_name="security_scan", correlation_id="req-abc123", success=True, result=_FOUND, duration_ms=4520)),
+        (*RESPONSE, "result"),
+    ),
+    Example(
+        "tool_call_response, error",
+        _wire("tool_call_response", {
+            "tool_name": "security_scan", "correlation_id": "req-abc123", "success": False,
+            "error": {"code": "TOOL_TIMEOUT", "message": "Tool execution exceeded timeout", "recoverable": True}}),
+        ToolCallResponse(payload=ToolCallResponsePayload(
+            tool_name="security_scan", correlation_id="req-abc123", success=False,
+            error=Failure(code="TOOL_TIMEOUT", message="Tool execution exceeded timeout", recoverable=True))),
+        (*RESPONSE, "error", "error/code", "error/message", "error/recoverable"),
+    ),
+    Example(
+        "delegation",
+        _wire("delegation", {"target_agent": "code-review-agent", "task": _REVIEW, "context": _CONTEXT,
+                             "callback": "https://callback.example.com/results", "priority": "high"},
+              async_=True, timeout_seconds=300),
+        DelegationSignal(async_=True, timeout_seconds=300, payload=DelegationPayload(
+            target_agent="code-review-agent", task=_REVIEW, context=_CONTEXT,
+            callback="https://callback.example.com/results", priority="high")),
+        DELEGATION,
+    ),
+    Example(
+        "delegation_response",
+        _wire("delegation_response", {"target_agent": "code-review-agent", "task_id": "task-xyz789", "status": "completed",
+                                      "result": _FINDINGS, "duration_ms": 45000}),
+        DelegationResponse(payload=DelegationResponsePayload(
+            target_agent="code-review-agent", task_id="task-xyz789", status="completed", result=_FINDINGS, duration_ms=45000)),
+        ("target_agent", "status"),
+    ),
+    Example(
+        "halt",
+        _halt("user_interrupt", graceful=True, message="User requested cancellation via UI"),
+        HaltSignal(async_=False, timeout_seconds=5, payload=HaltPayload(
+            reason="user_interrupt", graceful=True, message="User requested cancellation via UI")),
+        ("reason",),
+    ),
+    Example(
+        "halt, forceful",
+        _halt("policy_violation", graceful=False, message="Agent attempted to access restricted resource"),
+        HaltSignal(payload=HaltPayload(
+            reason="policy_violation", graceful=False, message="Agent attempted to access restricted resource")),
+        ("reason",),
+    ),
+    Example(
+        "error, recoverable",
+        _wire("error", {"error_code": "TOOL_ERROR", "message": "Tool execution failed", "recoverable": True,
+                        "details": _TOOL_FAILED}, async_=False),
+        ErrorSignal(async_=False, payload=ErrorPayload(
+            code="TOOL_ERROR", message="Tool execution failed", recoverable=True, details=_TOOL_FAILED)),
+        ERROR,
+    ),
+    Example(
+        "error, unrecoverable",
+        _wire("error", {"error_code": "AUTH_ERROR", "message": "API key expired", "recoverable": False,
+                        "details": _KEY_EXPIRED}, async_=False),
+        ErrorSignal(payload=ErrorPayload(
+            code="AUTH_ERROR", message="API key expired", recoverable=False, details=_KEY_EXPIRED)),
+        ERROR,
+    ),
+    Example(
+        "ready",
+        _wire("ready", {"capabilities": _CAPABILITIES, "version": "1.2.0", "metadata": _METADATA}),
+        ReadySignal(payload=ReadyPayload(capabilities=tuple(_CAPABILITIES), version="1.2.0", metadata=_METADATA)),
+        ("capabilities", "version"),
+    ),
+    Example(
+        "heartbeat",
+        _beat(status="healthy", metrics=_HEALTHY),
+        HeartbeatSignal(interval_seconds=30, payload=HeartbeatPayload(
+            timestamp=BEAT, phase="act", status="healthy", metrics=_HEALTHY)),
+        BEATS,
+    ),
+    Example(
+        "heartbeat, degraded",
+        _beat(status="degraded", metrics=_DEGRADED, warnings=_WARNINGS),
+        HeartbeatSignal(payload=HeartbeatPayload(
+            timestamp=BEAT, phase="act", status="degraded", metrics=_DEGRADED, warnings=tuple(_WARNINGS))),
+        BEATS,
+    ),
+)  # fmt: skip
+
+ENVELOPE: dict[str, Any] = {
+    "envelope": {
+        "id": "msg-uuid-123",
+        "timestamp": "2024-01-15T10:30:00Z",
+        "source": "orchestrator-agent",
+        "destination": "code-review-agent",
+        "trace_id": "trace-abc123",
+        "span_id": "span-def456",
+        "signal": {"type": "tool_call", "payload": {"tool_name": "lint", "parameters": {"file": "main.py"}}},
+    }
+}
+
+ROUTES: dict[str, Any] = {
+    "apiVersion": "ossa/v0.4.9",
+    "kind": "MessageRouting",
+    "routes": [
+        {
+            "match": {"signal_type": "delegation", "target_agent": "security-*"},
+            "destination": {"queue": "security-agents", "priority": "high"},
+        },
+        {
+            "match": {"signal_type": "tool_call", "tool_name": "external_*"},
+            "destination": {"gateway": "external-gateway", "rate_limit": "10/s"},
+        },
+    ],
+}
+
+# The values of `control_signals` in both specifications.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "configuration": {
+        "tool_call": {
+            "async": True, "timeout_seconds": 60,
+            "retry": {"enabled": True, "max_attempts": 3, "backoff_ms": 1000, "backoff_multiplier": 2},
+        },
+        "delegation": {
+            "async": True, "timeout_seconds": 300, "retry": {"enabled": True, "max_attempts": 2, "backoff_ms": 5000},
+        },
+        "halt": {"async": False, "timeout_seconds": 5, "force_after_seconds": 10},
+        "heartbeat": {"enabled": True, "interval_seconds": 30, "timeout_seconds": 5, "missed_threshold": 3},
+    },
+    "retry": {
+        "tool_call": {
+            "retry": {
+                "enabled": True, "strategy": "exponential", "max_attempts": 3, "initial_delay_ms": 1000,
+                "max_delay_ms": 30000, "jitter": True,
+                "retryable_errors": ["TOOL_TIMEOUT", "NETWORK_ERROR", "RATE_LIMITED"],
+            }
+        }
+    },
+    "circuit breaker": {
+        "delegation": {
+            "circuit_breaker": {
+                "enabled": True, "failure_threshold": 5, "success_threshold": 2, "timeout_seconds": 60,
+                "half_open_max_calls": 3,
+            }
+        }
+    },
+    "fast": {"tool_call": {"timeout_seconds": 10}},
+    "slow": {"tool_call": {"timeout_seconds": 120}},
+    "agents": {"delegation": {"timeout_seconds": 600}},
+    "recoverable error": {"error": {"payload": {"error_code": "TOOL_ERROR", "recoverable": True, "retry_count": 3}}},
+    "unrecoverable error": {
+        "error": {"payload": {"error_code": "INIT_FAILED", "recoverable": False, "message": "Failed to load credentials"}}
+    },
+}  # fmt: skip
+
+CORRELATION: dict[str, Any] = {"correlation_id": "${uuid()}", "parent_correlation_id": "${parent.correlation_id}"}
