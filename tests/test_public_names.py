@@ -72,6 +72,13 @@ PUBLIC = [
     "tool",
     "untrusted",
     "verify_webhook",
+    "DelegationHandler",
+    "FallbackHandler",
+    "SignalHandler",
+    "SignalHandlers",
+    "ToolCallHandler",
+    "RecoverableError",
+    "UnrecoverableError",
 ]
 
 HEAVY = ("asyncpg", "pydantic", "pydantic_ai", "rich", "nats", "asyncio")

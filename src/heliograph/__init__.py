@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         InvalidInput,
         KernelRejected,
         NotFound,
+        RecoverableError,
         Rejected,
         SetupError,
         StepInDoubt,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         ToolFailed,
         ToolTimedOut,
         TurnTimedOut,
+        UnrecoverableError,
     )
     from heliograph.execution.context import Context
     from heliograph.harness.function import FunctionHarness
@@ -56,6 +58,13 @@ if TYPE_CHECKING:
     from heliograph.run_result import RunResult
     from heliograph.runtime import Runtime, open_runtime
     from heliograph.secrets import Secret
+    from heliograph.signal_handlers import (
+        DelegationHandler,
+        FallbackHandler,
+        SignalHandler,
+        SignalHandlers,
+        ToolCallHandler,
+    )
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
     from heliograph.tools.code_tool import code_tool
@@ -77,7 +86,8 @@ _HOMES = {
     "heliograph.client.replies": ("Command", "StopResult"),
     "heliograph.errors": (
         "AgentFailed", "BudgetExceeded", "Conflict", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRejected",
-        "NotFound", "Rejected", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
+        "NotFound", "RecoverableError", "Rejected", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
+        "UnrecoverableError",
     ),
     "heliograph.harness.pydantic_agent": ("AgentHarness",),
     "heliograph.harness.function": ("FunctionHarness",),
@@ -93,6 +103,9 @@ _HOMES = {
     "heliograph.run_result": ("RunResult",),
     "heliograph.runtime": ("Runtime", "open_runtime"),
     "heliograph.secrets": ("Secret",),
+    "heliograph.signal_handlers": (
+        "DelegationHandler", "FallbackHandler", "SignalHandler", "SignalHandlers", "ToolCallHandler",
+    ),
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
     "heliograph.tools.context": ("ToolContext",),
@@ -125,7 +138,9 @@ __all__ = [
     "Defer",
     "Delegation",
     "DelegationFailed",
+    "DelegationHandler",
     "Denied",
+    "FallbackHandler",
     "FunctionHarness",
     "Grant",
     "Harness",
@@ -141,6 +156,7 @@ __all__ = [
     "ModelReply",
     "ModelRequest",
     "NotFound",
+    "RecoverableError",
     "Rejected",
     "RunResult",
     "Runtime",
@@ -149,6 +165,8 @@ __all__ = [
     "Secret",
     "SetupError",
     "Signal",
+    "SignalHandler",
+    "SignalHandlers",
     "Source",
     "StepInDoubt",
     "StopResult",
@@ -157,12 +175,14 @@ __all__ = [
     "ThinkingDelta",
     "Tool",
     "ToolCall",
+    "ToolCallHandler",
     "ToolContext",
     "ToolFailed",
     "ToolMessage",
     "ToolSpec",
     "ToolTimedOut",
     "TurnTimedOut",
+    "UnrecoverableError",
     "UserMessage",
     "code_tool",
     "compile_pattern",

@@ -6,7 +6,7 @@ Codes of the OSSA specification keep its spelling. A tool may return a code of i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 INIT_FAILED = "INIT_FAILED"
 ACTION_FAILED = "ACTION_FAILED"
@@ -32,8 +32,15 @@ NOTHING_RAN = "NOTHING_RAN"
 UNKNOWN = "UNKNOWN"
 
 USER_INTERRUPT = "user_interrupt"
+RESOURCE_LIMIT = "resource_limit"
+POLICY_VIOLATION = "policy_violation"
 EXTERNAL_SIGNAL = "external_signal"
 PARENT_TERMINATION = "parent_termination"
+
+# The reasons of a halt on the wire.
+HaltReason: TypeAlias = Literal[
+    "user_interrupt", "resource_limit", "policy_violation", "external_signal", "parent_termination"
+]
 
 
 class Code(NamedTuple):
@@ -123,9 +130,11 @@ RUN_CODES = (
     (NOTHING_RAN, "no agent ever ran: no signal activated one, or every guard was false"),
 )
 
-# The reason of a stop is free text (G-70). These are the defaults.
+# The reason of a stop is free text (G-70). A halt on the wire has one of these five; the text is its message.
 REASONS = (
     (USER_INTERRUPT, "a person stopped it with `helio`, or a program stopped it without giving a reason"),
+    (RESOURCE_LIMIT, "the caller gave this reason: a quota is exceeded"),
+    (POLICY_VIOLATION, "the caller gave this reason: a rule of security or compliance is violated"),
     (EXTERNAL_SIGNAL, "a caller of the kernel function `stop` gave no reason"),
     (PARENT_TERMINATION, "the turn that waited for it has ended"),
 )

@@ -9,12 +9,12 @@ from typing import Any, get_args
 
 import pytest
 
+from heliograph.codes import HaltReason
 from heliograph.control.payloads import (
     DelegationPayload,
     ErrorPayload,
     Failure,
     HaltPayload,
-    HaltReason,
     HeartbeatPayload,
     Priority,
     ReadyPayload,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heliograph import errors
 from heliograph.error_text import safe_repr
-from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, StoreUnavailable
+from heliograph.errors import HeliographError, InvalidInput, NotFound, RecoverableError, Rejected, StoreUnavailable
 
 CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
 
@@ -18,7 +18,7 @@ def test_every_error_has_a_code_an_exit_code_and_a_recoverable_flag(
     error = kind("what, which, next")
     assert error.code == kind.default_code
     assert error.exit_code in (1, 2, 3, 4)
-    assert error.recoverable is (kind is StoreUnavailable)
+    assert error.recoverable is (kind in (StoreUnavailable, RecoverableError))
     assert str(error) == error.message == "what, which, next"
 
 

@@ -45,7 +45,7 @@ async def test_call_suspends_its_turn_and_returns_the_reported_result(rig: Rig) 
         "id": "c1",
         "name": "weather",
         "input": {"city": "Oslo"},
-        "timeout_seconds": 60.0,
+        "timeout_seconds": 30.0,
     }
     payload = one(signals, "tool:result")
     assert (payload["id"], payload["name"], payload["status"], payload["output"]) == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from heliograph.signals.catalog import CATALOG
 from heliograph.signals.model import Source
 from tests.runtime.kit import START, Rig
 
+PAGE = Path(__file__).parents[2] / "docs/reference/control-signals.md"
 AT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 TRACE, SPAN = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{16}")
 
@@ -203,6 +205,11 @@ def test_log_names_are_in_the_catalog_and_stand_for_all_types() -> None:
     for entry in CATALOG:
         if entry.name not in LOG_NAMES:
             assert RunLog().envelope_of(logged(entry.name.replace("*", "key"), {})) is None
+
+
+@pytest.mark.parametrize(("name", "kind"), LOG_NAMES.items())
+def test_page_on_control_signals_maps_each_name_of_the_log(name: str, kind: str) -> None:
+    assert f"| `{name}` | `{kind}` |" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.proves("CTL-14", "CTL-15")

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 import pydantic
 
+from heliograph.codes import HaltReason
 from heliograph.control.field_types import (
     Flag,
     JsonValue,
@@ -23,9 +24,6 @@ from heliograph.control.wire_model import WireModel
 from heliograph.types import JsonObject
 
 Priority: TypeAlias = Literal["low", "normal", "high", "critical"]
-HaltReason: TypeAlias = Literal[
-    "user_interrupt", "resource_limit", "policy_violation", "external_signal", "parent_termination"
-]
 DelegationStatus: TypeAlias = Literal["accepted", "in_progress", "completed", "failed"]
 HealthStatus: TypeAlias = Literal["healthy", "degraded", "unhealthy"]
 HeartbeatPhase: TypeAlias = Literal["init", "plan", "act", "reflect", "terminate", "idle"]
@@ -38,21 +36,18 @@ class Payload(WireModel):
         return self.to_wire()[key]
 
 
-class CorrelatedPayload(Payload):
-    """The payload of a request. Its response repeats the correlation id; its parent is the request that caused it."""
+class ToolCallPayload(Payload):
+    """correlation_id: the response repeats it. parent_correlation_id: that of the request that caused this one."""
 
+    described = "the payload of a tool_call"
+    tool_name: Text
+    parameters: Object
     correlation_id: Text | None = None
     parent_correlation_id: Text | None = None
 
 
-class ToolCallPayload(CorrelatedPayload):
-    described = "the payload of a tool_call"
-    tool_name: Text
-    parameters: Object
-
-
-class DelegationPayload(CorrelatedPayload):
-    """target_agent: an agent's id or name. callback: the URL that receives the results."""
+class DelegationPayload(Payload):
+    """target_agent: an agent's id or name. callback: the URL that receives the results. Correlation ids: as of a tool call."""
 
     described = "the payload of a delegation"
     target_agent: Text
@@ -60,6 +55,8 @@ class DelegationPayload(CorrelatedPayload):
     context: Object | None = None
     callback: Text | None = None
     priority: Priority | None = None
+    correlation_id: Text | None = None
+    parent_correlation_id: Text | None = None
 
 
 class HaltPayload(Payload):
@@ -130,11 +127,11 @@ class ToolCallResponsePayload(Payload):
 
     described = "the payload of a tool_call_response"
     tool_name: Text
-    correlation_id: Text | None = None
     success: Flag
     result: JsonValue = None
     error: Failure | None = None
     duration_ms: Milliseconds | None = None
+    correlation_id: Text | None = None
     details: Object | None = None
 
     @pydantic.model_validator(mode="after")
@@ -163,10 +160,10 @@ class DelegationResponsePayload(Payload):
 
     described = "the payload of a delegation_response"
     target_agent: Text
-    task_id: Text | None = None
-    correlation_id: Text | None = None
     status: DelegationStatus
     result: JsonValue = None
     error: Failure | None = None
     duration_ms: Milliseconds | None = None
+    task_id: Text | None = None
+    correlation_id: Text | None = None
     details: Object | None = None

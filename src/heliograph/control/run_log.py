@@ -21,9 +21,9 @@ from heliograph.codes import (
     TOOL_TIMEOUT,
     UNDECODABLE,
     USER_INTERRUPT,
+    HaltReason,
 )
 from heliograph.control.envelope import Envelope
-from heliograph.control.payloads import HaltReason
 from heliograph.control.signals import TYPES, payload_type, read_signal
 from heliograph.errors import InvalidInput, KernelRejected
 from heliograph.signals.model import Signal

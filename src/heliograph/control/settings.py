@@ -11,7 +11,6 @@ from heliograph.control.envelope import Envelope
 from heliograph.control.expressions import evaluate, uuid_from
 from heliograph.control.field_types import Count, Flag, Object, Positive, Texts
 from heliograph.control.model_errors import pointer, problem
-from heliograph.control.payloads import CorrelatedPayload
 from heliograph.control.signals import ControlSignal, control_type, payload_type
 from heliograph.control.wire_model import WireModel, as_object, read_model
 from heliograph.types import JsonObject
@@ -24,7 +23,7 @@ _BACKOFF_DEFAULT_MS = 1000
 class RetrySettings(WireModel):
     """How a signal is retried, in one of the two shapes of the specification.
 
-    `backoff_ms` and `backoff_multiplier` are short for an exponential strategy; `initial_delay` and `factor` read either shape.
+    `backoff_ms` and `backoff_multiplier` are short for an exponential strategy; `first_delay_ms` and `factor` read either shape.
     max_attempts: includes the first attempt. retryable_errors: the codes that are retried; None for all recoverable errors.
     """
 
@@ -130,7 +129,7 @@ class ControlSettings(WireModel):
         template = evaluate(own.payload or {}, new_id, parent, f"/{kind}/payload")
         assert isinstance(template, dict)
         body = {**{key: value for key, value in template.items() if value is not None}, **payload}
-        if issubclass(payload_type(model), CorrelatedPayload):
+        if "correlation_id" in payload_type(model).model_fields:
             if "correlation_id" not in body:
                 body["correlation_id"] = uuid_from(new_id())
             if parent is not None and (above := getattr(parent.signal.payload, "correlation_id", None)) is not None:
