@@ -45,6 +45,10 @@ def delegation(target: str = "clerk", **more: Any) -> DelegationSignal:
     return DelegationSignal(payload=DelegationPayload(target_agent=target, task={"n": 1}, **more), timeout_seconds=5)
 
 
+def halt() -> HaltSignal:
+    return HaltSignal(payload=HaltPayload(reason="user_interrupt"))
+
+
 class ExpiredKey(Exception):
     recoverable = False
 
@@ -328,11 +332,11 @@ async def test_fallback_is_not_called_without_need_and_its_own_failure_becomes_a
 
 @pytest.mark.proves("CTL-92")
 @pytest.mark.parametrize(
-    ("signal", "kind"),
-    [(tool_call(), "tool_call_response"), (delegation(), "delegation_response"),
-     (HaltSignal(payload=HaltPayload(reason="user_interrupt")), "error")],
+    ("made", "kind"),
+    [(tool_call, "tool_call_response"), (delegation, "delegation_response"), (halt, "error")],
 )  # fmt: skip
-async def test_error_response_has_the_type_of_its_request(signal: ControlSignal, kind: str) -> None:
+async def test_error_response_has_the_type_of_its_request(made: Any, kind: str) -> None:
+    signal = made()
     response = await FallbackHandler(Raises(UnrecoverableError("no")), Raises(ValueError())).handle(signal)
     assert response.type == kind
     assert "no" in str(response.to_wire())

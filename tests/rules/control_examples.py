@@ -6,9 +6,10 @@ YAML texts denote. The Python examples are in tests/reach/test_signal_handlers.p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from heliograph.control.field_types import read_time
 from heliograph.control.payloads import (
     DelegationPayload,
     DelegationResponsePayload,
@@ -32,15 +33,15 @@ from heliograph.control.signals import (
     WireSignal,
 )
 
-BEAT = read_time("2024-01-15T10:30:00Z")
+BEAT = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
 
 
 class Example(NamedTuple):
-    """wire: the parsed text. built: the same value, built in Python. required: the keys of the payload that are required."""
+    """wire: the parsed text. built: builds the same value in Python. required: the keys of the payload that are required."""
 
     name: str
     wire: dict[str, Any]
-    built: WireSignal
+    built: Callable[[], WireSignal]
     required: tuple[str, ...]
 
 
@@ -97,7 +98,7 @@ EXAMPLES = (
         "tool_call",
         _wire("tool_call", {"tool_name": "security_scan", "parameters": _SCAN, "correlation_id": "req-abc123"},
               async_=True, timeout_seconds=60),
-        ToolCallSignal(async_=True, timeout_seconds=60, payload=ToolCallPayload(
+        lambda: ToolCallSignal(async_=True, timeout_seconds=60, payload=ToolCallPayload(
             tool_name="security_scan", parameters=_SCAN, correlation_id="req-abc123")),
         TOOL_CALL,
     ),
@@ -105,7 +106,7 @@ EXAMPLES = (
         "tool_call_response",
         _wire("tool_call_response", {"tool_name": "security_scan", "correlation_id": "req-abc123", "success": True,
                                      "result": _FOUND, "duration_ms": 4520}),
-        ToolCallResponse(payload=ToolCallResponsePayload(
+        lambda: ToolCallResponse(payload=ToolCallResponsePayload(
             tool_name="security_scan", correlation_id="req-abc123", success=True, result=_FOUND, duration_ms=4520)),
         (*RESPONSE, "result"),
     ),
@@ -114,7 +115,7 @@ EXAMPLES = (
         _wire("tool_call_response", {
             "tool_name": "security_scan", "correlation_id": "req-abc123", "success": False,
             "error": {"code": "TOOL_TIMEOUT", "message": "Tool execution exceeded timeout", "recoverable": True}}),
-        ToolCallResponse(payload=ToolCallResponsePayload(
+        lambda: ToolCallResponse(payload=ToolCallResponsePayload(
             tool_name="security_scan", correlation_id="req-abc123", success=False,
             error=Failure(code="TOOL_TIMEOUT", message="Tool execution exceeded timeout", recoverable=True))),
         (*RESPONSE, "error", "error/code", "error/message", "error/recoverable"),
@@ -124,7 +125,7 @@ EXAMPLES = (
         _wire("delegation", {"target_agent": "code-review-agent", "task": _REVIEW, "context": _CONTEXT,
                              "callback": "https://callback.example.com/results", "priority": "high"},
               async_=True, timeout_seconds=300),
-        DelegationSignal(async_=True, timeout_seconds=300, payload=DelegationPayload(
+        lambda: DelegationSignal(async_=True, timeout_seconds=300, payload=DelegationPayload(
             target_agent="code-review-agent", task=_REVIEW, context=_CONTEXT,
             callback="https://callback.example.com/results", priority="high")),
         DELEGATION,
@@ -133,21 +134,21 @@ EXAMPLES = (
         "delegation_response",
         _wire("delegation_response", {"target_agent": "code-review-agent", "task_id": "task-xyz789", "status": "completed",
                                       "result": _FINDINGS, "duration_ms": 45000}),
-        DelegationResponse(payload=DelegationResponsePayload(
+        lambda: DelegationResponse(payload=DelegationResponsePayload(
             target_agent="code-review-agent", task_id="task-xyz789", status="completed", result=_FINDINGS, duration_ms=45000)),
         ("target_agent", "status"),
     ),
     Example(
         "halt",
         _halt("user_interrupt", graceful=True, message="User requested cancellation via UI"),
-        HaltSignal(async_=False, timeout_seconds=5, payload=HaltPayload(
+        lambda: HaltSignal(async_=False, timeout_seconds=5, payload=HaltPayload(
             reason="user_interrupt", graceful=True, message="User requested cancellation via UI")),
         ("reason",),
     ),
     Example(
         "halt, forceful",
         _halt("policy_violation", graceful=False, message="Agent attempted to access restricted resource"),
-        HaltSignal(payload=HaltPayload(
+        lambda: HaltSignal(payload=HaltPayload(
             reason="policy_violation", graceful=False, message="Agent attempted to access restricted resource")),
         ("reason",),
     ),
@@ -155,7 +156,7 @@ EXAMPLES = (
         "error, recoverable",
         _wire("error", {"error_code": "TOOL_ERROR", "message": "Tool execution failed", "recoverable": True,
                         "details": _TOOL_FAILED}, async_=False),
-        ErrorSignal(async_=False, payload=ErrorPayload(
+        lambda: ErrorSignal(async_=False, payload=ErrorPayload(
             code="TOOL_ERROR", message="Tool execution failed", recoverable=True, details=_TOOL_FAILED)),
         ERROR,
     ),
@@ -163,27 +164,27 @@ EXAMPLES = (
         "error, unrecoverable",
         _wire("error", {"error_code": "AUTH_ERROR", "message": "API key expired", "recoverable": False,
                         "details": _KEY_EXPIRED}, async_=False),
-        ErrorSignal(payload=ErrorPayload(
+        lambda: ErrorSignal(payload=ErrorPayload(
             code="AUTH_ERROR", message="API key expired", recoverable=False, details=_KEY_EXPIRED)),
         ERROR,
     ),
     Example(
         "ready",
         _wire("ready", {"capabilities": _CAPABILITIES, "version": "1.2.0", "metadata": _METADATA}),
-        ReadySignal(payload=ReadyPayload(capabilities=tuple(_CAPABILITIES), version="1.2.0", metadata=_METADATA)),
+        lambda: ReadySignal(payload=ReadyPayload(capabilities=tuple(_CAPABILITIES), version="1.2.0", metadata=_METADATA)),
         ("capabilities", "version"),
     ),
     Example(
         "heartbeat",
         _beat(status="healthy", metrics=_HEALTHY),
-        HeartbeatSignal(interval_seconds=30, payload=HeartbeatPayload(
+        lambda: HeartbeatSignal(interval_seconds=30, payload=HeartbeatPayload(
             timestamp=BEAT, phase="act", status="healthy", metrics=_HEALTHY)),
         BEATS,
     ),
     Example(
         "heartbeat, degraded",
         _beat(status="degraded", metrics=_DEGRADED, warnings=_WARNINGS),
-        HeartbeatSignal(payload=HeartbeatPayload(
+        lambda: HeartbeatSignal(payload=HeartbeatPayload(
             timestamp=BEAT, phase="act", status="degraded", metrics=_DEGRADED, warnings=tuple(_WARNINGS))),
         BEATS,
     ),

@@ -23,20 +23,26 @@ from heliograph.signals.json_parser import parse_json
 from tests.rules.control_examples import ENVELOPE, ROUTES
 
 NOW = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
-LINT = ToolCallSignal(payload=ToolCallPayload(tool_name="lint", parameters={"file": "main.py"}))
-ENVELOPE_BUILT = Envelope(
-    id="msg-uuid-123", timestamp=NOW, source="orchestrator-agent", destination="code-review-agent",
-    trace_id="trace-abc123", span_id="span-def456", signal=LINT,
-)  # fmt: skip
-ROUTES_BUILT = RouteTable(
-    api_version="ossa/v0.4.9",
-    routes=(
-        Route(match=Match(signal_type="delegation", target_agent="security-*"),
-              destination=Destination(queue="security-agents", priority="high")),
-        Route(match=Match(signal_type="tool_call", tool_name="external_*"),
-              destination=Destination(gateway="external-gateway", rate_limit=RateLimit(10, 1))),
-    ),
-)  # fmt: skip
+
+
+def example_of_an_envelope() -> Envelope:
+    lint = ToolCallSignal(payload=ToolCallPayload(tool_name="lint", parameters={"file": "main.py"}))
+    return Envelope(
+        id="msg-uuid-123", timestamp=NOW, source="orchestrator-agent", destination="code-review-agent",
+        trace_id="trace-abc123", span_id="span-def456", signal=lint,
+    )  # fmt: skip
+
+
+def example_of_routes() -> RouteTable:
+    return RouteTable(
+        api_version="ossa/v0.4.9",
+        routes=(
+            Route(match=Match(signal_type="delegation", target_agent="security-*"),
+                  destination=Destination(queue="security-agents", priority="high")),
+            Route(match=Match(signal_type="tool_call", tool_name="external_*"),
+                  destination=Destination(gateway="external-gateway", rate_limit=RateLimit(10, 1))),
+        ),
+    )  # fmt: skip
 
 
 def tool(name: str) -> WireSignal:
@@ -73,9 +79,9 @@ def rejected(match: Any = None, destination: Any = None, **more: Any) -> Invalid
 @pytest.mark.proves("ENV-01", "ENV-02", "ENV-03", "ENV-04", "ENV-05", "ENV-06", "ENV-07", "ENV-08", "G-18")
 def test_example_of_an_envelope_is_the_same_over_the_wire_and_in_python() -> None:
     received = read_envelope(parse_json(json.dumps(ENVELOPE)))
-    assert received == ENVELOPE_BUILT
-    sent = ENVELOPE_BUILT.to_wire()
-    assert read_envelope(parse_json(json.dumps(sent))) == ENVELOPE_BUILT
+    assert received == example_of_an_envelope()
+    sent = example_of_an_envelope().to_wire()
+    assert read_envelope(parse_json(json.dumps(sent))) == example_of_an_envelope()
     signal = {
         "type": "tool_call",
         "async": True,
@@ -125,22 +131,22 @@ def test_time_stands_in_the_envelope_in_utc_and_its_signal_has_it_in_python() ->
     wire: Any = received.to_wire()["envelope"]
     assert wire["timestamp"] == "2024-01-15T10:30:00Z"
     assert "timestamp" not in wire["signal"]
-    built = Envelope(**{**dict(ENVELOPE_BUILT), "timestamp": NOW.astimezone(timezone(timedelta(hours=-5)))})
-    assert built == ENVELOPE_BUILT
+    built = Envelope(**{**dict(example_of_an_envelope()), "timestamp": NOW.astimezone(timezone(timedelta(hours=-5)))})
+    assert built == example_of_an_envelope()
 
 
 @pytest.mark.proves("RTE-01", "RTE-02", "RTE-03", "RTE-04", "RTE-05", "RTE-06", "RTE-07", "RTE-08")
 def test_example_of_a_route_table_is_the_same_over_the_wire_and_in_python() -> None:
-    assert read_routes(parse_json(json.dumps(ROUTES))) == ROUTES_BUILT
-    assert ROUTES_BUILT.to_wire() == ROUTES
+    assert read_routes(parse_json(json.dumps(ROUTES))) == example_of_routes()
+    assert example_of_routes().to_wire() == ROUTES
 
 
 @pytest.mark.proves("RTE-02", "RTE-03", "RTE-04", "RTE-05", "RTE-06", "RTE-07", "RTE-08")
 def test_routes_of_the_example_match_by_type_target_and_tool() -> None:
-    first = ROUTES_BUILT.destination_of(delegation("security-audit"))
+    first = example_of_routes().destination_of(delegation("security-audit"))
     assert first is not None
     assert (first.queue, first.gateway, first.priority) == ("security-agents", None, "high")
-    second = ROUTES_BUILT.destination_of(tool("external_mail"))
+    second = example_of_routes().destination_of(tool("external_mail"))
     assert second is not None
     assert (second.queue, second.gateway, second.rate_limit) == (None, "external-gateway", RateLimit(10, 1))
     for signal in (
@@ -150,7 +156,7 @@ def test_routes_of_the_example_match_by_type_target_and_tool() -> None:
         delegation("external_mail"),
         halt(),
     ):
-        assert ROUTES_BUILT.destination_of(signal) is None
+        assert example_of_routes().destination_of(signal) is None
 
 
 @pytest.mark.proves("RTE-01")

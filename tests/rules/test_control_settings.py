@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,10 +25,15 @@ from tests.rules.control_examples import CORRELATION, SETTINGS
 from tests.rules.test_control_signals import MINIMAL
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-PARENT = Envelope(
-    id="msg-1", timestamp=datetime(2024, 1, 15, tzinfo=UTC), source="lead", destination="search", trace_id="trace-1", span_id="span-1",
-    signal=ToolCallSignal(payload=ToolCallPayload(tool_name="search", parameters={}, correlation_id="req-1")),
-)  # fmt: skip
+
+
+@cache
+def parent_of_req_1() -> Envelope:
+    signal = ToolCallSignal(payload=ToolCallPayload(tool_name="search", parameters={}, correlation_id="req-1"))
+    return Envelope(
+        id="msg-1", timestamp=datetime(2024, 1, 15, tzinfo=UTC), source="lead", destination="search", trace_id="trace-1",
+        span_id="span-1", signal=signal,
+    )  # fmt: skip
 
 
 class Ids:
@@ -124,7 +130,7 @@ def test_composed_request_always_has_a_correlation_id(kind: str) -> None:
     signal = ControlSettings().compose(kind, MINIMAL[kind], Ids())
     found = getattr(signal.payload, "correlation_id", None)
     if kind in ("tool_call", "delegation"):
-        assert UUID.fullmatch(found)
+        assert UUID.fullmatch(str(found))
         own = ControlSettings().compose(kind, {**MINIMAL[kind], "correlation_id": "req-7"}, Ids())
         assert own.payload["correlation_id"] == "req-7"
     else:
@@ -133,7 +139,7 @@ def test_composed_request_always_has_a_correlation_id(kind: str) -> None:
 
 @pytest.mark.proves("CTL-91", "G-16")
 def test_composed_request_has_the_correlation_id_of_its_parent() -> None:
-    signal = ControlSettings().compose("delegation", MINIMAL["delegation"], Ids(), parent=PARENT)
+    signal = ControlSettings().compose("delegation", MINIMAL["delegation"], Ids(), parent=parent_of_req_1())
     assert signal.payload["parent_correlation_id"] == "req-1"
     assert (
         "parent_correlation_id"
@@ -145,7 +151,9 @@ def test_composed_request_has_the_correlation_id_of_its_parent() -> None:
 def test_example_of_a_template_gives_each_signal_its_own_id_and_that_of_its_parent() -> None:
     settings = read_settings({"tool_call": {"payload": CORRELATION}})
     ids = Ids()
-    first, second = (settings.compose("tool_call", MINIMAL["tool_call"], ids, parent=PARENT).payload for _ in range(2))
+    first, second = (
+        settings.compose("tool_call", MINIMAL["tool_call"], ids, parent=parent_of_req_1()).payload for _ in range(2)
+    )
     assert first["correlation_id"] == uuid_from("sig_0")
     assert second["correlation_id"] == uuid_from("sig_1")
     assert first["parent_correlation_id"] == second["parent_correlation_id"] == "req-1"
@@ -168,14 +176,14 @@ def test_example_of_a_template_gives_each_signal_its_own_id_and_that_of_its_pare
     ],
 )
 def test_expressions_of_the_fixed_list_have_values(template: Any, value: Any) -> None:
-    assert evaluate(template, Ids(), PARENT) == value
+    assert evaluate(template, Ids(), parent_of_req_1()) == value
 
 
 @pytest.mark.proves("G-30")
 def test_value_that_looks_like_an_expression_stays_as_it_is() -> None:
     hostile = "${uuid()} ${parent.id} ${__import__('os')}"
     signal = ToolCallSignal(payload=ToolCallPayload(tool_name="a", parameters={}, correlation_id=hostile))
-    parent = Envelope(**{**dict(PARENT), "signal": signal})
+    parent = Envelope(**{**dict(parent_of_req_1()), "signal": signal})
     assert evaluate(["${parent.correlation_id}", "<${parent.correlation_id}>"], Ids(), parent) == [
         hostile,
         f"<{hostile}>",
@@ -194,7 +202,7 @@ def test_value_that_looks_like_an_expression_stays_as_it_is() -> None:
 )  # fmt: skip
 def test_unknown_expression_is_rejected_with_its_place(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        evaluate({"deep": [text]}, Ids(), PARENT)
+        evaluate({"deep": [text]}, Ids(), parent_of_req_1())
     assert (caught.value.code, caught.value.path) == ("unknown_expression", "/deep/0")
     assert ("did you mean parent.correlation_id?" in caught.value.message) == (text == "${parent.corelation_id}")
 
@@ -211,7 +219,7 @@ def test_part_of_a_text_needs_a_value() -> None:
 def test_text_without_an_opening_is_never_changed(text: str, name: str) -> None:
     plain = text.replace("${", "")
     assume("${" not in plain)
-    assert evaluate(plain + name, Ids(), PARENT) == plain + name
+    assert evaluate(plain + name, Ids(), parent_of_req_1()) == plain + name
 
 
 @pytest.mark.proves("CTL-90")
@@ -225,5 +233,5 @@ def test_uuid_depends_only_on_the_id_of_the_world() -> None:
 def test_settings_do_not_change_their_template() -> None:
     template = copy.deepcopy(CORRELATION)
     settings = read_settings({"tool_call": {"payload": template}})
-    settings.compose("tool_call", MINIMAL["tool_call"], Ids(), parent=PARENT)
+    settings.compose("tool_call", MINIMAL["tool_call"], Ids(), parent=parent_of_req_1())
     assert settings.tool_call.payload == CORRELATION == template

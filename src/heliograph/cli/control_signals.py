@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from argparse import Namespace
 
-from heliograph.cli.open_database import open_client, open_existing
+from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.cli.signal import read_on
 from heliograph.cli.signal_text import json_text
