@@ -250,7 +250,7 @@ async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None
         seen = await rig.seen(run_id, "tool:call")
         may_end.set()
         signals = await rig.ended(run_id)
-    assert seen.payload == {"id": "m1-1", "name": "long", "input": {"name": "bob"}}
+    assert seen.payload == {"id": "m1-1", "name": "long", "input": {"name": "bob"}, "timeout_seconds": 60.0}
     assert one(signals, "tool:call") == seen.payload
     assert one(signals, "tool:result") == {"id": "m1-1", "name": "long", "status": "success", "output": "BOB"}
 

@@ -232,6 +232,27 @@ def test_result_without_its_call_is_a_response_too(payload: Any, end: Any) -> No
     assert wire["signal"]["payload"] == {"tool_name": "search", "correlation_id": "turn_1:c1", **end}
 
 
+@pytest.mark.proves("CTL-25", "CTL-26", "G-22")
+@pytest.mark.parametrize(
+    ("payload", "end"),
+    [
+        ({"status": "completed", "outcome": "success", "result": 1}, {"status": "completed", "result": 1}),
+        ({"status": "completed", "outcome": "partial"}, {"status": "completed", "details": {"outcome": "partial"}}),
+        ({"status": "failed", "outcome": "timeout"},
+         {"status": "failed", "details": {"reason": "timeout"},
+          "error": {"code": "DELEGATION_TIMEOUT", "message": "the turn ended as timeout", "recoverable": True}}),
+        ({"status": "failed", "outcome": "canceled", "error": {"code": "CANCELED", "message": "m", "recoverable": False}},
+         {"status": "failed", "details": {"reason": "canceled"},
+          "error": {"code": "CANCELED", "message": "m", "recoverable": False}}),
+    ],
+)  # fmt: skip
+def test_outcome_of_a_delegation_is_a_status_with_details(payload: Any, end: Any) -> None:
+    wire = converted("delegation_response", {"id": "c1", "target_agent": "clerk", "task_id": "turn_2", **payload})
+    assert (wire["source"], wire["destination"]) == ("clerk", "lead")
+    common = {"target_agent": "clerk", "task_id": "turn_2", "correlation_id": "turn_1:c1"}
+    assert wire["signal"]["payload"] == {**common, **end}
+
+
 @pytest.mark.proves("CTL-60", "CTL-61", "CTL-64")
 def test_heartbeat_of_the_log_is_one_on_the_wire() -> None:
     payload = {"timestamp": "2026-01-31T09:30:00Z", "phase": "act", "status": "healthy", "metrics": {"cpu_percent": 1}}

@@ -57,7 +57,7 @@ class RunLog:
     """Converts the signals of one run, in the order of its log: a response refers to its request."""
 
     def __init__(self) -> None:
-        self._requests: dict[str, _Request] = {}  # by correlation id
+        self._requests: dict[str, _Request] = {}  # tool calls without a response yet, by correlation id
         self._delegations: dict[str, _Request] = {}  # by the turn that runs the task
 
     def envelope_of(self, signal: Signal) -> Envelope | None:
@@ -79,7 +79,7 @@ class RunLog:
         elif kind == "tool_call_response":
             span = _correlation_id(signal, payload)
             source, destination = str(payload["name"]), agent
-            wire = _tool_response(payload, span, self._requests.get(span), signal.timestamp)
+            wire = _tool_response(payload, span, self._requests.pop(span, None), signal.timestamp)
         elif kind == "delegation_response":
             request = self._delegations.get(str(payload["task_id"]))
             span = _correlation_id(signal, payload) if request is None else request.correlation_id
