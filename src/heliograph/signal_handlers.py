@@ -175,10 +175,14 @@ class _TimedOut(HeliographError):
 
 
 def failure_from(error: BaseException, code: str, timeout_code: str) -> Failure:
-    """Describe an exception. `recoverable` is that of the exception, and True for one without it."""
+    """Describe an exception. `recoverable` is that of the exception, and True for one without it.
+
+    details.reason: the code of one of Heliograph's own errors, for example `unknown_agent`.
+    """
     message = cleaned(exception_text(error) or type(error).__name__)
+    own = error.code if isinstance(error, HeliographError) and error.code != UNKNOWN else None
     return Failure(code=timeout_code if isinstance(error, _TimedOut) else code, message=message[:_MESSAGE_MAX],
-                   recoverable=is_recoverable(error))  # fmt: skip
+                   recoverable=is_recoverable(error), details=None if own is None else {"reason": own})  # fmt: skip
 
 
 async def _found(registry: Registry, name: str, what: str) -> Any:

@@ -243,10 +243,8 @@ async def test_missing_tool_gives_a_response() -> None:
     response = await ToolCallHandler({}).handle(tool_call("serch"))
     assert response.payload.error is not None
     assert response.payload.error.to_wire() == {
-        "code": "TOOL_ERROR",
-        "message": "there is no tool serch",
-        "recoverable": False,
-    }
+        "code": "TOOL_ERROR", "message": "there is no tool serch", "recoverable": False, "details": {"reason": "unknown_tool"},
+    }  # fmt: skip
 
 
 @pytest.mark.proves("CTL-18", "CTL-17")
@@ -294,13 +292,17 @@ async def test_duration_is_measured_with_a_monotonic_clock(result: Any) -> None:
 
 @pytest.mark.proves("CTL-82", "CTL-28")
 @pytest.mark.parametrize(
-    ("agents", "message"), [(Agents(), "there is no agent clerk"), (Agents(clerk=Tool(ValueError("no ink"))), "no ink")]
+    ("agents", "message", "details"),
+    [
+        (Agents(), "there is no agent clerk", {"reason": "unknown_agent"}),
+        (Agents(clerk=Tool(ValueError("no ink"))), "no ink", None),
+    ],
 )
-async def test_delegation_that_fails_gives_a_response(agents: Any, message: str) -> None:
+async def test_delegation_that_fails_gives_a_response(agents: Any, message: str, details: Any) -> None:
     payload = (await DelegationHandler(agents).handle(delegation(correlation_id="req-2"))).payload
     assert payload.error is not None
     assert (payload.status, payload.error.code, payload.error.message) == ("failed", "DELEGATION_ERROR", message)
-    assert payload.correlation_id == "req-2"
+    assert (payload.correlation_id, payload.error.details) == ("req-2", details)
 
 
 @pytest.mark.proves("CTL-82")

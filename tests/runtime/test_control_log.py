@@ -207,6 +207,12 @@ def test_log_names_are_in_the_catalog_and_stand_for_all_types() -> None:
             assert RunLog().envelope_of(logged(entry.name.replace("*", "key"), {})) is None
 
 
+@pytest.mark.proves("CTL-46")
+def test_error_without_a_text_has_an_empty_message() -> None:
+    payload = {"error_code": "UNKNOWN", "message": "", "recoverable": False, "details": {"phase": "act"}}
+    assert converted("error", payload)["signal"]["payload"] == payload
+
+
 @pytest.mark.parametrize(("name", "kind"), LOG_NAMES.items())
 def test_page_on_control_signals_maps_each_name_of_the_log(name: str, kind: str) -> None:
     assert f"| `{name}` | `{kind}` |" in PAGE.read_text(encoding="utf-8")

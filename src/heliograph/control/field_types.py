@@ -46,6 +46,14 @@ def read_text(value: Any) -> str:
     return value
 
 
+def read_redacted_text(value: Any) -> str:
+    """Return a text of any length, also none, with stars in place of secrets."""
+    if not isinstance(value, str):
+        raise problem("wrong_type", f"must be a string, not {safe_repr(value)}")
+    read_json(value)
+    return redacted_text(value)
+
+
 def read_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise problem("wrong_type", f"must be a list of strings, not {safe_repr(value)}")
@@ -104,5 +112,5 @@ Count: TypeAlias = Annotated[int, _reader(read_count)]
 Milliseconds: TypeAlias = Annotated[float, _reader(read_duration_ms)]
 Time: TypeAlias = Annotated[datetime, _reader(read_time)]
 # Errors quote what failed, so they lose every known secret before anything else sees them.
-RedactedText: TypeAlias = Annotated[str, _reader(lambda value: redacted_text(read_text(value)))]
+RedactedText: TypeAlias = Annotated[str, _reader(read_redacted_text)]
 RedactedObject: TypeAlias = Annotated[dict[str, Any], _reader(lambda value: redacted(read_object(value)))]

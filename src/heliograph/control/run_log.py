@@ -97,12 +97,12 @@ class RunLog:
     def _request(self, kind: str, signal: Signal, payload: JsonObject) -> tuple[str, str, JsonObject]:
         """Return the correlation id, the destination, and the parts of a request; remember it for its responses."""
         request = _Request(_correlation_id(signal, payload), signal.agent or RUNTIME, signal.timestamp)
-        self._requests[request.correlation_id] = request
         correlated: JsonObject = {"correlation_id": request.correlation_id}
         if (above := self._delegations.get(signal.turn_id or "")) is not None:
             correlated["parent_correlation_id"] = above.correlation_id
         timeout: JsonObject = {"timeout_seconds": payload.get("timeout_seconds")}
         if kind == "tool_call":
+            self._requests[request.correlation_id] = request
             name = str(payload["name"])
             parts: JsonObject = {"tool_name": name, "parameters": as_object(payload.get("input"))}
             return request.correlation_id, name, {**timeout, "payload": {**parts, **correlated}}
