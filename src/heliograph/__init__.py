@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from heliograph.client.human_tasks import HumanTask
     from heliograph.client.replies import Command, StopResult
     from heliograph.definitions.agent import AgentSpec, define_agent
+    from heliograph.definitions.hooks import Agent
+    from heliograph.definitions.lifecycle import Lifecycle
+    from heliograph.definitions.plan import DelegationStep, GoalAchieved, IterationNeeded, ModelStep, Plan, ToolStep
     from heliograph.definitions.tool import Tool, external_tool, tool
     from heliograph.errors import (
         AgentFailed,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
         UnrecoverableError,
     )
     from heliograph.execution.context import Context
+    from heliograph.execution.phase_context import PhaseContext
     from heliograph.harness.function import FunctionHarness
     from heliograph.harness.pydantic_agent import AgentHarness
     from heliograph.harness.scripted import ScriptedModel
@@ -97,6 +101,9 @@ _HOMES = {
         "ThinkingDelta", "ToolCall", "ToolMessage", "ToolSpec", "UserMessage",
     ),
     "heliograph.definitions.agent": ("AgentSpec", "define_agent"),
+    "heliograph.definitions.hooks": ("Agent",),
+    "heliograph.definitions.lifecycle": ("Lifecycle",),
+    "heliograph.definitions.plan": ("DelegationStep", "GoalAchieved", "IterationNeeded", "ModelStep", "Plan", "ToolStep"),
     "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
     "heliograph.records": ("Card",),
     "heliograph.policy.webhook_signature": ("verify_webhook",),
@@ -118,10 +125,12 @@ _HOMES = {
     "heliograph.turn.human_tasks": ("Grant",),
     "heliograph.turn.untrusted": ("untrusted",),
     "heliograph.execution.context": ("Context",),
+    "heliograph.execution.phase_context": ("PhaseContext",),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Agent",
     "AgentFailed",
     "AgentHarness",
     "AgentSpec",
@@ -139,9 +148,11 @@ __all__ = [
     "Delegation",
     "DelegationFailed",
     "DelegationHandler",
+    "DelegationStep",
     "Denied",
     "FallbackHandler",
     "FunctionHarness",
+    "GoalAchieved",
     "Grant",
     "Harness",
     "HarnessError",
@@ -149,14 +160,19 @@ __all__ = [
     "HeliographError",
     "HumanTask",
     "InvalidInput",
+    "IterationNeeded",
     "KernelRejected",
+    "Lifecycle",
     "MCPServer",
     "Memory",
     "MemoryHit",
     "ModelReply",
     "ModelRequest",
+    "ModelStep",
     "NotFound",
     "RecoverableError",
+    "PhaseContext",
+    "Plan",
     "Rejected",
     "RunResult",
     "Runtime",
@@ -180,6 +196,7 @@ __all__ = [
     "ToolFailed",
     "ToolMessage",
     "ToolSpec",
+    "ToolStep",
     "ToolTimedOut",
     "TurnTimedOut",
     "UnrecoverableError",

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.definitions.functions import check_function
+from heliograph.definitions.hooks import Agent, methods_of
+from heliograph.definitions.lifecycle import HOOKS, Lifecycle
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
@@ -87,8 +89,21 @@ class Heliograph:
         budget: Mapping[str, int | float] | None = None,
         trusted: bool = False,
         version: str = "1",
+        init: Callable[[Any], Any] | None = None,
+        plan: Callable[[Any], Any] | None = None,
+        reflect: Callable[[Any], Any] | None = None,
+        terminate: Callable[[Any], Any] | None = None,
+        lifecycle: Lifecycle | None = None,
+        credentials: Sequence[str] = (),
+        tools: Sequence[Any] = (),
+        agents: Sequence[str] = (),
+        model: Any = None,
     ) -> Callable[[F], F]:
         """Register a plain or async function as an agent. It takes a `Context` and returns the agent's output.
+
+        Or register a class with a method per phase, see `Agent`. Without the method `act`, the runtime executes the plan with
+        the agent's `tools`, `agents` and `model`. init, plan, reflect, terminate: hooks around a function; `Lifecycle` has
+        their limits. credentials: the names of secrets or environment variables without which no turn starts.
 
         name: by default the function's name; required for a lambda or an object.
         activate_on: any of these signals activates the agent. activate_when_all: all of these together activate it.
@@ -105,7 +120,10 @@ class Heliograph:
                                "@app.agent(activate_on=[...])", code="wrong_type", path="/agents")  # fmt: skip
 
         def register(function: F) -> F:
-            self.add(define_agent(_name_of(function) if name is None else name, run=function, **options))
+            given: dict[str, Any] = {**options, "run": function}
+            if isinstance(function, type) and issubclass(function, Agent):
+                given |= {"run": None, **_hooks_of(function, options)}
+            self.add(define_agent(_name_of(function) if name is None else name, **given))
             return function
 
         return register
@@ -210,6 +228,15 @@ class Heliograph:
                 return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
             assert run_id is not None
             return await client.stop_run(run_id, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
+
+
+def _hooks_of(kind: type[Agent], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The hooks of a class, as options of `define_agent`. Raises InvalidInput for a hook that is also an option."""
+    if twice := next((hook for hook in HOOKS if options.get(hook) is not None), None):
+        raise InvalidInput(f"agent {kind.__name__}: {twice} must be a method of the class, not an option", code="wrong_type",
+                           path=f"/agents/{kind.__name__}/{twice}")  # fmt: skip
+    methods = methods_of(kind)
+    return {"run" if phase == "act" else phase: function for phase, function in methods.items()}
 
 
 def _name_of(function: Any) -> str:

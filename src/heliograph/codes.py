@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 INIT_FAILED = "INIT_FAILED"
+PLAN_FAILED = "PLAN_FAILED"
 ACTION_FAILED = "ACTION_FAILED"
+REFLECTION_ERROR = "REFLECTION_ERROR"
+MAX_ITERATIONS = "MAX_ITERATIONS"
 TOOL_ERROR = "TOOL_ERROR"
 TOOL_TIMEOUT = "TOOL_TIMEOUT"
 DELEGATION_ERROR = "DELEGATION_ERROR"
@@ -57,9 +60,13 @@ CODES = (
         INIT_FAILED,
         "init",
         False,
-        "the turn could not start: its inbox has no message for it, or its context box is too large or malformed",
+        "the turn could not start: its init hook failed, a credential is missing, its inbox has no message for it, or its "
+        "context box is too large or malformed",
     ),
+    Code(PLAN_FAILED, "plan", False, "the plan hook raised an exception, or returned something else than a plan"),
     Code(ACTION_FAILED, "act", False, "the agent's function raised an exception, or its output is invalid"),
+    Code(REFLECTION_ERROR, "reflect", False, "the reflect hook raised an exception, or returned no decision"),
+    Code(MAX_ITERATIONS, "reflect", False, "the agent has not reached its goal after `max_iterations` rounds"),
     Code(TOOL_ERROR, "act", False, "a tool or a step failed"),
     Code(TOOL_TIMEOUT, "act", True, "a call or a step did not finish before its deadline"),
     Code(DELEGATION_ERROR, "act", False, "another agent's turn, to which this turn delegated a task, did not succeed"),

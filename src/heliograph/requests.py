@@ -153,8 +153,8 @@ class BeginCall(Owner):
     reserve: NotRequired[Mapping[str, int] | None]
 
 
-class NotMade(TypedDict):
-    """A call that is recorded without having been begun."""
+class OpenAs(TypedDict):
+    """A call that is opened by the request that records it."""
 
     step_id: str
     tool: str
@@ -168,9 +168,10 @@ class RecordCall(Owner):
     error: NotRequired[JsonObject | None]
     signals: NotRequired[list[SignalItem]]
     signals_emitted: NotRequired[int]
+    phase: NotRequired[str | None]
     used: NotRequired[Mapping[str, int] | None]
     taint: NotRequired[list[str] | None]
-    not_made: NotRequired[NotMade | None]
+    open_as: NotRequired[OpenAs | None]
 
 
 class Command(TypedDict):

@@ -279,8 +279,8 @@ async def test_open_effect_ends_with_its_turn(kernel: Kernel) -> None:
 # ── Calls that are not made ──
 
 
-NOT_MADE = {"step_id": "s1", "tool": "charge"}
-REFUSED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "message": "no"}, "not_made": NOT_MADE}
+OPEN_AS = {"step_id": "s1", "tool": "charge"}
+REFUSED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "message": "no"}, "open_as": OPEN_AS}
 
 
 async def test_refused_call_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
@@ -336,8 +336,8 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        ("charge", "not_made must be an object with the step_id and the tool of the call"),
-        ([], "not_made must be an object with the step_id and the tool of the call"),
+        ("charge", "open_as must be an object with the step_id and the tool of the call"),
+        ([], "open_as must be an object with the step_id and the tool of the call"),
         ({"step_id": "s1"}, "the tool of a call must have 1 to 200 bytes"),
         ({"tool": "charge", "step_id": "s" * 201}, "a step id must have at most 200 bytes"),
     ],
@@ -345,4 +345,4 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
 async def test_malformed_refused_call_is_not_opened(kernel: Kernel, results: Any, message: str) -> None:
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
-        await record(kernel, claimed, "i1", None, **{**REFUSED, "not_made": results})
+        await record(kernel, claimed, "i1", None, **{**REFUSED, "open_as": results})

@@ -54,7 +54,7 @@ def requests(claimed: Item) -> dict[str, Item]:
         "append": saying(claimed, draft("note", claimed["activation_id"]), cards=[CARD]),
         "begin_call": saying(claimed, call_id="c1", **call),
         "record_call": saying(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
-                              not_made={"step_id": "s", "tool": "t"}),
+                              open_as={"step_id": "s", "tool": "t"}),
         "suspend": saying(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
             command("c3") | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
         "defer": saying(claimed, reason="later", delay_seconds=1.0),

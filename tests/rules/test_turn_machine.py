@@ -21,7 +21,8 @@ from heliograph.turn.events import (
     Stopped,
     SuspendTurn,
 )
-from heliograph.turn.machine import Turn, advance
+from heliograph.turn.machine import advance
+from heliograph.turn.phase_signals import Turn
 from heliograph.turn.phases import BadTransition, Phase
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -41,7 +41,7 @@ class WaitCalls(TurnCalls):
             items.append({**self.token(), "call_id": self._call_id(), "status": status, **outcome, **self._drafts_of_owner(),
                           "used": self._amounts()})  # fmt: skip
             if self.dice.random() < 0.3:
-                items[-1]["not_made"] = self.mostly(
+                items[-1]["open_as"] = self.mostly(
                     {"step_id": "s1", "tool": "think"}, self.dice.choice([None, [], {"tool": ""}])
                 )
         return (items,)

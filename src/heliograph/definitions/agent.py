@@ -10,6 +10,7 @@ from typing import Any, Literal
 from heliograph.definitions.agent_checks import (
     arity,
     check_answers,
+    check_credentials,
     check_delegate,
     check_for_models,
     check_limits,
@@ -28,6 +29,8 @@ from heliograph.definitions.agent_checks import (
 from heliograph.definitions.budgets import amounts_of, check_budget, check_price
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.functions import naming
+from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
+from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
@@ -50,8 +53,8 @@ _MODELS_SHARE = 0.8  # the part of timeout_seconds that all models of an agent s
 class AgentSpec:
     """One agent of a workflow.
 
-    Either `run` or `prompt` is set. `run` is a function of the turn's context. `prompt` is a template, or a function of the
-    context that returns a prompt. `updates` names the state key that receives the output, or several keys of an object.
+    Either `run` or `prompt` is set, or neither if the runtime executes the plan of a hook. `run` is a function of the turn's
+    context. `prompt` is a template, or a function of the context that returns a prompt. `updates` names the state key that receives the output, or several keys of an object.
     `effect` decides what happens after a crash: an `idempotent` agent runs again from the start. The turn of a `once` agent
     fails with code IN_DOUBT instead. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
@@ -70,6 +73,8 @@ class AgentSpec:
     `after_untrusted` applies once the turn has read untrusted content (see `Tool.trusted`): calls with an effect require the
     approval of a person ("confirm"), or run without it ("allow"). `trusted`: the author vouches for everything that the agent
     writes, even after untrusted content. Its output, state, signals, memories and tasks are not marked as untrusted.
+    `hooks` run in the phases init, plan, reflect and terminate, around `run` or `prompt`; `lifecycle` has their limits.
+    `credentials` names the secrets or environment variables without which no turn starts.
     `version` is chosen by the author; the signal `ready` contains it, beside `capabilities`.
     """
 
@@ -105,6 +110,9 @@ class AgentSpec:
     after_untrusted: str = "confirm"
     trusted: bool = False
     context_bytes_max: int = CONTEXT_BYTES
+    hooks: Mapping[str, Hook] = field(default_factory=dict)
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    credentials: tuple[str, ...] = ()
     version: str = "1"
     when_arity: int = field(default=1)
 
@@ -117,6 +125,19 @@ class AgentSpec:
         if self.budget is not None:
             limits["budget"] = amounts_of(self.budget)
         return {**limits, "result_fields": list(self.result_fields)} if self.result_fields else limits
+
+    @property
+    def executes_plan(self) -> bool:
+        """Whether the runtime executes the steps of its plan in the act phase."""
+        plan = self.hooks.get("plan")
+        if self.prompt is None:
+            return self.run is None
+        return isinstance(plan, ModelHook) and plan.schema is None
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether a turn needs the agent's tools: for its model, or for the steps of a plan."""
+        return self.prompt is not None or self.executes_plan
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -154,7 +175,8 @@ def define_agent(
     model_timeout_seconds: float | None = None, max_output_tokens: int | None = None,
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
     after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
-    **unknown: Any,
+    init: Any = None, plan: Any = None, reflect: Any = None, terminate: Any = None, lifecycle: Lifecycle | None = None,
+    credentials: Sequence[str] = (), **unknown: Any,
 ) -> AgentSpec:  # fmt: skip
     """Define an agent, and check all of its options; `AgentSpec` describes them.
 
@@ -168,7 +190,9 @@ def define_agent(
     any_of = each_of(name, "activate_on", activate_on, check_agent_pattern)
     all_of = each_of(name, "activate_when_all", activate_when_all, check_agent_pattern)
     check_waking(name, any_of + all_of, on_request)
-    check_work(name, run, prompt, model, system)
+    hooks = check_hooks(name, {"init": init, "plan": plan, "reflect": reflect, "terminate": terminate},
+                        has_model=prompt is not None)  # fmt: skip
+    check_work(name, run, prompt, model, system, has_plan="plan" in hooks)
     check_one_of(name, "priority", priority, PRIORITIES)
     check_one_of(name, "effect", effect, EFFECTS)
     check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
@@ -199,7 +223,8 @@ def define_agent(
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
-        trusted=trusted, context_bytes_max=context_bytes_max, version=version,
+        trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
+        lifecycle=check_lifecycle(name, lifecycle), credentials=check_credentials(name, credentials),
     )  # fmt: skip
 
 

@@ -60,15 +60,18 @@ def check_waking(name: str, signals: Sequence[object], on_request: object) -> No
         )  # fmt: skip
 
 
-def check_work(name: str, run: object, prompt: object, model: object, system: object) -> None:
-    """Check that the agent has either a function or a prompt, and check the options of that one."""
-    if (run is None) == (prompt is None):
+def check_work(
+    name: str, run: object, prompt: object, model: object, system: object, *, has_plan: bool = False
+) -> None:
+    """Check that the agent has either a function or a prompt, or a plan to execute, and check the options of that one."""
+    if (run is None) == (prompt is None) and not (run is None and has_plan):
         raise InvalidInput(f"agent {name} needs either a function or a prompt, and not both", code="required_field",
                            path=f"/agents/{name}")  # fmt: skip
     if run is not None:
         _check_run(name, run)
     else:
-        _check_prompt(name, prompt)
+        if prompt is not None:
+            _check_prompt(name, prompt)
         _check_model(name, model, system)
 
 
@@ -103,6 +106,20 @@ def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> N
     if is_function and any(given):
         raise_invalid(name, "tools", "is for agents with a model; a function calls tools and agents through its context",
                       "wrong_type")  # fmt: skip
+
+
+def check_credentials(name: str, given: Any) -> tuple[str, ...]:
+    """Return the names of the credentials. Raises InvalidInput."""
+    values = each_of(name, "credentials", given, lambda value: check_id(name, "credentials", value))
+    check_once(name, "credentials", values)
+    return values
+
+
+def check_id(name: str, argument: str, value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= _NAME_MAX or not _NAME_CHARACTERS.issuperset(value):
+        raise_invalid(name, argument, f"has {safe_repr(repr_of(value))}, and a name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-'",
+               "invalid_id")  # fmt: skip
+    return value
 
 
 def check_once(name: str, argument: str, values: Sequence[str]) -> None:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from heliograph.codes import ACTION_FAILED, TIMEOUT
-from heliograph.definitions.agent import AgentSpec
 from heliograph.error_text import format_exception, safe_repr, with_hint
 from heliograph.errors import HeliographError, InvalidInput, TurnTimedOut
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
-from heliograph.execution.model_agent import AgentLoop
+from heliograph.execution.model_agent import AgentLoop, AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.reactive.state_update import fold_changes
-from heliograph.records import Claimed
 from heliograph.signals.values import check_size, to_json
 from heliograph.turn.decisions import deferral_after
 from heliograph.turn.events import Acted, DeferTurn, Raised, SuspendTurn
 from heliograph.turn.interruptions import Defer, Interruption, Suspended
 from heliograph.turn.journal import Journal
-from heliograph.types import Json, JsonObject
+from heliograph.types import Json
 from heliograph.world.seam import World
 
 log = logging.getLogger("heliograph.execution")
@@ -33,38 +32,74 @@ _PLAIN = "a plain function cannot be interrupted while it waits; write async def
 
 RunEvent = Acted | Raised | SuspendTurn | DeferTurn
 
+T = TypeVar("T")
+E = TypeVar("E")
+
 
 async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop: AgentLoop) -> RunEvent:
     """Run the agent and return the event that follows. Cancellation and TurnLost propagate."""
-    spec, world, journal = owned.spec, owned.world, replay.journal
-    is_partial = False
-    limit: JsonObject | None = None
+    spec = owned.spec
+
+    def acted(result: AgentOutput) -> Acted:
+        check_output(owned, result)
+        return Acted(result.output, result.is_partial, result.limit)
+
+    work = acting(owned, context, replay, agent_loop)
+    late = f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s"
+    return await attempt(owned, replay.journal, work, acted, Attempt(spec.timeout_seconds, late))
+
+
+async def acting(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop: AgentLoop) -> AgentOutput:
+    """The output of the agent's function, or of its loop."""
+    run = owned.spec.run
+    if run is None:
+        return await agent_loop(owned, context, replay)
+    return AgentOutput(to_json(await call_function(run, owned, context, replay)))
+
+
+def check_output(owned: OwnedTurn, result: AgentOutput) -> None:
+    """Raise the errors of an output that is too large, or that the state does not accept."""
+    check_size(result.output, f"the output of agent {owned.spec.name}", "/output")
+    if not result.is_partial:
+        _try_update(owned, result.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The limits of one run of a function. late: the message after `seconds`. code: of errors without one of their own."""
+
+    seconds: float
+    late: str
+    code: str = ACTION_FAILED
+    scope: str = "turn"
+    phase: str = "act"
+
+
+async def attempt(
+    owned: OwnedTurn, journal: Journal, work: Awaitable[T], event_of: Callable[[T], E], limits: Attempt
+) -> E | Raised | SuspendTurn | DeferTurn:
+    """The event of the result of `work`, or of its exception. Cancellation and TurnLost propagate."""
     try:
-        if spec.prompt is not None:
-            result = await world.within(spec.timeout_seconds, agent_loop(owned, context, replay))
-            output, is_partial, limit = result.output, result.is_partial, result.limit
-        else:
-            output = to_json(await world.within(spec.timeout_seconds, _run(owned, context, replay)))
+        result = await owned.world.within(limits.seconds, work)
         journal.check_not_waiting()
-        check_size(output, f"the output of agent {spec.name}", "/output")
-        if not is_partial:
-            _try_update(owned, output)
-        return Acted(output, is_partial, limit)
+        return event_of(result)
     except (Interruption, BaseExceptionGroup) as raised:
-        return _interruption_event(_decisive_exception(raised), owned.claimed, spec, journal)
+        return _interruption_event(_decisive_exception(raised), owned, journal, limits)
     except TurnTimedOut:
-        return Raised("timeout", TIMEOUT, f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s")
+        return Raised("timeout", TIMEOUT, limits.late, scope=limits.scope)
     except (
         Exception,
         SystemExit,
         KeyboardInterrupt,
     ) as error:  # an exit of the program ends the turn, not the worker
-        return _failed(error, owned.claimed, spec, journal)
+        return _failed(error, owned, journal, limits)
     finally:
         journal.wait_forbidden = _HAS_RETURNED
 
 
-def _interruption_event(raised: BaseException, claimed: Claimed, spec: AgentSpec, journal: Journal) -> RunEvent:
+def _interruption_event(
+    raised: BaseException, owned: OwnedTurn, journal: Journal, limits: Attempt
+) -> Raised | SuspendTurn | DeferTurn:
     """The event of a function that suspended or deferred its turn. Raises TurnLost."""
     if isinstance(raised, Defer):
         return DeferTurn(raised.reason, raised.seconds, raised.at_most)
@@ -72,7 +107,7 @@ def _interruption_event(raised: BaseException, claimed: Claimed, spec: AgentSpec
         return SuspendTurn(journal.new_calls, journal.join)
     if isinstance(raised, Interruption) and not isinstance(raised, Suspended):
         raise raised
-    return _failed(raised, claimed, spec, journal)
+    return _failed(raised, owned, journal, limits)
 
 
 def _decisive_exception(raised: BaseException) -> BaseException:
@@ -86,21 +121,25 @@ def _decisive_exception(raised: BaseException) -> BaseException:
     return found
 
 
-def _failed(error: BaseException, claimed: Claimed, spec: AgentSpec, journal: Journal) -> Raised | DeferTurn:
-    """The event of a run that raised. A recoverable error of a model defers the turn, as often as the agent allows."""
+def _failed(error: BaseException, owned: OwnedTurn, journal: Journal, limits: Attempt) -> Raised | DeferTurn:
+    """The event of a run that raised. An error that may pass defers the turn, as often as the agent allows."""
     error = journal.error or error  # an earlier error of the journal may be the cause of this one
-    if (deferral := deferral_after(error, claimed, spec, journal.deferrals_before)) is not None:
+    spec = owned.spec
+    code = limits.code
+    if isinstance(error, HeliographError) and error.code.isupper() and error.code != ACTION_FAILED:
+        code = error.code
+    if (
+        deferral := deferral_after(error, owned.claimed, spec, journal.deferrals_before, limits.phase, code)
+    ) is not None:
         return deferral
     if isinstance(error, HeliographError):
-        code = error.code if error.code.isupper() else ACTION_FAILED
         return Raised("failed", code, safe_repr(with_hint(error), MESSAGE_MAX), error.recoverable)
-    log.warning("agent %s raised in %s", spec.name, claimed.turn_id, exc_info=error)
-    return Raised("failed", ACTION_FAILED, format_exception(error, MESSAGE_MAX))
+    log.warning("agent %s raised in %s", spec.name, owned.claimed.turn_id, exc_info=error)
+    return Raised("failed", code, format_exception(error, MESSAGE_MAX))
 
 
-async def _run(owned: OwnedTurn, context: Context, replay: CallReplay) -> Any:
+async def call_function(run: Callable[[Any], Any], owned: OwnedTurn, context: Context, replay: CallReplay) -> Any:
     """The result of the function. After an interruption, wait for running steps, which would be in doubt otherwise."""
-    run: Any = owned.spec.run
     journal = replay.journal
     try:
         return await (

@@ -94,6 +94,9 @@ class CallRequests:
         tool = check_name(call.tool, "the name of a tool")
         check_one_of(call.after, "after", AFTERS)
         check_one_of(call.effect, "the effect of a call", CALL_EFFECTS)
+        if self._journal.prefix and (call.after == "terminate" or call.may_override):
+            raise InvalidInput(f"a hook cannot end its turn with the result of tool {tool}; let the reflect hook decide",
+                               code="invalid_enum", path="/after")  # fmt: skip
         arguments = {} if call.arguments is None else call.arguments
         if not isinstance(arguments, Mapping):
             raise InvalidInput(f"the arguments of tool {tool} must be an object, not {safe_repr(arguments)}", code="wrong_type",

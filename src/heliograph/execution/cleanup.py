@@ -21,10 +21,10 @@ _Function: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Cleanups:
-    """The functions that one run of an agent registered with `ctx.on_cleanup`."""
+    """The functions that one run of an agent registered with `ctx.on_cleanup`. earlier: those of the phases before."""
 
-    def __init__(self) -> None:
-        self._functions: list[_Function] = []
+    def __init__(self, earlier: Cleanups | None = None) -> None:
+        self._functions: list[_Function] = [] if earlier is None else list(earlier._functions)
 
     def add(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Register a function. Raises InvalidInput (`wrong_type`)."""

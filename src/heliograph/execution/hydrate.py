@@ -20,12 +20,12 @@ from heliograph.turn.context_box import context_text, result_fields_in
 
 def reads_nothing(owned: OwnedTurn) -> bool:
     """Whether hydration has nothing to read: no context box, and an agent without a model."""
-    return owned.spec.prompt is None and owned.claimed.context_box_id is None
+    return not owned.spec.uses_tools and owned.claimed.context_box_id is None
 
 
 async def hydrate(owned: OwnedTurn, toolbox: Toolbox, *, lists_tools: bool) -> Resources:
     """Read the resources of a claimed turn. Raises TurnLost, and AgentFailed naming a box that is too large or unreadable."""
-    tools, error = await _tools_of(owned, toolbox) if lists_tools and owned.spec.prompt is not None else ({}, None)
+    tools, error = await _tools_of(owned, toolbox) if lists_tools and owned.spec.uses_tools else ({}, None)
     cards = await _cards_of(owned, owned.claimed.context_box_id)
     try:
         fields = result_fields_in(cards)

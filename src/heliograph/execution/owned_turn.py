@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -41,7 +42,7 @@ class OwnedTurn:
     claimed: the turn as the kernel returned it. spec, workflow: its agent and its application. ledger: its kernel calls.
     signals: the signals that it has not committed yet. taint: the untrusted content that the current run of the agent has
     read. rejected: the calls that were rejected since the claim, for the next run of the agent, which must not record them
-    again. executed_steps: the model calls whose tool calls this worker has executed.
+    again. ends_at: the end of its lifetime, in the world's monotonic time. executed_steps: the model calls whose tool calls this worker has executed.
     """
 
     claimed: Claimed
@@ -53,6 +54,7 @@ class OwnedTurn:
     signals: SignalBuffer
     taint: Taint
     state_events: StateEvents
+    ends_at: float = math.inf
     cancel_flag: CancelFlag = field(default_factory=CancelFlag)
     rejected: list[Wait] = field(default_factory=list)
     executed_steps: set[int] = field(default_factory=set)

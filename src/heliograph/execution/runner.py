@@ -24,12 +24,16 @@ from heliograph.execution.ledger_memory import LedgerMemory
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.ownership import OwnedLedger
+from heliograph.execution.phase_context import PhaseContext
+from heliograph.execution.phase_progress import PhaseProgress
+from heliograph.execution.phase_run import PhaseRun, failure_code
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, suspend
 from heliograph.execution.task_names import TaskNames
 from heliograph.records import Claimed, WriteResult
+from heliograph.tools.credentials import problem_of_credentials
 from heliograph.turn.decisions import after_suspension, first_event
 from heliograph.turn.events import (
     Act,
@@ -38,13 +42,18 @@ from heliograph.turn.events import (
     Emit,
     Event,
     Hydrated,
+    PhaseEnded,
     Raised,
+    RecordPhase,
     Resolved,
     Stopped,
     SuspendTurn,
 )
 from heliograph.turn.journal import Journal
-from heliograph.turn.machine import Turn, advance
+from heliograph.turn.machine import advance
+from heliograph.turn.phase_signals import Turn
+from heliograph.turn.phases import Phase
+from heliograph.turn.rounds import Rounds
 from heliograph.turn.taint import Taint
 from heliograph.types import Json
 from heliograph.world.seam import Task
@@ -70,9 +79,13 @@ class TurnRunner:
         ledger = OwnedLedger(services.ledger, claimed)
         self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint)
         self.owned = OwnedTurn(
-            claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events
-        )
-        self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
+            claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events,
+            world.monotonic() + claimed.ttl_seconds,
+        )  # fmt: skip
+        self._progress = PhaseProgress()
+        turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities,
+                    rounds=Rounds.of(self.spec))  # fmt: skip
+        self.turn = turn if turn.rounds is None else self._progress.restore(turn, self.owned)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
         self.task: Task | None = None
@@ -96,16 +109,22 @@ class TurnRunner:
         return self.spec.effect != "once" or not self.has_begun
 
     def stop(self, reason: str) -> None:
-        """End the turn as canceled. Its work is cancelled; a kernel call under way finishes first."""
+        """End the turn as canceled. Its work is cancelled, except a terminate hook; a kernel call under way finishes first."""
         if self.owned.cancel_flag.reason is None:
             self.owned.cancel_flag.reason = reason
-            self._cancel_act()
+            if not self._is_terminating:
+                self._cancel_act()
 
     def abandon(self) -> None:
         """Cancel the work of a lost turn. A commit under way finishes: it may be the one that ended the turn."""
         self._cancel_act()
         if self._is_cleaning_up and self.task is not None:
             self.task.cancel()
+
+    @property
+    def _is_terminating(self) -> bool:
+        """Whether the outcome is decided, and the terminate hook runs."""
+        return self.turn.rounds is not None and self.turn.phase is Phase.TERMINATE
 
     def _cancel_act(self) -> None:
         if self._is_acting and self.task is not None:
@@ -116,18 +135,27 @@ class TurnRunner:
         event: Event | None = await self._hydrated(self._first_event())
         while event is not None:
             if isinstance(event, Hydrated | SuspendTurn | DeferTurn | Resolved):
-                event = self._stopped() or event  # a turn with an outcome is delivered anyway
+                event = self._interrupting(event) or event  # a turn with an outcome is delivered anyway
             before, mark = self.turn, self.signals.mark()
             try:
                 event = await self._advance(event)
             except (AgentFailed, KernelRejected) as error:
                 if isinstance(event, Raised | Stopped):
-                    raise  # the failure itself is rejected: the lease runs out, and the kernel ends the turn (K23)
+                    if Phase.TERMINATE not in self.spec.hooks or before.rounds is None or before.rounds.end is not None:
+                        raise  # the failure itself is rejected: the lease runs out, and the kernel ends the turn (K23)
+                    hooks = before.rounds.hooks - {
+                        Phase.TERMINATE
+                    }  # it cannot be recorded, so it has no terminate hook
+                    before = replace(before, rounds=replace(before.rounds, hooks=hooks))
                 # the current state does not accept the output, or the store rejects the signals; a retry would fail again
                 self.turn = before
                 self.signals.rewind(mark)
                 self.owned.taint.read_state()  # the message may quote it
-                event = Raised("failed", _code(error), _error_message(self.claimed.turn_id, error))
+                event = Raised("failed", _code(error, before), _error_message(self.claimed.turn_id, error))
+
+    def _interrupting(self, event: Event) -> Stopped | None:
+        """The stop that takes the place of `event`, if there is one. A terminate hook may run, but may not wait then."""
+        return None if self._is_terminating and isinstance(event, Hydrated | Resolved) else self._stopped()
 
     def _stopped(self) -> Stopped | None:
         return None if self.owned.cancel_flag.reason is None else Stopped(self.owned.cancel_flag.reason)
@@ -142,6 +170,8 @@ class TurnRunner:
         """The first event of a turn, after reading its tools and boxes."""
         if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
             return event
+        if (problem := problem_of_credentials(self.spec.credentials, self.owned.workflow.secrets)) is not None:
+            return replace(event, problem=safe_repr(problem, 2000))
         if reads_nothing(self.owned):
             return event
         acts = event.terminating_result is None and not event.awaits_terminating
@@ -181,6 +211,8 @@ class TurnRunner:
                 case Emit(drafts):
                     for draft in drafts:
                         self.signals.add(draft)
+                case RecordPhase():
+                    await self._progress.record(self.owned, effect)
                 case Act():
                     return await self._act()
                 case SuspendTurn():
@@ -194,31 +226,50 @@ class TurnRunner:
         return None
 
     async def _act(self) -> Event:
-        journal = Journal(self.claimed.agent, self.owned.waits, TaskNames().current)
+        turn, rounds = self.turn, self.turn.rounds
+        prefix = "" if rounds is None else f"{rounds.record_id(turn.phase)}-"
+        journal = Journal(self.claimed.agent, self.owned.waits, TaskNames().current, prefix)
         self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
         self.signals.taint = self.owned.taint
+        self._progress.begin(turn, self.owned.taint, journal)
         try:
-            replay, cleanups = CallReplay(self.owned, journal), Cleanups()
+            replay = CallReplay(self.owned, journal)
+            cleanups = Cleanups(self._progress.cleanups)
             memory = self.owned.workflow.memory or LedgerMemory(self.services.ledger)
-            context = Context(self.owned, replay, cleanups, memory)
+            context = (
+                Context(self.owned, replay, cleanups, memory) if rounds is None else
+                PhaseContext(self.owned, replay, cleanups, memory, turn.phase, rounds, self._progress.results)
+            )  # fmt: skip
             self._cleanups = cleanups
         except InvalidInput as error:  # another version of the application wrote the state
             self.owned.taint.read_state()  # the message may quote it
             return Raised("failed", ACTION_FAILED, safe_repr(error.message, 2000))
         await self.services.world.failpoint("before_act")
-        if (stopped := self._stopped()) is not None:  # a stop may have arrived since the claim
+        if (
+            not self._is_terminating and (stopped := self._stopped()) is not None
+        ):  # a stop may have arrived since the claim
             return stopped
         if not self.has_begun:
             report_in_progress(self.owned)
         self.has_begun = True
         emit_step_event(self.services.world, self.claimed, None, self.phase)
         self.services.state_events.emit(self.services.world, self.claimed, "thinking")
+        work: Awaitable[Event] = (
+            PhaseRun(self.owned, turn.phase, context, replay, self._agent_loop).event()
+            if isinstance(context, PhaseContext)
+            else act(self.owned, context, replay, self._agent_loop)
+        )
         try:
-            event = await self._stoppable(act(self.owned, context, replay, self._agent_loop))
+            event = await self._stoppable(work)
         finally:
-            self.usage = journal.tokens  # of the whole turn, because recorded replies count again
+            before = self._progress.results.tokens
+            # of the whole turn, because recorded replies count again
+            self.usage = before[0] + journal.tokens[0], before[1] + journal.tokens[1]
         if not isinstance(event, Stopped):
             self.emitted = tuple(context.emitted)
+        if isinstance(event, PhaseEnded) and isinstance(context, PhaseContext):
+            self._progress.end(context, journal, self.owned)
+            self._progress.cleanups = self._cleanups
         return event
 
     async def _clean_up(self) -> None:
@@ -246,8 +297,10 @@ class TurnRunner:
         return event
 
 
-def _code(error: AgentFailed | KernelRejected) -> str:
-    return error.code if error.code.isupper() else ACTION_FAILED
+def _code(error: AgentFailed | KernelRejected, turn: Turn) -> str:
+    if error.code.isupper() and error.code != ACTION_FAILED:
+        return error.code
+    return ACTION_FAILED if turn.rounds is None else failure_code(turn.phase)
 
 
 def _error_message(turn_id: str, error: AgentFailed | KernelRejected) -> str:

@@ -95,7 +95,7 @@ class StepRecorder:
         await self.world.failpoint("before_record")
         more: dict[str, Any] = {} if used is None else {"used": dict(used)}
         if is_rejected:
-            more["not_made"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
+            more["open_as"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
         written = await store_call(self.signals.commit(partial(self._record, result, more), drafts))
         if written.outcome == "rejected":
             code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code

@@ -9,6 +9,7 @@ from typing import Any
 
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.functions import check_function, naming
+from heliograph.definitions.lifecycle import warn_of_lifetime
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -67,7 +68,10 @@ class Workflow:
         keys = self.shape.keys or {key for agent in self.agents.values() for key in agent.updates}
         emitted += [f"state:{key}:changed" for key in sorted(keys)]
         patterns = [pattern for agent in self.agents.values() for pattern in agent.patterns]
-        return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns)
+        iterating = [agent for agent in self.agents.values() if "reflect" in agent.hooks]
+        too_long = [w for agent in iterating if (w := warn_of_lifetime(agent.name, agent.lifecycle, agent.timeout_seconds,
+                                                                       agent.ttl_seconds)) is not None]  # fmt: skip
+        return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns) + too_long
 
 
 def build_workflow(workflow: Workflow) -> Workflow:

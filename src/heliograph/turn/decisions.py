@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heliograph.codes import CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
 from heliograph.definitions.agent import AgentSpec
-from heliograph.error_text import safe_repr
-from heliograph.errors import HarnessError
+from heliograph.error_text import format_exception, is_recoverable, safe_repr
+from heliograph.errors import HarnessError, HeliographError
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.records import Claimed, WriteResult
 from heliograph.turn.events import DeferTurn, Event, Hydrated, Raised, Resolved
@@ -47,16 +47,29 @@ def after_suspension(result: WriteResult, claimed: Claimed, spec: AgentSpec) -> 
     return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {result.message}")
 
 
-def deferral_after(error: BaseException, claimed: Claimed, spec: AgentSpec, deferrals_before: int) -> DeferTurn | None:
-    """The deferral of a turn whose model may succeed later; None where the turn fails.
+def deferral_after(
+    error: BaseException, claimed: Claimed, spec: AgentSpec, deferrals_before: int, phase: str = "act", code: str = ""
+) -> DeferTurn | None:
+    """The deferral of a turn whose model or phase may succeed later; None where the turn fails.
 
-    deferrals_before: the deferrals before the agent last made progress; the agent's `retries` count from there.
+    deferrals_before: the deferrals before the agent last made progress; the limits count from there. code: of the error.
     """
-    at_most = deferrals_before + spec.retries
-    if not isinstance(error, HarnessError) or not error.recoverable or claimed.defer_count >= at_most:
+    at_most = deferrals_before + _retries(error, spec, phase, code)
+    if claimed.defer_count >= at_most:
         return None
-    delay = max(_delay_seconds(claimed, claimed.defer_count - deferrals_before + 1), error.retry_after_seconds)
-    return DeferTurn(safe_repr(error.message, _REASON_MAX), min(delay, DELAY_SECONDS_MAX), at_most)
+    reason = error.message if isinstance(error, HeliographError) else format_exception(error, _REASON_MAX)
+    retry_after = error.retry_after_seconds if isinstance(error, HarnessError) else 0.0
+    delay = max(_delay_seconds(claimed, claimed.defer_count - deferrals_before + 1), retry_after)
+    return DeferTurn(safe_repr(reason, _REASON_MAX), min(delay, DELAY_SECONDS_MAX), at_most)
+
+
+def _retries(error: BaseException, spec: AgentSpec, phase: str, code: str) -> int:
+    """How often a phase that failed with this error is repeated."""
+    if spec.hooks and code in spec.lifecycle.error_retries:
+        return spec.lifecycle.error_retries[code]
+    if isinstance(error, HarnessError):
+        return spec.retries if error.recoverable else 0
+    return spec.lifecycle.init_retries if phase == "init" and is_recoverable(error) else 0
 
 
 def _delay_seconds(claimed: Claimed, attempt: int) -> float:

@@ -41,12 +41,23 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled."""
+    """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled. scope: of a timeout: turn, phase or total."""
 
     outcome: Outcome
     code: str
     message: str
     is_recoverable: bool = False
+    scope: str = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEnded:
+    """Event: the current phase of an agent with hooks ended, now or in an earlier run of the turn.
+
+    value: its result, as it is recorded: the plan, the result of act, the decision, or the output of the terminate hook.
+    """
+
+    value: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +106,21 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordPhase:
+    """Effect: commit the end of a phase with its signals, once. call_id: of its record. error: of a phase that failed."""
+
+    call_id: str
+    value: JsonObject | None
+    drafts: tuple[Draft, ...]
+    error: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Act:
-    """Effect: run the agent. The next event is Acted, Raised, SuspendTurn or DeferTurn."""
+    """Effect: run the agent; for an agent with hooks, its current phase.
+
+    The next event is Acted or PhaseEnded, Raised, SuspendTurn or DeferTurn.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,5 +133,5 @@ class Deliver:
     error: JsonObject | None = None
 
 
-Event: TypeAlias = Hydrated | Acted | Raised | Resolved | Stopped | SuspendTurn | DeferTurn
-Effect: TypeAlias = Emit | Act | Deliver | SuspendTurn | DeferTurn
+Event: TypeAlias = Hydrated | Acted | PhaseEnded | Raised | Resolved | Stopped | SuspendTurn | DeferTurn
+Effect: TypeAlias = Emit | RecordPhase | Act | Deliver | SuspendTurn | DeferTurn

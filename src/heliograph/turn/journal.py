@@ -24,13 +24,16 @@ class Journal:
     awaited: the calls without a result that the function waits for. error: why the turn cannot continue. wait_forbidden:
     why the function may not wait now. deferrals_before: the deferrals before the agent last made progress. tokens: the input
     and output tokens of its models. task_name: returns the name of the current task; each task counts its own calls.
+    prefix: begins the ids of the calls of this run, which is one phase of an agent with hooks.
     """
 
-    def __init__(self, agent: str, waits: Sequence[Wait], task_name: Callable[[], str] = str):
+    def __init__(self, agent: str, waits: Sequence[Wait], task_name: Callable[[], str] = str, prefix: str = ""):
         self._agent = agent
-        self._counter = CallCounter(task_name)
+        self.prefix = prefix
+        self._counter = CallCounter(lambda: f"{prefix}{task_name()}")
         self._recorded = {wait.call_id: wait for wait in waits}
-        self._requested: set[str] = set()
+        # the calls of earlier phases are over
+        self._requested = {wait.call_id for wait in waits if not wait.call_id.startswith(prefix)}
         self._is_streaming = False
         self.awaited: dict[str, CallRequest] = {}
         self.error: AgentFailed | None = None
@@ -52,9 +55,17 @@ class Journal:
         return self._counter.next_step()
 
     def new_call(self, given: str | None = None) -> str:
-        """The id of the next call: `given`, or its place in the order of calls of its task. Raises InvalidInput (`invalid_id`)."""
+        """The id of the next call: `given` after the prefix, or its place in the order of calls of its task.
+
+        Raises InvalidInput (`invalid_id`).
+        """
         by_place = self._counter.next_call()  # a chosen id also takes a place, so the ids of later calls stay the same
-        return by_place if given is None else check_name(given, "a call id", CALL_ID_MAX)
+        if given is None:
+            return by_place
+        check_name(given, "a call id", CALL_ID_MAX)
+        if given.startswith(self.prefix):
+            return given
+        return check_name(self.prefix + given, f"a call id in phase {self.prefix[:-1]}, which begins it,", CALL_ID_MAX)
 
     def find(self, request: CallRequest) -> Wait | None:
         """The record of a call; None for a new call.

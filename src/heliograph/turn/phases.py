@@ -15,12 +15,13 @@ class Phase(StrEnum):
     TERMINATE = "terminate"
 
 
-# No turn iterates yet: iteration_needed is where a turn that needs another round returns to plan (G-01, LC-63).
+RESUME_AT_ACT = "iteration_needed_at_act"  # the cue of iteration_needed with resume_at act (G-01)
 NEXT: dict[tuple[Phase, str], Phase] = {
     (Phase.INIT, "ready"): Phase.PLAN,
     (Phase.PLAN, "plan_ready"): Phase.ACT,
     (Phase.ACT, "action_complete"): Phase.REFLECT,
     (Phase.REFLECT, "iteration_needed"): Phase.PLAN,
+    (Phase.REFLECT, RESUME_AT_ACT): Phase.ACT,
     (Phase.REFLECT, "goal_achieved"): Phase.TERMINATE,
 }
 # Each ends any phase (LC-65); halt_signal is a synonym of halt (G-13).

@@ -30,16 +30,16 @@ def wrong_call(call: Any) -> str | None:
     return None
 
 
-def wrong_not_made(item: Any) -> str | None:
-    if (not_made := get_raw(item, "not_made")) is None:
+def wrong_open_as(item: Any) -> str | None:
+    if (open_as := get_raw(item, "open_as")) is None:
         return None
-    if not isinstance(not_made, dict):
-        return "not_made must be an object with the step_id and the tool of the call"
+    if not isinstance(open_as, dict):
+        return "open_as must be an object with the step_id and the tool of the call"
     return wrong_call(
         {
             "call_id": get_raw(item, "call_id"),
-            "tool": get_raw(not_made, "tool"),
-            "step_id": get_raw(not_made, "step_id"),
+            "tool": get_raw(open_as, "tool"),
+            "step_id": get_raw(open_as, "step_id"),
         }
     )
 

@@ -8,7 +8,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.append import append_drafts, reject_cards_and_signals
 from heliograph.testing.kernel.begin_call import open_inline
 from heliograph.testing.kernel.budgets import check_amounts, settle, used_of
-from heliograph.testing.kernel.check_calls import wrong_not_made
+from heliograph.testing.kernel.check_calls import wrong_open_as
 from heliograph.testing.kernel.head import owns
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.limits import limits, reject_waits, rejection
@@ -23,7 +23,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     check_amounts(listed, "used")
     for item in listed:
-        if (wrong := wrong_not_made(item)) is not None:
+        if (wrong := wrong_open_as(item)) is not None:
             raise SqlError("22023", wrong)
     for item in listed:
         status = get_text(item, "status")
@@ -37,7 +37,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
             verdict = {"outcome": "duplicate"}
         elif verdict["outcome"] == "ok":
             if call not in tx.tables.waits:
-                _open_not_made(tx, item)
+                _open_recorded(tx, item)
             elif (taint := taint_of(item)) is not None:
                 tx.set(tx.tables.waits[call], taint=taint)
             verdict["first_seq"] = append_drafts(tx, item, limited)
@@ -52,17 +52,17 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
     return answers
 
 
-def _open_not_made(tx: Transaction, item: Any) -> None:
-    not_made = item["not_made"]
+def _open_recorded(tx: Transaction, item: Any) -> None:
+    open_as = item["open_as"]
     open_inline(
         tx,
         {
             **item,
-            "step_id": get_raw(not_made, "step_id"),
-            "tool": not_made["tool"],
+            "step_id": get_raw(open_as, "step_id"),
+            "tool": open_as["tool"],
             "effect": "pure",
             "timeout_seconds": None,
-            "taint": get_raw(not_made, "taint"),
+            "taint": get_raw(open_as, "taint"),
             "is_trusted": True,
         },
     )
@@ -78,7 +78,7 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
     call_id = get_text(item, "call_id")
     wait = tx.tables.waits.get((get_text(item, "turn_id"), call_id))
     if wait is None:
-        if get_raw(item, "not_made") is None:
+        if get_raw(item, "open_as") is None:
             return rejection("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
         count = len(tx.tables.waits.of(get_text(item, "turn_id"))) + 1
         if count > limited["waits_max"]:

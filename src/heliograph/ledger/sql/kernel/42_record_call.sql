@@ -1,17 +1,17 @@
 -- Recording inline calls: an owner commits the result of an effect after it has happened (K13).
 
 -- record_call: commit the results of inline calls.
---   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], signals_emitted, used,
---   taint, not_made}]. status: success with result; failed, timeout, unknown or canceled with error. signals,
---   signals_emitted: as in append; no other signal logs the result. used: how much of its reservation the call used, by
---   kind. A kind that is not named counts as used up; of a canceled call as unused, because its effect did not happen.
---   taint: the untrusted sources that the turn has read by now, if this call read some; without it those of begin_call
---   remain. not_made: {step_id, tool, taint} of a call that was never begun, because it is not to run at all. It is
---   opened and recorded in this commit.
+--   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], signals_emitted, phase,
+--   used, taint, open_as}]. status: success with result; failed, timeout, unknown or canceled with error. signals,
+--   signals_emitted, phase: as in append; no other signal logs the result. used: how much of its reservation the call
+--   used, by kind. A kind that is not named counts as used up; of a canceled call as unused, because its effect did not
+--   happen. taint: the untrusted sources that the turn has read by now, if this call read some; without it those of
+--   begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which nobody begins: one
+--   that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
 --   Returns [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
 --   before; nothing is written. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
 --   too_many_waits, reserved_name, invalid_signal.
---   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call
+--   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call or phase
 --   locks:  the heads, then the runs
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -27,14 +27,14 @@ declare
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items,
-        '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,used,taint,'
-        'not_made}');
+        '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,phase,used,'
+        'taint,open_as}');
     perform heliograph._check_type('p_items[]', p_items, 'taint', 'array');
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
     end if;
-    if jsonb_path_exists(p_items, '$[*].not_made.type() ? (@ != "null")') then
-        perform heliograph._check_not_made(p_items);
+    if jsonb_path_exists(p_items, '$[*].open_as.type() ? (@ != "null")') then
+        perform heliograph._check_open_as(p_items);
     end if;
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'status' in ('success', 'failed', 'timeout', 'unknown', 'canceled'), false)
@@ -57,7 +57,7 @@ begin
                 v_used := coalesce(v_used, '[]') || v_item;
             end if;
             if v_answer ? 'opens' then
-                perform heliograph._open_not_made(p_project, v_item, p_now);
+                perform heliograph._open_recorded(p_project, v_item, p_now);
             elsif heliograph._taint(v_item) is not null then
                 update heliograph.turn_waiting_tools set taint = heliograph._taint(v_item)
                  where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'
@@ -85,9 +85,9 @@ begin
     return v_answers;
 end $$;
 
--- _open_not_made: open a call that is recorded as not made; see record_call. Its effect is pure: nothing happened, so
---   it could be repeated. The caller holds the head.
-create function heliograph._open_not_made(p_project text, p_item jsonb, p_now timestamptz) returns void
+-- _open_recorded: open a call that this commit records; see open_as of record_call. Its effect is pure: nothing
+--   happened, so it could be repeated. The caller holds the head.
+create function heliograph._open_recorded(p_project text, p_item jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 declare
     v_head heliograph.agent_state_head;
@@ -98,8 +98,8 @@ begin
         (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint,
          is_trusted, opened_at)
     values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id,
-            p_item #>> '{not_made,step_id}', p_item #>> '{not_made,tool}', 'inline', 'pure', v_head.turn_epoch,
-            heliograph._taint(p_item -> 'not_made'), true, p_now);
+            p_item #>> '{open_as,step_id}', p_item #>> '{open_as,tool}', 'inline', 'pure', v_head.turn_epoch,
+            heliograph._taint(p_item -> 'open_as'), true, p_now);
     insert into heliograph.execution_edges
         (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
     values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id,
@@ -122,7 +122,7 @@ begin
     end if;
     select * into v_wait from heliograph.turn_waiting_tools
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id' and tool_call_id = p_item ->> 'call_id';
-    if not found and coalesce(jsonb_typeof(p_item -> 'not_made'), 'null') <> 'null' then
+    if not found and coalesce(jsonb_typeof(p_item -> 'open_as'), 'null') <> 'null' then
         select count(*) into v_known from heliograph.turn_waiting_tools
          where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
         if v_known >= p_limits.waits_max then

@@ -30,23 +30,23 @@ begin
     end if;
 end $$;
 
--- _check_not_made: reject calls that record_call cannot open.
+-- _check_open_as: reject calls that record_call cannot open.
 --   raises: 22023 naming the field
-create function heliograph._check_not_made(p_items jsonb) returns void
+create function heliograph._check_open_as(p_items jsonb) returns void
     language plpgsql immutable as $$
 declare
     v_wrong text := (
-        select min(case when jsonb_typeof(i -> 'not_made') <> 'object'
-                   then 'not_made must be an object with the step_id and the tool of the call'
-                        when heliograph._wrong_keys('p_items[].not_made', i -> 'not_made',
+        select min(case when jsonb_typeof(i -> 'open_as') <> 'object'
+                   then 'open_as must be an object with the step_id and the tool of the call'
+                        when heliograph._wrong_keys('p_items[].open_as', i -> 'open_as',
                                                     '{step_id,tool,taint}') is not null
-                        then heliograph._wrong_keys('p_items[].not_made', i -> 'not_made', '{step_id,tool,taint}')
-                        when heliograph._wrong_type('p_items[].not_made', i -> 'not_made', 'taint', 'array') is not null
-                        then heliograph._wrong_type('p_items[].not_made', i -> 'not_made', 'taint', 'array')
+                        then heliograph._wrong_keys('p_items[].open_as', i -> 'open_as', '{step_id,tool,taint}')
+                        when heliograph._wrong_type('p_items[].open_as', i -> 'open_as', 'taint', 'array') is not null
+                        then heliograph._wrong_type('p_items[].open_as', i -> 'open_as', 'taint', 'array')
                         else heliograph._wrong_call(jsonb_build_object('call_id', i -> 'call_id', 'tool',
-                                                                       i #> '{not_made,tool}',
-                                                                       'step_id', i #> '{not_made,step_id}')) end)
-          from jsonb_array_elements(p_items) i where jsonb_typeof(i -> 'not_made') <> 'null');
+                                                                       i #> '{open_as,tool}',
+                                                                       'step_id', i #> '{open_as,step_id}')) end)
+          from jsonb_array_elements(p_items) i where jsonb_typeof(i -> 'open_as') <> 'null');
 begin
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;

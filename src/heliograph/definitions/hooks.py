@@ -1,0 +1,84 @@
+"""The hooks of an agent: functions, or the methods of a class, that run in its phases."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from heliograph.definitions.agent_checks import raise_invalid
+from heliograph.definitions.functions import check_function
+from heliograph.definitions.lifecycle import HOOKS
+from heliograph.error_text import safe_repr
+
+
+class Agent:
+    """The base class of an agent with hooks, which `@app.agent(...)` registers.
+
+    Each of the methods `init`, `plan`, `act`, `reflect` and `terminate` may exist, plain or async. It receives the context
+    as its only argument. The class is created without arguments for each run of a hook, so attributes do not reach the
+    next hook: pass values in `ctx.working_memory`, which survives a crash.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHook:
+    """A hook that the agent's model answers. schema: the type of its answer; None for that of the runtime."""
+
+    schema: Any = None
+
+
+Hook: TypeAlias = Callable[[Any], Any] | ModelHook
+
+
+def methods_of(kind: type[Agent]) -> dict[str, Callable[[Any], Any]]:
+    """The hooks of a class, by phase. Raises InvalidInput for a method that resembles a hook, and for a class without hooks."""
+    name = kind.__name__
+    for method, function in vars(kind).items():
+        similar = difflib.get_close_matches(method, HOOKS, 1, cutoff=0.75)
+        if callable(function) and not method.startswith("_") and method not in HOOKS and similar:
+            raise_invalid(name, method, f"is not a hook; did you mean {similar[0]}?", "unknown_field")
+    hooks = {phase: _method(kind, phase) for phase in HOOKS if callable(getattr(kind, phase, None))}
+    if "act" not in hooks and "plan" not in hooks:
+        raise_invalid(
+            name, "act", "is missing: write the method act, or plan, whose steps the runtime executes", "required_field"
+        )
+    return hooks
+
+
+def _method(kind: type[Agent], phase: str) -> Callable[[Any], Any]:
+    """The method of a new object of the class, as a function of the context."""
+    check_function(getattr(kind(), phase), f"agent {kind.__name__}: {phase}", f"/agents/{kind.__name__}/{phase}", "the context",
+                   waits=True)  # fmt: skip
+    if inspect.iscoroutinefunction(getattr(kind, phase)):
+
+        async def hook(context: Any) -> Any:
+            return await getattr(kind(), phase)(context)
+
+        return hook
+
+    def plain_hook(context: Any) -> Any:
+        return getattr(kind(), phase)(context)
+
+    return plain_hook
+
+
+def check_hooks(name: str, given: Mapping[str, Any], *, has_model: bool) -> dict[str, Hook]:
+    """The hooks of an agent, by phase, without those that are not given. Raises InvalidInput."""
+    hooks: dict[str, Hook] = {}
+    for phase, hook in given.items():
+        if hook is None or hook is False:
+            continue
+        if callable(hook) and not isinstance(hook, type):
+            check_function(hook, f"agent {name}: {phase}", f"/agents/{name}/{phase}", "the context", waits=True)
+            hooks[phase] = hook
+        elif phase not in ("plan", "reflect"):
+            raise_invalid(name, phase, f"must be a function of the context, not {safe_repr(hook)}", "wrong_type")
+        elif not has_model:
+            raise_invalid(name, phase, "must be a function of the context; only an agent with a prompt can answer it with its model",
+                   "wrong_type")  # fmt: skip
+        else:
+            hooks[phase] = ModelHook(None if hook is True else hook)
+    return hooks

@@ -1,0 +1,90 @@
+"""The settings of an agent with hooks: the limits of its phases, and what follows when a limit or a tool fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from heliograph.definitions.agent_checks import SECONDS_MAX, check_number, check_one_of, raise_invalid
+from heliograph.error_text import safe_repr
+
+HOOKS = ("init", "plan", "act", "reflect", "terminate")
+AT_LIMIT = ("terminate", "deliver_best")
+_TOOL_POLICIES = ("retry", "skip", "terminate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """Limits and policies of the five phases.
+
+    The act phase has the agent's `timeout_seconds`, and all phases together have its `ttl_seconds`; `max_steps` limits the
+    model calls of one act phase. A phase's timeout bounds one run of its hook: time in which the turn waits does not count.
+
+    init_retries: how often a failed init is repeated, with growing delays. error_retries: the same for other phases, by the
+    code of the error, for example {"NETWORK_ERROR": 3}. terminate_force_seconds: the turn ends after that time even if
+    the terminate hook ignores its cancellation.
+    max_iterations: the rounds of plan, act and reflect. on_max_iterations: a turn that has not reached its goal by then
+    fails ("fail"), or ends as partial with the last output ("deliver_best"). on_timeout, on_resource_exhausted:
+    "terminate" fails the turn, "deliver_best" ends it as partial with the last output, if there is one.
+    on_tool_error, max_tool_retries: for the steps of a plan. "retry" repeats a failed step, and fails the turn if all
+    repetitions fail; "skip" continues with the next step; "terminate" fails the turn.
+    """
+
+    init_timeout_seconds: float = 30.0
+    plan_timeout_seconds: float = 60.0
+    reflect_timeout_seconds: float = 30.0
+    terminate_timeout_seconds: float = 15.0
+    terminate_force_seconds: float = 30.0
+    init_retries: int = 3
+    error_retries: Mapping[str, int] = field(default_factory=dict)
+    max_iterations: int = 10
+    on_max_iterations: Literal["fail", "deliver_best"] = "fail"
+    on_timeout: Literal["terminate", "deliver_best"] = "terminate"
+    on_resource_exhausted: Literal["terminate", "deliver_best"] = "terminate"
+    on_tool_error: Literal["retry", "skip", "terminate"] = "retry"
+    max_tool_retries: int = 3
+
+    def timeout_seconds(self, phase: str, act_seconds: float) -> float:
+        """The timeout of one run of a phase's hook."""
+        return act_seconds if phase == "act" else float(getattr(self, f"{phase}_timeout_seconds"))
+
+
+def check_lifecycle(name: str, given: Any) -> Lifecycle:
+    """Return the settings of an agent. Raises InvalidInput."""
+    if given is None:
+        return Lifecycle()
+    if not isinstance(given, Lifecycle):
+        raise_invalid(name, "lifecycle", f"must be a Lifecycle, not {safe_repr(given)}", "wrong_type")
+    for phase in ("init", "plan", "reflect", "terminate"):
+        argument = f"{phase}_timeout_seconds"
+        check_number(name, f"lifecycle.{argument}", getattr(given, argument), 0.001, SECONDS_MAX)
+    check_number(name, "lifecycle.terminate_force_seconds", given.terminate_force_seconds, 0.001, SECONDS_MAX)
+    check_number(name, "lifecycle.init_retries", given.init_retries, 0, 1000, whole=True)
+    check_number(name, "lifecycle.max_iterations", given.max_iterations, 1, 1000, whole=True)
+    check_number(name, "lifecycle.max_tool_retries", given.max_tool_retries, 0, 100, whole=True)
+    check_one_of(name, "lifecycle.on_max_iterations", given.on_max_iterations, ("fail", "deliver_best"))
+    check_one_of(name, "lifecycle.on_timeout", given.on_timeout, AT_LIMIT)
+    check_one_of(name, "lifecycle.on_resource_exhausted", given.on_resource_exhausted, AT_LIMIT)
+    check_one_of(name, "lifecycle.on_tool_error", given.on_tool_error, _TOOL_POLICIES)
+    if not isinstance(given.error_retries, Mapping):
+        raise_invalid(
+            name,
+            "lifecycle.error_retries",
+            f"must map codes to numbers, not {safe_repr(given.error_retries)}",
+            "wrong_type",
+        )
+    for code, count in given.error_retries.items():
+        check_number(name, f"lifecycle.error_retries.{code}", count, 0, 1000, whole=True)
+    return given
+
+
+def warn_of_lifetime(name: str, lifecycle: Lifecycle, act_seconds: float, ttl_seconds: float) -> str | None:
+    """A warning if all rounds together may take longer than the lifetime of the turn, which always wins."""
+    each = {phase: lifecycle.timeout_seconds(phase, act_seconds) for phase in HOOKS}
+    rounds = lifecycle.max_iterations * (each["plan"] + each["act"] + each["reflect"])
+    total = each["init"] + rounds + each["terminate"]
+    if total <= ttl_seconds:
+        return None
+    return (f"phases_exceed_lifetime: the phases of agent {name} may take {total:g} s together, and its turns live {ttl_seconds:g} s "
+            "(ttl_seconds); lower max_iterations or a timeout, or raise ttl_seconds")  # fmt: skip

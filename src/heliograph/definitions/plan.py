@@ -1,0 +1,133 @@
+"""The values that hooks return: a plan with its steps, and the decision of the reflect phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import pydantic
+
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
+from heliograph.signals.values import to_json
+from heliograph.types import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStep:
+    """A step that calls one of the agent's tools."""
+
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    kind: Literal["tool_call"] = "tool_call"
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationStep:
+    """A step that delegates a task to one of the agent's `agents`."""
+
+    agent: str
+    task: Any = None
+    kind: Literal["delegation"] = "delegation"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStep:
+    """A step that the agent's model answers; it also receives the results of the earlier steps."""
+
+    prompt: str
+    kind: Literal["model"] = "model"
+
+
+PlanStep: TypeAlias = ToolStep | DelegationStep | ModelStep
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the act phase does: steps, in order. An agent without an act hook executes them by itself."""
+
+    steps: list[PlanStep] = field(default_factory=list)
+    summary: str = ""
+
+    @property
+    def tools_required(self) -> list[str]:
+        """The tools that the plan calls, and `delegate_to_<agent>` for its delegations, each once."""
+        return list(dict.fromkeys(tools_of(to_json(self))))  # type: ignore[arg-type]  # a plan is an object
+
+
+@dataclass(frozen=True, slots=True)
+class GoalAchieved:
+    """The reflect phase decided that the goal is achieved. confidence: from 0 to 1.
+
+    output: replaces the output of the act phase; None keeps it. learnings: stored in the agent's long-term memory.
+    """
+
+    confidence: float = 1.0
+    output: Any = None
+    learnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationNeeded:
+    """The reflect phase decided that another round is needed, which begins at `resume_at`. reason: what is missing."""
+
+    reason: str
+    resume_at: Literal["plan", "act"] = "plan"
+    learnings: list[str] = field(default_factory=list)
+
+
+_PLAN = pydantic.TypeAdapter(Plan)
+
+
+def plan_json(given: Any) -> JsonObject | None:
+    """The plan that a hook returned, as JSON; None for no plan. Raises InvalidInput for any other value."""
+    if given is None:
+        return None
+    try:
+        plan = given if isinstance(given, Plan) else _PLAN.validate_python(given)
+        for step in plan.steps:
+            if not isinstance(step, ToolStep | DelegationStep | ModelStep):
+                raise TypeError(f"a step must be a ToolStep, a DelegationStep or a ModelStep, not {safe_repr(step)}")
+    except (pydantic.ValidationError, TypeError) as error:
+        raise InvalidInput(f"the plan hook must return a Plan or None: {safe_repr(str(error), 500)}",
+                           code="wrong_type") from None  # fmt: skip
+    found = to_json(plan)
+    assert isinstance(found, dict)
+    return found
+
+
+def plan_of(recorded: JsonObject | None) -> Plan | None:
+    """The plan of its recorded form."""
+    return None if recorded is None else _PLAN.validate_python(recorded)
+
+
+def tools_of(plan: Mapping[str, Any]) -> list[str]:
+    """The tools that the steps of a recorded plan call, with delegations as `delegate_to_<agent>`."""
+    steps = plan.get("steps") or []
+    return [step["tool"] if step["kind"] == "tool_call" else f"delegate_to_{step['agent']}" for step in steps
+            if step["kind"] != "model"]  # fmt: skip
+
+
+def decision_json(given: Any) -> JsonObject:
+    """The decision that a reflect hook returned, as the signal `reflection_complete` has it. Raises InvalidInput.
+
+    The keys `output` and `learnings` are beside those of the signal.
+    """
+    if isinstance(given, GoalAchieved):
+        confidence: Any = given.confidence
+        if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
+            raise InvalidInput(
+                f"the confidence of GoalAchieved must be a number from 0 to 1, not {safe_repr(confidence)}",
+                code="out_of_range",
+            )
+        decision: JsonObject = {"decision": "goal_achieved", "confidence": confidence, "output": to_json(given.output)}
+    elif isinstance(given, IterationNeeded):
+        if given.resume_at not in ("plan", "act"):
+            raise InvalidInput(f"resume_at must be plan or act, not {safe_repr(given.resume_at)}", code="invalid_enum")
+        decision = {"decision": "iteration_needed", "reason": str(given.reason), "resume_at": given.resume_at}
+    else:
+        raise InvalidInput(
+            f"the reflect hook must return GoalAchieved or IterationNeeded, not {safe_repr(given)}", code="wrong_type"
+        )
+    return {**decision, "learnings": to_json(list(given.learnings))}

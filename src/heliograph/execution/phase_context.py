@@ -1,0 +1,44 @@
+"""The context of a hook: that of a turn, with its phase, its plan, its results and its working memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.definitions.plan import Plan, plan_of
+from heliograph.execution.call_replay import CallReplay
+from heliograph.execution.cleanup import Cleanups
+from heliograph.execution.context import Context
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.ports import Memory
+from heliograph.records import Outcome
+from heliograph.signals.payload import copied
+from heliograph.turn.rounds import PhaseResults, Rounds
+from heliograph.types import Json, JsonObject
+
+
+class PhaseContext(Context):
+    """One phase of a turn, as its hook sees it. A hook that has ended does not run again; one that was interrupted does.
+
+    phase: init, plan, act, reflect or terminate.
+    iteration: the rounds of plan, act and reflect so far that have not reached the goal. max_iterations: their limit.
+    working_memory: JSON values that later hooks read, also after a crash; it is saved when the hook ends. It contains
+        `current_plan` after the plan phase and `action_results` after the act phase.
+    plan: the current plan, or None. output: the output of the last act phase; in terminate, that of the turn.
+    outcome, error: in terminate, how the turn ends.
+    """
+
+    def __init__(
+        self, owned: OwnedTurn, replay: CallReplay, cleanups: Cleanups, memory: Memory, phase: str, rounds: Rounds,
+        results: PhaseResults,
+    ):  # fmt: skip
+        super().__init__(owned, replay, cleanups, memory)
+        end = rounds.end
+        self.phase = phase
+        self.iteration = rounds.count - 1
+        self.max_iterations = rounds.lifecycle.max_iterations
+        self.working_memory: dict[str, Any] = copied(results.memory)
+        self.plan: Plan | None = plan_of(rounds.plan)
+        self.output: Json = copied((rounds.acted or {}).get("output") if end is None else end.deliver.output)
+        self.outcome: Outcome | None = None if end is None else end.deliver.outcome
+        self.error: JsonObject | None = None if end is None else copied(end.deliver.error)
+        self.emitted.extend(results.emitted)

@@ -1,0 +1,75 @@
+"""The progress of one owned turn through its phases: restored from their records, and recorded once at the end of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from heliograph.codes import RESOURCE_EXHAUSTED
+from heliograph.errors import AgentFailed
+from heliograph.execution.cleanup import Cleanups
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.phase_context import PhaseContext
+from heliograph.execution.step_recorder import store_call
+from heliograph.records import WriteResult
+from heliograph.turn.events import RecordPhase
+from heliograph.turn.journal import Journal
+from heliograph.turn.machine import advance
+from heliograph.turn.phase_signals import Turn
+from heliograph.turn.rounds import PhaseResults, event_of, phase_ends
+from heliograph.turn.taint import Taint
+
+
+class PhaseProgress:
+    """results: those of the recorded phases. cleanups: the functions that the phases of this claim have registered."""
+
+    def __init__(self) -> None:
+        self.results = PhaseResults()
+        self.cleanups: Cleanups | None = None
+        self._later = self.results
+
+    def restore(self, turn: Turn, owned: OwnedTurn) -> Turn:
+        """The turn after its recorded phases. Their signals are in the log already, so the effects are dropped."""
+        for wait in phase_ends(owned.claimed.waits):
+            turn, _ = advance(turn, event_of(wait), owned.world.now())
+            self.results = self._later = self.results.after(wait)
+        return turn
+
+    def begin(self, turn: Turn, taint: Taint, journal: Journal) -> None:
+        """Prepare the run of a phase: it has read the content that the phases before it had read."""
+        for source in self.results.sources:
+            taint.read(source)
+        if turn.rounds is not None:
+            journal.deferrals_before = self.results.deferrals
+
+    def end(self, context: PhaseContext, journal: Journal, owned: OwnedTurn) -> None:
+        """Keep the results of the phase that has run, for its record."""
+        before = self.results.tokens
+        tokens = before[0] + journal.tokens[0], before[1] + journal.tokens[1]
+        self._later = PhaseResults(context.working_memory, tuple(context.emitted), tokens, owned.claimed.defer_count,
+                                   owned.taint.sources)  # fmt: skip
+
+    async def record(self, owned: OwnedTurn, effect: RecordPhase) -> None:
+        """Commit the end of a phase with its signals and its results. Raises TurnLost, AgentFailed."""
+        if effect.error is None:
+            item: dict[str, Any] = {"status": "success", "result": self.results.record(effect.value, self._later)}
+        else:
+            item = {"status": "failed", "error": effect.error}
+            self._later = self.results
+        sources = list(owned.taint.sources)
+        item |= {"call_id": effect.call_id, "phase": owned.signals.phase,
+                 "open_as": {"step_id": effect.call_id, "tool": effect.call_id.partition("-")[0], "taint": sources}}  # fmt: skip
+        await owned.world.failpoint("before_phase_end")
+        written = await store_call(owned.signals.commit(partial(_send, owned, item), effect.drafts))
+        if written.outcome == "rejected":
+            code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
+            raise AgentFailed(f"the end of phase {effect.call_id} was rejected: {written.message}", code=code)
+        self.results = replace(self._later, sources=tuple(sources))
+
+
+async def _send(
+    owned: OwnedTurn, item: Mapping[str, Any], signals_emitted: int, drafts: list[dict[str, object]], _first: int
+) -> WriteResult:
+    return await owned.ledger.record_call({**item, "signals": drafts, "signals_emitted": signals_emitted})

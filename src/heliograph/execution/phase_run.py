@@ -1,0 +1,145 @@
+"""Run the current phase of an agent with hooks, within its timeout. Return the event that follows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from heliograph.codes import ACTION_FAILED, INIT_FAILED, PLAN_FAILED, REFLECTION_ERROR
+from heliograph.definitions.plan import decision_json, plan_json
+from heliograph.execution.agent_run import Attempt, acting, attempt, call_function, check_output
+from heliograph.execution.call_replay import CallReplay
+from heliograph.execution.cleanup import CLEANUP_SECONDS
+from heliograph.execution.model_agent import AgentLoop, AgentOutput
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.phase_context import PhaseContext
+from heliograph.execution.step_recorder import store_call
+from heliograph.signals.values import check_size, to_json
+from heliograph.turn.events import DeferTurn, PhaseEnded, Raised, SuspendTurn
+from heliograph.turn.phases import Phase
+from heliograph.types import Json, JsonObject
+
+log = logging.getLogger("heliograph.execution")
+
+T = TypeVar("T")
+PhaseEvent = PhaseEnded | Raised | SuspendTurn | DeferTurn
+
+_CODES = {Phase.INIT: INIT_FAILED, Phase.PLAN: PLAN_FAILED, Phase.ACT: ACTION_FAILED, Phase.REFLECT: REFLECTION_ERROR}
+
+
+def failure_code(phase: Phase) -> str:
+    """The code of an error in this phase that has no code of its own."""
+    return _CODES.get(phase, ACTION_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRun:
+    """One run of the current phase of an owned turn."""
+
+    owned: OwnedTurn
+    phase: Phase
+    context: PhaseContext
+    replay: CallReplay
+    agent_loop: AgentLoop
+
+    async def event(self) -> PhaseEvent:
+        """The event that follows. Cancellation and TurnLost propagate."""
+        if self.phase is Phase.TERMINATE:
+            return await self._terminated()
+        return await attempt(self.owned, self.replay.journal, self._work(), self._ended, self._limits())
+
+    def _limits(self) -> Attempt:
+        """The timeout of the phase, or the rest of the turn's lifetime if that is shorter."""
+        spec, owned = self.owned.spec, self.owned
+        seconds = spec.lifecycle.timeout_seconds(self.phase, spec.timeout_seconds)
+        late = f"phase {self.phase} of agent {spec.name} ran longer than {seconds:g} s"
+        kept = spec.lifecycle.terminate_timeout_seconds if Phase.TERMINATE in spec.hooks else 0.0
+        rest = max(owned.ends_at - owned.world.monotonic() - kept, 0.001)
+        if rest >= seconds:
+            return Attempt(seconds, late, failure_code(self.phase), "phase", self.phase)
+        late = f"phase {self.phase} of agent {spec.name} reached the end of the turn's lifetime (ttl_seconds)"
+        return Attempt(rest, late, failure_code(self.phase), "total", self.phase)
+
+    def _ended(self, value: JsonObject | None) -> PhaseEnded:
+        memory = to_json(self.context.working_memory, "/working_memory")
+        check_size(memory, f"the working memory of agent {self.owned.spec.name}", "/working_memory")
+        assert isinstance(memory, dict)
+        self.context.working_memory = memory
+        return PhaseEnded(value)
+
+    async def _work(self) -> JsonObject | None:
+        match self.phase:
+            case Phase.PLAN:
+                return await self._planned()
+            case Phase.ACT:
+                return await self._acted()
+            case Phase.REFLECT:
+                return await self._reflected()
+        if (hook := self.owned.spec.hooks.get("init")) is not None:
+            await self._call(hook)
+        return None
+
+    async def _call(self, hook: Any) -> Any:
+        return await call_function(hook, self.owned, self.context, self.replay)
+
+    async def _planned(self) -> JsonObject | None:
+        plan = plan_json(await self._call(self.owned.spec.hooks["plan"]))
+        self.context.working_memory["current_plan"] = plan
+        return plan
+
+    async def _acted(self) -> JsonObject:
+        output = await acting(self.owned, self.context, self.replay, self.agent_loop)
+        check_output(self.owned, output)
+        memory = self.context.working_memory
+        results = to_json(memory.get("action_results"))
+        if not isinstance(results, list):
+            results = [{"success": not output.is_partial, "output": output.output}]
+        memory["action_results"] = results
+        is_whole = all(not isinstance(each, dict) or bool(each.get("success", True)) for each in results)
+        return {"output": output.output, "is_partial": output.is_partial, "limit": output.limit, "results": results,
+                "success": is_whole}  # fmt: skip
+
+    async def _reflected(self) -> JsonObject:
+        decision = decision_json(await self._call(self.owned.spec.hooks["reflect"]))
+        if (output := decision.get("output")) is not None:
+            check_output(self.owned, AgentOutput(output))
+        return decision
+
+    # ── The terminate hook ──
+
+    async def _terminated(self) -> PhaseEnded | SuspendTurn | DeferTurn:
+        """Run the hook. Its failure is logged, and changes nothing: the turn has its outcome."""
+        owned, lifecycle = self.owned, self.owned.spec.lifecycle
+        is_halted = owned.cancel_flag.reason is not None
+        seconds = lifecycle.terminate_timeout_seconds
+        if is_halted:  # a forced halt may not have reached this worker yet
+            seconds = min(seconds, CLEANUP_SECONDS)
+            await store_call(owned.ledger.append({"phase": str(self.phase), "signals_emitted": 0, "signals": []}))
+        work = _abandonable(owned.world.within(seconds, self._finalized()))
+        limits = Attempt(
+            lifecycle.terminate_force_seconds, "it ignored its cancellation", ACTION_FAILED, "phase", self.phase
+        )
+        event = await attempt(owned, self.replay.journal, work, PhaseEnded, limits)
+        if isinstance(event, Raised):
+            log.error("the terminate hook of %s failed: %s", owned.claimed.turn_id, event.message)
+            return PhaseEnded(None)
+        return event
+
+    async def _finalized(self) -> JsonObject:
+        output: Json = to_json(await self._call(self.owned.spec.hooks["terminate"]))
+        if output is not None and self.context.error is None:
+            check_output(self.owned, AgentOutput(output))
+        return {"output": output}
+
+
+async def _abandonable(work: Awaitable[T]) -> T:
+    """The result of `work`, which runs in a task of its own, so that it can be abandoned while it ignores its cancellation."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+        return task.result()
+    finally:
+        task.cancel()

@@ -1,0 +1,87 @@
+"""The state of a turn, and the signals of its phases: nothing else drafts them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from heliograph.definitions.plan import tools_of
+from heliograph.signals.model import Draft
+from heliograph.signals.payload import truncated
+from heliograph.turn.phases import Phase, next_phase
+from heliograph.turn.rounds import Rounds
+from heliograph.types import JsonObject
+
+_DECISION = ("decision", "confidence", "reason", "resume_at")
+
+# The signal of a phase: its name and payload, and the cue that ends the phase.
+Step: TypeAlias = tuple[str, JsonObject, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The state of the machine. activation_id: the signal that activated the agent. capabilities: its tools and signals.
+
+    rounds: the progress of an agent with hooks; None for an agent without.
+    """
+
+    agent: str
+    version: str
+    activation_id: str
+    phase: Phase = Phase.INIT
+    capabilities: tuple[str, ...] = ()
+    rounds: Rounds | None = None
+
+
+def through(turn: Turn, now: datetime, steps: Sequence[Step]) -> tuple[Turn, list[Draft]]:
+    """Emit the signal of each phase while the turn is in that phase; then its cue moves the turn to the next phase."""
+    drafts = []
+    for name, payload, cue in steps:
+        drafts.append(draft(turn, name, payload, now))
+        turn = replace(turn, phase=next_phase(turn.phase, cue))
+    return turn, drafts
+
+
+def ready(turn: Turn) -> Step:
+    return "ready", {"capabilities": list(turn.capabilities), "version": turn.version}, "ready"
+
+
+def plan_ready(plan: JsonObject | None) -> Step:
+    """Without a plan, the work of the act phase is one step."""
+    if plan is None:
+        return "plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"
+    steps: Any = plan.get("steps", [])
+    payload: JsonObject = {
+        "steps": len(steps),
+        "tools_required": list(dict.fromkeys(tools_of(plan))),
+        "plan": truncated(plan),
+    }
+    return "plan_ready", payload, "plan_ready"
+
+
+def action_complete(acted: JsonObject | None) -> Step:
+    """acted: the result of an act phase; None for an agent without hooks, which acts once."""
+    if acted is None:
+        return "action_complete", {"steps_executed": 1, "success": True}, "action_complete"
+    results: Any = acted["results"]
+    payload: JsonObject = {"steps_executed": len(results), "success": acted["success"], "actions": truncated(results)}
+    return "action_complete", payload, "action_complete"
+
+
+def reflection_complete(decision: JsonObject, cue: str) -> Step:
+    shown: JsonObject = {key: decision[key] for key in _DECISION if key in decision}
+    if decision.get("learnings"):
+        shown["learnings"] = truncated(decision["learnings"])
+    return "reflection_complete", shown, cue
+
+
+def error_draft(turn: Turn, error: JsonObject, details: JsonObject, now: datetime) -> Draft:
+    payload: JsonObject = {"error_code": error["code"], "message": error["message"],
+                           "recoverable": error["recoverable"], "details": details}  # fmt: skip
+    return draft(turn, "error", payload, now)
+
+
+def draft(turn: Turn, name: str, payload: JsonObject, now: datetime) -> Draft:
+    return Draft(name, payload, turn.agent, turn.activation_id, now)
