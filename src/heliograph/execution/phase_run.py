@@ -17,6 +17,7 @@ from heliograph.execution.model_agent import AgentLoop, AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.phase_context import PhaseContext
 from heliograph.execution.step_recorder import store_call
+from heliograph.execution.task_names import TaskNames
 from heliograph.signals.values import check_size, to_json
 from heliograph.turn.events import DeferTurn, PhaseEnded, Raised, SuspendTurn
 from heliograph.turn.phases import Phase
@@ -37,13 +38,14 @@ def failure_code(phase: Phase) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PhaseRun:
-    """One run of the current phase of an owned turn."""
+    """One run of the current phase of an owned turn. task_names: those of the journal."""
 
     owned: OwnedTurn
     phase: Phase
     context: PhaseContext
     replay: CallReplay
     agent_loop: AgentLoop
+    task_names: TaskNames
 
     async def event(self) -> PhaseEvent:
         """The event that follows. Cancellation and TurnLost propagate."""
@@ -118,7 +120,7 @@ class PhaseRun:
         if is_halted:  # a forced halt may not have reached this worker yet
             seconds = min(seconds, CLEANUP_SECONDS)
             await store_call(owned.ledger.append({"phase": str(self.phase), "signals_emitted": 0, "signals": []}))
-        work = _abandonable(owned.world.within(seconds, self._finalized()))
+        work = _abandonable(owned.world.within(seconds, self._finalized()), self.task_names)
         limits = Attempt(
             lifecycle.terminate_force_seconds, "it ignored its cancellation", ACTION_FAILED, "phase", self.phase
         )
@@ -135,9 +137,10 @@ class PhaseRun:
         return {"output": output}
 
 
-async def _abandonable(work: Awaitable[T]) -> T:
+async def _abandonable(work: Awaitable[T], task_names: TaskNames) -> T:
     """The result of `work`, which runs in a task of its own, so that it can be abandoned while it ignores its cancellation."""
     task = asyncio.ensure_future(work)
+    task_names.assign(task, "")  # it is the hook itself, whose calls have no task in their ids
     try:
         await asyncio.wait([task])
         return task.result()

@@ -227,8 +227,9 @@ class TurnRunner:
 
     async def _act(self) -> Event:
         turn, rounds = self.turn, self.turn.rounds
+        task_names = TaskNames()
         prefix = "" if rounds is None else f"{rounds.record_id(turn.phase)}-"
-        journal = Journal(self.claimed.agent, self.owned.waits, TaskNames().current, prefix)
+        journal = Journal(self.claimed.agent, self.owned.waits, task_names.current, prefix)
         self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
         self.signals.taint = self.owned.taint
         self._progress.begin(turn, self.owned.taint, journal)
@@ -255,7 +256,7 @@ class TurnRunner:
         emit_step_event(self.services.world, self.claimed, None, self.phase)
         self.services.state_events.emit(self.services.world, self.claimed, "thinking")
         work: Awaitable[Event] = (
-            PhaseRun(self.owned, turn.phase, context, replay, self._agent_loop).event()
+            PhaseRun(self.owned, turn.phase, context, replay, self._agent_loop, task_names).event()
             if isinstance(context, PhaseContext)
             else act(self.owned, context, replay, self._agent_loop)
         )
