@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from heliograph.agent_loop.loop import run_agent_loop
+from heliograph.agent_loop.agent_loop import ModelAgentLoop
 from heliograph.config import Settings, read_settings
 from heliograph.definitions.functions import check_function
 from heliograph.doorbell.base import Bell
@@ -90,7 +90,7 @@ class Runtime:
             for ledger in ledgers
         ]
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
-        agent_loop = partial(run_agent_loop, harness_of=self.harnesses)
+        agent_loop = ModelAgentLoop(self.harnesses)
         return Worker(served_projects, name, agent_loop, concurrency=concurrency, lease_seconds=lease_seconds)
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pydantic_ai.models.anthropic
 import pydantic_ai.models.openai  # noqa: F401  loaded before the first fork
 
 from heliograph import ModelReply, ModelRequest, Runtime
-from heliograph.agent_loop.loop import run_agent_loop
+from heliograph.agent_loop.agent_loop import ModelAgentLoop
 from heliograph.config import Settings
 from heliograph.ledger.transactions import OpenTransaction
 from heliograph.runtime import open_runtime
@@ -106,9 +105,7 @@ async def work(job: Job) -> None:
     async with open_runtime(Settings(database_url=job.url, project=job.project)) as runtime:
         watch(runtime, places)
         worker = runtime.worker(app.workflow, lease_seconds=LEASE_SECONDS)
-        worker._agent_loop = partial(
-            run_agent_loop, harness_of=lambda model: WatchedModel(runtime.harnesses(model), places)
-        )
+        worker._agent_loop = ModelAgentLoop(lambda model: WatchedModel(runtime.harnesses(model), places))
         worker.watchdog.interval_seconds = 0.05
         stopping = asyncio.Event()
         serving = asyncio.create_task(runtime.serve(worker, stopping, 5))

@@ -11,7 +11,11 @@ from tests.runtime.kit import START, names
 
 ORDER = ["init", "plan", "act", "reflect", "terminate"]
 PHASES = ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
-RESULTS = {"plan": lambda: Plan([ModelStep("work")]), "act": lambda: "done", "reflect": lambda: GoalAchieved(0.5)}
+RESULTS: dict[str, Callable[[], Any]] = {
+    "plan": lambda: Plan([ModelStep("work")]),
+    "act": lambda: "done",
+    "reflect": lambda: GoalAchieved(0.5),
+}
 
 Does = Callable[[PhaseContext], Awaitable[Any]]
 
@@ -19,7 +23,7 @@ Does = Callable[[PhaseContext], Awaitable[Any]]
 class Hooked:
     """`does`: what a hook does, by its phase, beside the default; its result replaces the default one. `ran`: the runs."""
 
-    def __init__(self, phases: list[str] = ORDER, **does: Does):
+    def __init__(self, phases: list[str] = ORDER, /, **does: Does):
         self.phases = phases
         self.does = does
         self.ran: list[str] = []

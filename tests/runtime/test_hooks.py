@@ -139,7 +139,7 @@ async def test_signals_of_all_hooks_are_emitted_once_at_the_end(rig: Rig) -> Non
         ctx.emit("worked", ctx.phase)
         await ctx.pause(0.01)
 
-    hooked = Hooked(**{phase: emit for phase in ("plan", "act", "terminate")})
+    hooked = Hooked(**dict.fromkeys(("plan", "act", "terminate"), emit))
     signals = (await rig.run(hooked.app(emits=["worked"]))).signals
     assert payloads(signals, "worked") == ["plan", "act", "terminate"]
 
@@ -199,7 +199,7 @@ async def test_timeout_of_a_phase_counts_its_running_time_and_not_its_waits(rig:
         await asyncio.Event().wait()
 
     hooked = Hooked(**{phase: late})
-    limit = {} if phase == "act" else {f"{phase}_timeout_seconds": 0.2}
+    limit: dict[str, Any] = {} if phase == "act" else {f"{phase}_timeout_seconds": 0.2}
     app = hooked.app(timeout_seconds=0.2 if phase == "act" else 300, lifecycle=Lifecycle(**limit))
     signals = (await rig.run(app)).signals
     error = one(signals, "agent:failed")["error"]
@@ -232,7 +232,8 @@ async def test_policy_of_a_limit_fails_the_turn_or_delivers_its_last_output(rig:
             await asyncio.Event().wait()
         raise AgentFailed("the disk is full", code="RESOURCE_EXHAUSTED")
 
-    lifecycle = Lifecycle(reflect_timeout_seconds=0.1 if limit == "on_timeout" else 30, **{limit: policy})
+    options: dict[str, Any] = {limit: policy}
+    lifecycle = Lifecycle(reflect_timeout_seconds=0.1 if limit == "on_timeout" else 30, **options)
     result = await rig.run(Hooked(reflect=reflect).app(lifecycle=lifecycle))
     terminated = one(result.signals, "terminated")
     code = "TIMEOUT" if limit == "on_timeout" else "RESOURCE_EXHAUSTED"

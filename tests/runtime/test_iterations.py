@@ -212,7 +212,7 @@ def test_class_with_a_misspelt_hook_or_without_work_is_refused() -> None:
     class Idle(Agent):
         def init(self, _ctx: PhaseContext) -> None: ...
 
-    with pytest.raises(InvalidInput, match="reflekt is not a hook; did you mean reflect?"):
+    with pytest.raises(InvalidInput, match=r"reflekt is not a hook; did you mean reflect\?"):
         app.agent(activate_on=START)(Misspelt)
     with pytest.raises(InvalidInput, match="agent Idle: act is missing"):
         app.agent(activate_on=START)(Idle)

@@ -6,7 +6,6 @@ from typing import Any
 
 from heliograph.errors import Denied
 from heliograph.tools.bound_tool import BoundTool
-from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.human_tasks import Question, grant_from, timeout_message
 from heliograph.turn.journal import Journal
@@ -23,7 +22,7 @@ class Approvals:
 
     def are_needed(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
         """Whether the call requires approval. A recorded call keeps its first decision, because the rule may have changed."""
-        call_id = CallId(step, n + 1)
+        call_id = self._journal.call_id(step, n + 1)
         if self._journal.has_call(call_id.approval()):
             return True
         return not self._journal.has_call(str(call_id)) and (
@@ -37,7 +36,9 @@ class Approvals:
         if result.status == "timeout":
             raise Denied(timeout_message(result, "approval_seconds"))
         grant = grant_from(Question.of(request.input), tool.tool.name, result)
-        call_id = CallId(step, n + 1)  # it started with these arguments, unless another approval followed
+        call_id = self._journal.call_id(
+            step, n + 1
+        )  # it started with these arguments, unless another approval followed
         is_recorded = self._journal.has_call(str(call_id)) and not self._journal.has_call(call_id.approval(time + 1))
         return grant.arguments if is_recorded else tool.checked(grant.arguments)
 
@@ -53,6 +54,6 @@ class Approvals:
         )
         question = Question("decision", question_text, arguments, tool.may_edit,
                             form=bound.spec.parameters if tool.may_edit else None)  # fmt: skip
-        call_id = CallId(step, n + 1).approval(time)
+        call_id = self._journal.call_id(step, n + 1).approval(time)
         return CallRequest(call_id, self._journal.new_step(), tool.name, "human", question.record(),
                      tool.approval_seconds, needs_token=False)  # fmt: skip

@@ -22,7 +22,6 @@ from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest
 from heliograph.records import BudgetShortfall, Claimed
-from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import record_of, reply_of
 from heliograph.turn.journal import Journal
@@ -60,7 +59,9 @@ class BudgetedModel:
         """
         step_id = self._journal.new_step()
         tries, failed = 1, list[HarnessError]()
-        while (known := self._replay.recorded_result(call_request := _call_request(step, step_id, tries))) is not None:
+        while (
+            known := self._replay.recorded_result(call_request := self._call_request(step, step_id, tries))
+        ) is not None:
             if known.status == "success":
                 return reply_of(known.output)
             tries += 1
@@ -70,7 +71,7 @@ class BudgetedModel:
                 return reply
             failed.append(reply)
             tries += 1
-            call_request = _call_request(step, step_id, tries)
+            call_request = self._call_request(step, step_id, tries)
         raise next((error for error in failed if error.recoverable), failed[-1])
 
     async def _try(self, call_request: CallRequest, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
@@ -180,6 +181,10 @@ class BudgetedModel:
             )
         return price
 
+    def _call_request(self, step: int, step_id: str, tries: int) -> CallRequest:
+        call_id = self._journal.call_id(step).attempt(tries)
+        return CallRequest(call_id, step_id, MODEL, "inline", effect="idempotent")
+
     def _used(self, tokens: int | None, cost_usd: float | None) -> Mapping[str, int] | None:
         """The known usage. For the rest, the kernel counts the reserved amounts."""
         known = {"tokens": tokens, "micros": None if cost_usd is None else _micros(cost_usd)}
@@ -193,10 +198,6 @@ def too_large(error: AgentFailed, reply: ModelReply, journal: Journal) -> Harnes
     journal.tokens = journal.tokens[0] + reply.input_tokens, journal.tokens[1] + reply.output_tokens
     return HarnessError(f"the model's reply is too large to be recorded; set max_output_tokens to limit it: {error.message}",
                         code=RESOURCE_EXHAUSTED, recoverable=True)  # fmt: skip
-
-
-def _call_request(step: int, step_id: str, tries: int) -> CallRequest:
-    return CallRequest(CallId(step).attempt(tries), step_id, MODEL, "inline", effect="idempotent")
 
 
 def _micros(cost_usd: float) -> int:

@@ -21,7 +21,6 @@ from heliograph.signals.values import to_json
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.context import ToolContext
 from heliograph.tools.secrets import resolved
-from heliograph.turn.call_id import CallId
 from heliograph.turn.call_results import check_result
 from heliograph.turn.calls import CallRequest, CallResult
 
@@ -59,7 +58,7 @@ class LocalToolExecutor:
         self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]], again: int = 0
     ) -> dict[int, CallResult]:
         """The results of the calls. A repeated call reuses its idempotency key, so the receiver can deduplicate it."""
-        ids = {n: CallId(step, n + 1) for n in calls}
+        ids = {n: self._journal.call_id(step, n + 1) for n in calls}
         requests = {
             n: self._call_request(call_id.again(again) if again else str(call_id), *calls[n])
             for n, call_id in ids.items()
@@ -77,7 +76,7 @@ class LocalToolExecutor:
         """The results that people decided on; calls to repeat are left out. Raises Suspended."""
         requests = {
             n: question_of_doubt(
-                tool.tool, CallId(step, n + 1).doubt(round_number), self._journal.new_step(), arguments
+                tool.tool, self._journal.call_id(step, n + 1).doubt(round_number), self._journal.new_step(), arguments
             )
             for n, (tool, arguments) in doubts.items()
         }

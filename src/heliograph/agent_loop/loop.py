@@ -11,6 +11,7 @@ from typing import Any
 
 from heliograph.agent_loop.budgeted_model import MODEL, BudgetedModel, has_budget_for_models, too_large
 from heliograph.agent_loop.model_call import HarnessOf, Models
+from heliograph.agent_loop.phase_prompts import plan_text, reflection_text
 from heliograph.agent_loop.required_result import required_result, submits
 from heliograph.agent_loop.tool_call_router import Submitted, ToolCallRouter
 from heliograph.agent_loop.turn_tools import TurnTools
@@ -22,10 +23,10 @@ from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.phase_context import PhaseContext
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.records import Claimed
 from heliograph.redaction import redacted_text
-from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.context_box import context_text
 from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, record_of, replies_in, reply_of
@@ -39,13 +40,11 @@ async def run_agent_loop(
     owned: OwnedTurn, context: Context, replay: CallReplay, *, harness_of: HarnessOf
 ) -> AgentOutput:
     """Run the agent loop of one turn. Raises AgentFailed, Suspended, and the errors of the model's harness."""
-    spec = owned.spec
-    prompt = (
-        _prompt(spec.prompt, context, owned.taint)
-        if callable(spec.prompt)
-        else _fill_template(spec.prompt or "", owned.claimed, owned.taint)
-    )
-    conversation = Conversation([*_box_messages(owned), redacted_text(prompt)], replay.journal)
+    given = [*box_messages(owned), redacted_text(prompt_of(owned, context))]
+    if isinstance(context, PhaseContext):  # the messages of its earlier phases
+        given += map(redacted_text, reflection_text(context.working_memory.get("last_reflection")))
+        given += map(redacted_text, plan_text(context.working_memory.get("current_plan")))
+    conversation = Conversation(given, replay.journal)
     _resume(owned.claimed, replay.journal)
     try:
         return await _loop(owned, context, replay, conversation, Models(owned, harness_of))
@@ -53,10 +52,18 @@ async def run_agent_loop(
         return _cut_short(owned, conversation, error.error)
 
 
+def prompt_of(owned: OwnedTurn, context: Context) -> str:
+    """The prompt of an agent: the result of its function, or its template with all values."""
+    prompt = owned.spec.prompt
+    if callable(prompt):
+        return _prompt(prompt, context, owned.taint)
+    return _fill_template(prompt or "", owned.claimed, owned.taint)
+
+
 def _resume(claimed: Claimed, journal: Journal) -> None:
     """Restore the counters from the recorded replies at once, because the turn may fail before it replays them."""
-    replies: list[Any] = replies_in(claimed.waits)
-    journal.deferrals_before = max(map(deferrals_of, replies), default=0)
+    replies: list[Any] = replies_in(claimed.waits, journal.prefix)
+    journal.deferrals_before = max([journal.deferrals_before, *map(deferrals_of, replies)])
     journal.tokens = sum(each["input_tokens"] for each in replies), sum(each["output_tokens"] for each in replies)
 
 
@@ -117,7 +124,9 @@ async def _recorded_model_call(
 
     must_end: only the call of a tool can end the turn.
     """
-    call_request = CallRequest(str(CallId(step)), replay.journal.new_step(), MODEL, "inline", effect="idempotent")
+    call_request = CallRequest(
+        str(replay.journal.call_id(step)), replay.journal.new_step(), MODEL, "inline", effect="idempotent"
+    )
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
         return reply_of(known.output)
@@ -144,7 +153,7 @@ def _output(reply: ModelReply) -> Json:
     return reply.text if reply.output is None else reply.output
 
 
-def _box_messages(owned: OwnedTurn) -> list[str]:
+def box_messages(owned: OwnedTurn) -> list[str]:
     """The context boxes of the turn, as texts for its model."""
     for _, cards in owned.boxes:
         owned.taint.read_cards(cards)

@@ -21,7 +21,7 @@ from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ToolCall, ToolMessage
 from heliograph.tools.bound_tool import BadArguments, BoundTool
-from heliograph.turn.call_id import CallId, instance_of
+from heliograph.turn.call_id import instance_of
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import failed_message, last_model_call, tool_message
 from heliograph.turn.human_tasks import Question, answer_of
@@ -49,7 +49,10 @@ class ToolCallRouter:
         self._local = LocalToolExecutor(owned, replay)
         self._approvals = Approvals(owned.claimed.agent, owned.taint, replay.journal)
         self._results: dict[str, Json] = {}
-        self._last_model_call = max(last_model_call(owned.claimed.waits), *owned.executed_steps, 0)
+        self._results_of: dict[str, CallResult] = {}
+        self._last_model_call = max(
+            last_model_call(owned.claimed.waits, replay.journal.prefix), *owned.executed_steps, 0
+        )
 
     def has_result(self, tool: str) -> bool:
         return tool in self._results
@@ -57,6 +60,10 @@ class ToolCallRouter:
     def output_of(self, tool: str) -> Json:
         """The result of the tool's last successful call."""
         return self._results[tool]
+
+    def result_of(self, call: ToolCall) -> CallResult | None:
+        """The result of a call of the last batch; None for a call that was rejected before it began."""
+        return self._results_of.get(call.id)
 
     async def execute(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
         """Run the calls, and return a message for each, by its position. Raises Submitted, Suspended, TurnLost."""
@@ -173,7 +180,7 @@ class ToolCallRouter:
         return arguments
 
     def _is_recorded(self, step: int, n: int) -> bool:
-        call_id = CallId(step, n + 1)
+        call_id = self._journal.call_id(step, n + 1)
         return self._journal.has_call(str(call_id)) or self._journal.has_call(call_id.approval())
 
     def _check_not_rejected(self, step: int, n: int) -> None:
@@ -187,7 +194,7 @@ class ToolCallRouter:
     async def _unknown_tool(self, step: int, n: int, call: ToolCall) -> ToolMessage:
         """The error for a call of a tool that does not exist, or no longer exists."""
         missing = f"there is no tool {call.tool}; there are {', '.join(self._tools.names)}"
-        request = CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), call.tool, "inline")
+        request = CallRequest(str(self._journal.call_id(step, n + 1)), self._journal.new_step(), call.tool, "inline")
         result = self._replay.recorded_result(request)
         if result is None and self._journal.has_call(request.call_id):  # it started, and its worker died
             steps = self._replay.steps
@@ -195,6 +202,7 @@ class ToolCallRouter:
         return failed_message(call, missing) if result is None else self._tool_message(call, result)
 
     def _tool_message(self, call: ToolCall, result: CallResult) -> ToolMessage:
+        self._results_of[call.id] = result
         return tool_message(call, result, is_untrusted=not self._tools.is_trusted(call.tool))
 
     def _validated_message(self, call: ToolCall, request: CallRequest, result: CallResult) -> ToolMessage:
@@ -210,11 +218,11 @@ class ToolCallRouter:
 
     def _external(self, step: int, n: int, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
         tool = bound.tool
-        return CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
+        return CallRequest(str(self._journal.call_id(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
                      tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted)  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
-        call_id, step_id = str(CallId(step, n + 1)), self._journal.new_step()
+        call_id, step_id = str(self._journal.call_id(step, n + 1)), self._journal.new_step()
         if call.tool == ASK_HUMAN:
             question = question_of(call)
             self._check_not_rejected(step, n)

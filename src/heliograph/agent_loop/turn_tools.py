@@ -57,6 +57,11 @@ class TurnTools:
         """The tool whose call must end the turn, if there is one."""
         return self._spec.must_end_with or (SUBMIT_RESULT if SUBMIT_RESULT in self.builtin else None)
 
+    @property
+    def step_specs(self) -> list[ToolSpec]:
+        """The tools and delegations that the steps of a plan may use."""
+        return [*self._bound_specs.values(), *self.delegations.specs]
+
     def specs_at(self, step: int) -> list[ToolSpec]:
         """The tools that the model may call in this step; in the last step only those that can still end the turn."""
         specs = [*self._bound_specs.values(), *self.builtin.values()]

@@ -104,9 +104,13 @@ def plan_of(recorded: JsonObject | None) -> Plan | None:
 
 def tools_of(plan: Mapping[str, Any]) -> list[str]:
     """The tools that the steps of a recorded plan call, with delegations as `delegate_to_<agent>`."""
-    steps = plan.get("steps") or []
-    return [step["tool"] if step["kind"] == "tool_call" else f"delegate_to_{step['agent']}" for step in steps
-            if step["kind"] != "model"]  # fmt: skip
+    steps = plan.get("steps")
+    tools = []
+    for step in steps if isinstance(steps, list) else []:
+        kind = step.get("kind") if isinstance(step, dict) else None
+        if kind in ("tool_call", "delegation"):
+            tools.append(str(step.get("tool")) if kind == "tool_call" else f"delegate_to_{step.get('agent')}")
+    return tools
 
 
 def decision_json(given: Any) -> JsonObject:

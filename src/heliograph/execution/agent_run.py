@@ -53,7 +53,7 @@ async def acting(owned: OwnedTurn, context: Context, replay: CallReplay, agent_l
     """The output of the agent's function, or of its loop."""
     run = owned.spec.run
     if run is None:
-        return await agent_loop(owned, context, replay)
+        return await agent_loop.act(owned, context, replay)
     return AgentOutput(to_json(await call_function(run, owned, context, replay)))
 
 

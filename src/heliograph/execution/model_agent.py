@@ -1,13 +1,14 @@
-"""The type of the agent loop, which runs an agent with a prompt; the execution of a turn receives it from the worker."""
+"""The part of an agent that needs a model or tools; the execution of a turn receives it from the worker."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.phase_context import PhaseContext
 from heliograph.types import Json, JsonObject
 
 
@@ -20,5 +21,21 @@ class AgentOutput:
     limit: JsonObject | None = None
 
 
-# Runs an agent that has a prompt: `heliograph.agent_loop.loop.run_agent_loop`. Raises the errors of its harness, AgentFailed, Suspended.
-AgentLoop = Callable[[OwnedTurn, Context, CallReplay], Awaitable[AgentOutput]]
+class AgentLoop(Protocol):
+    """`heliograph.agent_loop.agent_loop.ModelAgentLoop`. Each method raises the errors of a harness, AgentFailed, Suspended."""
+
+    async def act(self, owned: OwnedTurn, context: Context, replay: CallReplay) -> AgentOutput:
+        """Run an agent that has a prompt."""
+        ...
+
+    async def plan(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> Json:
+        """The plan of an agent's model."""
+        ...
+
+    async def execute(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> AgentOutput:
+        """Execute the plan of an agent without a function."""
+        ...
+
+    async def reflect(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> Any:
+        """The decision of an agent's model."""
+        ...

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.definitions.plan import Plan, plan_of
+from heliograph.definitions.hooks import ModelHook
+from heliograph.definitions.plan import plan_of
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.context import Context
@@ -23,7 +24,7 @@ class PhaseContext(Context):
     iteration: the rounds of plan, act and reflect so far that have not reached the goal. max_iterations: their limit.
     working_memory: JSON values that later hooks read, also after a crash; it is saved when the hook ends. It contains
         `current_plan` after the plan phase and `action_results` after the act phase.
-    plan: the current plan, or None. output: the output of the last act phase; in terminate, that of the turn.
+    plan: the current Plan, or None; an object if the definition has a schema of its own. output: the output of the last act phase; in terminate, that of the turn.
     outcome, error: in terminate, how the turn ends.
     """
 
@@ -37,7 +38,9 @@ class PhaseContext(Context):
         self.iteration = rounds.count - 1
         self.max_iterations = rounds.lifecycle.max_iterations
         self.working_memory: dict[str, Any] = copied(results.memory)
-        self.plan: Plan | None = plan_of(rounds.plan)
+        plan = owned.spec.hooks.get("plan")
+        has_own_form = isinstance(plan, ModelHook) and plan.schema is not None
+        self.plan: Any = copied(rounds.plan) if has_own_form else plan_of(rounds.plan)
         self.output: Json = copied((rounds.acted or {}).get("output") if end is None else end.deliver.output)
         self.outcome: Outcome | None = None if end is None else end.deliver.outcome
         self.error: JsonObject | None = None if end is None else copied(end.deliver.error)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from heliograph.codes import ACTION_FAILED, INIT_FAILED, PLAN_FAILED, REFLECTION_ERROR
+from heliograph.definitions.hooks import ModelHook
 from heliograph.definitions.plan import decision_json, plan_json
 from heliograph.execution.agent_run import Attempt, acting, attempt, call_function, check_output
 from heliograph.execution.call_replay import CallReplay
@@ -87,13 +88,24 @@ class PhaseRun:
     async def _call(self, hook: Any) -> Any:
         return await call_function(hook, self.owned, self.context, self.replay)
 
+    async def _with_model(self, work: Callable[[OwnedTurn, PhaseContext, CallReplay], Awaitable[T]]) -> T:
+        return await work(self.owned, self.context, self.replay)
+
     async def _planned(self) -> JsonObject | None:
-        plan = plan_json(await self._call(self.owned.spec.hooks["plan"]))
+        hook = self.owned.spec.hooks["plan"]
+        found = await (self._with_model(self.agent_loop.plan) if isinstance(hook, ModelHook) else self._call(hook))
+        if isinstance(hook, ModelHook) and hook.schema is not None:
+            plan: JsonObject | None = found if isinstance(found, dict) else {"plan": found}
+        else:
+            plan = plan_json(found)
         self.context.working_memory["current_plan"] = plan
         return plan
 
     async def _acted(self) -> JsonObject:
-        output = await acting(self.owned, self.context, self.replay, self.agent_loop)
+        if self.owned.spec.executes_plan:
+            output = await self._with_model(self.agent_loop.execute)
+        else:
+            output = await acting(self.owned, self.context, self.replay, self.agent_loop)
         check_output(self.owned, output)
         memory = self.context.working_memory
         results = to_json(memory.get("action_results"))
@@ -105,7 +117,15 @@ class PhaseRun:
                 "success": is_whole}  # fmt: skip
 
     async def _reflected(self) -> JsonObject:
-        decision = decision_json(await self._call(self.owned.spec.hooks["reflect"]))
+        hook, memory = self.owned.spec.hooks["reflect"], self.context.working_memory
+        decision = decision_json(
+            await (self._with_model(self.agent_loop.reflect) if isinstance(hook, ModelHook) else self._call(hook))
+        )
+        memory["last_reflection"] = decision
+        if learnings := decision["learnings"]:
+            assert isinstance(learnings, list)
+            await self.context.remember("\n".join(map(str, learnings)), task_id=self.owned.claimed.turn_id,
+                                        outcome=decision["decision"], learnings=learnings)  # fmt: skip
         if (output := decision.get("output")) is not None:
             check_output(self.owned, AgentOutput(output))
         return decision

@@ -10,6 +10,8 @@
 | `m2-1-approval`, `m2-1-approval-2`| the requests to approve that tool call                             |
 | `m2-1-doubt`, `m2-1-doubt2`       | the questions to a person while that tool call is in doubt         |
 | `m2-1-again`, `m2-1-again2`       | that tool call, made again after a person allowed it               |
+| `init`, `plan-2`, `act-2`         | the end of a phase of an agent with hooks, in its second round     |
+| `plan-2-c1`, `act-2-m1`           | a call of that phase                                               |
 
 Ids are recorded, so their form never changes. A function may also choose its own ids.
 """
@@ -23,7 +25,8 @@ from dataclasses import dataclass
 
 CALL_ID_MAX = 64
 _INSTANCE_MAX = 160  # a caller may choose a long turn id; its end distinguishes it from other turn ids
-_PATTERN = re.compile(r"m(\d+)(?:(-try\d+)?|-(\d+)(-approval(?:-\d+)?|-doubt\d*|-again\d*)?)")
+_PHASE = r"((?:init-|terminate-|(?:plan|act|reflect)-[1-9][0-9]*-)?)"
+_PATTERN = re.compile(_PHASE + r"m(\d+)(?:(-try\d+)?|-(\d+)(-approval(?:-\d+)?|-doubt\d*|-again\d*)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +34,23 @@ class CallId:
     """The id of a model call, of a tool call of its reply, or of a follow-up; `str()` gives the recorded text.
 
     model_call: counted from 1. tool_call: the place in the reply, from 1; 0 for the model call itself. follow_up: the
-    rest of the id.
+    rest of the id. prefix: the phase of an agent with hooks, like `act-2-`.
     """
 
     model_call: int
     tool_call: int = 0
     follow_up: str = ""
+    prefix: str = ""
 
     def __str__(self) -> str:
         place = f"-{self.tool_call}" if self.tool_call else ""
-        return f"m{self.model_call}{place}{self.follow_up}"
+        return f"{self.prefix}m{self.model_call}{place}{self.follow_up}"
 
     @classmethod
     def parse(cls, text: str) -> CallId | None:
         """The parts of a recorded id; None for an id of a function's call."""
         match = _PATTERN.fullmatch(text)
-        return match and cls(int(match[1]), int(match[3] or 0), match[2] or match[4] or "")
+        return match and cls(int(match[2]), int(match[4] or 0), match[3] or match[5] or "", match[1])
 
     @property
     def is_model_call(self) -> bool:

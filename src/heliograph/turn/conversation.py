@@ -64,20 +64,20 @@ def deferrals_of(record: Json) -> int:
     return int(str(record["deferrals"]))
 
 
-def replies_in(waits: Sequence[Wait]) -> list[JsonObject]:
-    """The records of all model replies of a turn."""
-    return [wait.content["output"] for wait in waits if wait.status == "success" and _model_call(wait)]
+def replies_in(waits: Sequence[Wait], prefix: str = "") -> list[JsonObject]:
+    """The records of all model replies of a turn; prefix: of one phase."""
+    return [wait.content["output"] for wait in waits if wait.status == "success" and _model_call(wait, prefix)]
 
 
-def last_model_call(waits: Sequence[Wait]) -> int:
+def last_model_call(waits: Sequence[Wait], prefix: str = "") -> int:
     """The last model call that has begun, from 1; 0 for none. All tool calls of earlier replies have their results."""
-    return max((_model_call(wait) for wait in waits), default=0)
+    return max((_model_call(wait, prefix) for wait in waits), default=0)
 
 
-def _model_call(wait: Wait) -> int:
+def _model_call(wait: Wait, prefix: str) -> int:
     """The model call that this record belongs to, from 1; 0 for another kind of record."""
     call_id = CallId.parse(wait.call_id) if wait.kind == "inline" else None
-    return call_id.model_call if call_id is not None and call_id.is_model_call else 0
+    return call_id.model_call if call_id is not None and call_id.is_model_call and call_id.prefix == prefix else 0
 
 
 def reply_of(record: Json) -> ModelReply:

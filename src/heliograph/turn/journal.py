@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.records import Wait
-from heliograph.turn.call_id import CALL_ID_MAX, CallCounter
+from heliograph.turn.call_id import CALL_ID_MAX, CallCounter, CallId
 from heliograph.turn.calls import CallRequest, Join, check_name
 
 CALLS_MAX = 10_000  # far above any limit of a project: only a loop that swallows its own suspension makes so many calls
@@ -49,6 +49,10 @@ class Journal:
     def has_call(self, call_id: str) -> bool:
         """Whether a call of this id is recorded, with or without a result."""
         return call_id in self._recorded
+
+    def call_id(self, model_call: int, tool_call: int = 0) -> CallId:
+        """The id of a model call of this run, or of a tool call of its reply, both counted from 1."""
+        return CallId(model_call, tool_call, prefix=self.prefix)
 
     def new_step(self) -> str:
         """The id of the next step."""

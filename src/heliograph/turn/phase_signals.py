@@ -52,9 +52,9 @@ def plan_ready(plan: JsonObject | None) -> Step:
     """Without a plan, the work of the act phase is one step."""
     if plan is None:
         return "plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"
-    steps: Any = plan.get("steps", [])
+    steps = plan.get("steps")
     payload: JsonObject = {
-        "steps": len(steps),
+        "steps": len(steps) if isinstance(steps, list) else 1,
         "tools_required": list(dict.fromkeys(tools_of(plan))),
         "plan": truncated(plan),
     }

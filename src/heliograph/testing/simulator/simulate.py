@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeAlias
 
-from heliograph.agent_loop.loop import run_agent_loop
+from heliograph.agent_loop.agent_loop import ModelAgentLoop
 from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
@@ -199,7 +198,7 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
         services = ProjectServices(world, Ledger(world, PROJECT), workflows, sends_commands=stage.sends_commands)
-        agent_loop = partial(run_agent_loop, harness_of=make_harness(world))
+        agent_loop = ModelAgentLoop(make_harness(world))
         worker = Worker([services], process.name, agent_loop, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
                         lease_seconds=stage.lease_seconds)  # fmt: skip
         worker.watchdog.interval_seconds = SWEEP_SECONDS
