@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_origin
 
 from heliograph.definitions.agent_checks import raise_invalid
 from heliograph.definitions.functions import check_function
@@ -71,7 +71,7 @@ def check_hooks(name: str, given: Mapping[str, Any], *, has_model: bool) -> dict
     for phase, hook in given.items():
         if hook is None or hook is False:
             continue
-        if callable(hook) and not isinstance(hook, type):
+        if callable(hook) and not isinstance(hook, type) and get_origin(hook) is None:
             check_function(hook, f"agent {name}: {phase}", f"/agents/{name}/{phase}", "the context", waits=True)
             hooks[phase] = hook
         elif phase not in ("plan", "reflect"):

@@ -271,6 +271,7 @@ class TurnRunner:
         if isinstance(event, PhaseEnded) and isinstance(context, PhaseContext):
             self._progress.end(context, journal, self.owned)
             self._progress.cleanups = self._cleanups
+            self.owned.executed_steps.clear()  # the next phase numbers its model calls from 1
         return event
 
     async def _clean_up(self) -> None:
