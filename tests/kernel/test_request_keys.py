@@ -245,7 +245,7 @@ STRICT_BY_TYPE: dict[str, tuple[str, tuple[Any, ...], list[Any]]] = {
     "trust of a memory": ("remember", ("trust",), [[], {}, 7, True, "Untrusted"]),
     "taint of a call": ("begin_call", ("taint",), ["mail", {}, 7, True]),
     "taint of a result": ("record_call", ("taint",), ["mail", {}, 7, True]),
-    "taint of a call that is not made": ("record_call", ("not_made", "taint"), ["mail", {}, 7, True]),
+    "taint of a call that is not made": ("record_call", ("open_as", "taint"), ["mail", {}, 7, True]),
     "taint of an open call": ("suspend", ("calls", 0, "taint"), ["mail", {}, 7, True]),
     "child of a tool": ("suspend", ("calls", 0, "child"), [[], "turn_c", 7]),
     "agents of a claim": ("claim", ("agents",), ["writer", {"writer": 1}, 7]),

@@ -24,6 +24,7 @@ from heliograph import (
     ToolCall,
     ToolFailed,
     ToolStep,
+    UserMessage,
     tool,
 )
 from tests.reach.model_server import Answer, Provider
@@ -96,11 +97,12 @@ async def test_steps_of_each_kind_run_in_order_and_their_results_are_kept(rig: R
         {"kind": "model", "name": "model", "success": True, "output": "read 2: sum up"},
     ]
     assert result.state == {"out": "read 2: sum up"}
-    order = [s.payload["name"] if s.name == "tool:call" else s.name for s in result.signals
+    logged: list[Any] = list(result.signals)
+    order = [s.payload["name"] if s.name == "tool:call" else s.name for s in logged
              if s.name in ("tool:call", "delegation", "harness:start")]  # fmt: skip
     assert order == ["search", "delegation", "harness:start"]
     turn = await rig.turn_of("worker")
-    cards = [card.content for card in await rig.runtime.reader.cards(turn.turn_id) if card.kind == "tool.result"]
+    cards: list[Any] = [c.content for c in await rig.runtime.reader.cards(turn.turn_id) if c.kind == "tool.result"]
     assert [card["call_id"] for card in cards][2:] == ["act-1-m1-1", "act-1-m2-1", "act-1-m3"]
     assert of_phases(signals) == PHASES
 
@@ -185,7 +187,7 @@ def of_model(request: ModelRequest) -> str:
     return "plan" if last.startswith("Make a plan") else "reflect" if last.startswith("Evaluate") else "step"
 
 
-THREE = {"steps": [
+THREE: Any = {"steps": [
     {"kind": "tool_call", "tool": "search", "arguments": {"query": "a"}},
     {"kind": "delegation", "agent": "clerk", "task": "file it"},
     {"kind": "model", "prompt": "write the report"},
@@ -201,7 +203,9 @@ def planning(model: Any, **options: Any) -> Heliograph:
 
 
 @pytest.mark.proves("LC-21", "LC-41", "LC-40", "LC-22", "LC-31", "LC-44", "LC-45", "LC-63")
-@pytest.mark.parametrize("protocol", ["openai-chat:test", "anthropic:claude-test"])
+@pytest.mark.parametrize(
+    "protocol", ["openai-chat:test", pytest.param("anthropic:claude-test", marks=pytest.mark.more)]
+)
 async def test_planning_agent_plans_executes_reflects_iterates_once_and_reaches_its_goal(
     rig: Rig, provider: Provider, protocol: str
 ) -> None:
@@ -241,7 +245,7 @@ async def test_planning_agent_plans_executes_reflects_iterates_once_and_reaches_
         "outcome": "iteration_needed",
         "learnings": ["a report on tides names its sources"],
     }
-    assert (result.metrics["inputTokens"], result.metrics["outputTokens"]) == (42, 18)
+    assert result.metrics["usage"] == {"inputTokens": 42, "outputTokens": 18}
 
 
 @pytest.mark.proves("LC-73", "G-12")
@@ -279,8 +283,7 @@ async def test_model_that_reflects_reads_the_success_criteria_of_its_task(rig: R
 
     app.prompt_agent("worker", "Work.", model=ScriptedModel(reply), on_request=True, reflect=True)
     await rig.run(app)
-    texts = [message.content for message in requests[-1].messages]
-    assert 'Success criteria: ["two sources"]' in texts
+    assert UserMessage('Success criteria: ["two sources"]') in requests[-1].messages
 
 
 async def test_plan_of_a_schema_is_followed_by_the_agent_loop_in_each_round(rig: Rig) -> None:

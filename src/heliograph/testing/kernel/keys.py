@@ -17,7 +17,7 @@ from heliograph.requests import (
     CauseItem,
     ClaimTarget,
     Finish,
-    NotMade,
+    OpenAs,
     React,
     ReactionItem,
     RecordCall,
@@ -36,7 +36,7 @@ _POSITION = re.compile("[1-9][0-9]{0,17}")
 _TYPES: Mapping[Any, Mapping[str, type]] = {
     StartRun: {"reaction": dict}, Finish: {"reaction": dict}, React: {"reaction": dict}, StopsItem: {"reason": str},
     ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict}, ClaimTarget: {"agents": list},
-    BeginCall: {"taint": list}, RecordCall: {"taint": list}, NotMade: {"taint": list},
+    BeginCall: {"taint": list}, RecordCall: {"taint": list}, OpenAs: {"taint": list},
     CallItem: {"taint": list, "child": dict},
 }  # fmt: skip
 
