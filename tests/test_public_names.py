@@ -79,6 +79,15 @@ PUBLIC = [
     "ToolCallHandler",
     "RecoverableError",
     "UnrecoverableError",
+    "Agent",
+    "DelegationStep",
+    "GoalAchieved",
+    "IterationNeeded",
+    "Lifecycle",
+    "ModelStep",
+    "PhaseContext",
+    "Plan",
+    "ToolStep",
 ]
 
 HEAVY = ("asyncpg", "pydantic", "pydantic_ai", "rich", "nats", "asyncio")

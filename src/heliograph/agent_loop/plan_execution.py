@@ -85,7 +85,7 @@ class _Execution:
                 call = ToolCall(f"step_{self._calls}", f"{DELEGATE}{step.agent}", {"task": to_json(step.task)})
                 return await self._called(step.kind, call)
             case ModelStep():
-                return await self._asked(step)
+                return await self._model_reply(step)
 
     async def _called(self, kind: str, call: ToolCall) -> JsonObject:
         messages = await self._router.execute(self._calls, [call])
@@ -98,7 +98,7 @@ class _Execution:
         return {**head, "error": {"code": str(error.get("code") or TOOL_ERROR), "message": str(error.get("message") or message.content),
                                   "recoverable": bool(error.get("recoverable", False))}}  # fmt: skip
 
-    async def _asked(self, step: ModelStep) -> JsonObject:
+    async def _model_reply(self, step: ModelStep) -> JsonObject:
         """The reply to the step, which the model reads after the results of the earlier steps."""
         given = results_text(self.results, is_untrusted=self._owned.taint.has_read)
         messages = [UserMessage(redacted_text(text)) for text in (*given, step.prompt)]

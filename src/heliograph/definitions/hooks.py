@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_origin
@@ -21,6 +20,23 @@ class Agent:
     as its only argument. The class is created without arguments for each run of a hook, so attributes do not reach the
     next hook: pass values in `ctx.working_memory`, which survives a crash.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class MethodHook:
+    """A hook that is a method: each call runs it on a new object of its class."""
+
+    kind: type[Agent]
+    phase: str
+
+    @property
+    def method(self) -> Callable[..., Any]:
+        """The function of the class, plain or async."""
+        function: Callable[..., Any] = getattr(self.kind, self.phase)
+        return function
+
+    def __call__(self, context: Any) -> Any:
+        return getattr(self.kind(), self.phase)(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +64,10 @@ def methods_of(kind: type[Agent]) -> dict[str, Callable[[Any], Any]]:
     return hooks
 
 
-def _method(kind: type[Agent], phase: str) -> Callable[[Any], Any]:
-    """The method of a new object of the class, as a function of the context."""
+def _method(kind: type[Agent], phase: str) -> MethodHook:
     check_function(getattr(kind(), phase), f"agent {kind.__name__}: {phase}", f"/agents/{kind.__name__}/{phase}", "the context",
                    waits=True)  # fmt: skip
-    if inspect.iscoroutinefunction(getattr(kind, phase)):
-
-        async def hook(context: Any) -> Any:
-            return await getattr(kind(), phase)(context)
-
-        return hook
-
-    def plain_hook(context: Any) -> Any:
-        return getattr(kind(), phase)(context)
-
-    return plain_hook
+    return MethodHook(kind, phase)
 
 
 def check_hooks(name: str, given: Mapping[str, Any], *, has_model: bool) -> dict[str, Hook]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from heliograph.codes import ACTION_FAILED, TIMEOUT
+from heliograph.definitions.hooks import MethodHook
 from heliograph.error_text import format_exception, safe_repr, with_hint
 from heliograph.errors import HeliographError, InvalidInput, TurnTimedOut
 from heliograph.execution.call_replay import CallReplay
@@ -142,9 +143,8 @@ async def call_function(run: Callable[[Any], Any], owned: OwnedTurn, context: Co
     """The result of the function. After an interruption, wait for running steps, which would be in doubt otherwise."""
     journal = replay.journal
     try:
-        return await (
-            run(context) if inspect.iscoroutinefunction(run) else _run_plain(run, context, owned.world, journal)
-        )
+        is_async = inspect.iscoroutinefunction(run.method if isinstance(run, MethodHook) else run)
+        return await (run(context) if is_async else _run_plain(run, context, owned.world, journal))
     except (Suspended, Defer, BaseExceptionGroup):
         journal.wait_forbidden = _HAS_RETURNED
         await replay.settled()
