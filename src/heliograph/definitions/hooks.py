@@ -56,7 +56,9 @@ def methods_of(kind: type[Agent]) -> dict[str, Callable[[Any], Any]]:
         similar = difflib.get_close_matches(method, HOOKS, 1, cutoff=0.75)
         if callable(function) and not method.startswith("_") and method not in HOOKS and similar:
             raise_invalid(name, method, f"is not a hook; did you mean {similar[0]}?", "unknown_field")
-    hooks = {phase: _method(kind, phase) for phase in HOOKS if callable(getattr(kind, phase, None))}
+    hooks: dict[str, Callable[[Any], Any]] = {
+        phase: _method(kind, phase) for phase in HOOKS if callable(getattr(kind, phase, None))
+    }
     if "act" not in hooks and "plan" not in hooks:
         raise_invalid(
             name, "act", "is missing: write the method act, or plan, whose steps the runtime executes", "required_field"
