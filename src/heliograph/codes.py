@@ -19,6 +19,10 @@ DELEGATION_ERROR = "DELEGATION_ERROR"
 DELEGATION_TIMEOUT = "DELEGATION_TIMEOUT"
 TIMEOUT = "TIMEOUT"
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+MEMORY_ERROR = "MEMORY_ERROR"
+NETWORK_ERROR = "NETWORK_ERROR"
+AUTH_ERROR = "AUTH_ERROR"
+RATE_LIMITED = "RATE_LIMITED"
 IN_DOUBT = "IN_DOUBT"
 NOT_DETERMINISTIC = "NOT_DETERMINISTIC"
 RESULT_MISSING = "RESULT_MISSING"
@@ -76,24 +80,44 @@ CODES = (
         True,
         "another agent's turn, to which this turn delegated a task, missed its deadline",
     ),
-    Code(IN_DOUBT, "act", False, "a side effect that must not be repeated had started, and its result is unknown"),
-    Code(RESULT_SCHEMA, "act", False, "the result of a call does not match the `result_schema` of its tool"),
+    Code(MEMORY_ERROR, "any", False, "the memory could not store or search"),
+    Code(
+        NETWORK_ERROR,
+        "any",
+        True,
+        "a model, an MCP server or a callback could not be reached, or a function raised a connection error",
+    ),
+    Code(
+        AUTH_ERROR,
+        "any",
+        False,
+        "a model's provider or an MCP server rejected the credentials (HTTP status 401 or 403)",
+    ),
+    Code(
+        RATE_LIMITED,
+        "any",
+        True,
+        "a model's provider or an MCP server rejected a request because of its rate limit (HTTP status 429); "
+        "`details.retry_after_ms` is its delay, if it sent one",
+    ),
+    Code(IN_DOUBT, "any", False, "a side effect that must not be repeated had started, and its result is unknown"),
+    Code(RESULT_SCHEMA, "any", False, "the result of a call does not match the `result_schema` of its tool"),
     Code(
         RESULT_MISSING,
-        "act",
+        "any",
         False,
         "the turn ended without the required result, or without one of its required fields",
     ),
-    Code(DENIED, "act", False, "a person denied the approval or the question, or nobody answered in time"),
-    Code(MODEL_TIMEOUT, "act", True, "a model call did not finish within `model_timeout_seconds`"),
-    Code(MCP_UNAVAILABLE, "act", True, "an MCP server could not be reached"),
-    Code(NOT_DETERMINISTIC, "act", False, "when the agent's function ran again, it made other calls than before"),
+    Code(DENIED, "any", False, "a person denied the approval or the question, or nobody answered in time"),
+    Code(MODEL_TIMEOUT, "any", True, "a model call did not finish within `model_timeout_seconds`"),
+    Code(MCP_UNAVAILABLE, "any", True, "the program of an MCP server ended, or the server broke the protocol"),
+    Code(NOT_DETERMINISTIC, "any", False, "when the agent's function ran again, it made other calls than before"),
     Code(
         TIMEOUT,
         "any",
         False,
-        "the agent ran longer than `timeout_seconds`, the turn lived longer than `ttl_seconds`, or no worker claimed it "
-        "within `dispatch_seconds_max`",
+        "a limit of time; `details.scope` names it: `turn` for `timeout_seconds` of the agent and for `dispatch_seconds_max`, "
+        "`phase` for a phase of the lifecycle, `total` for `ttl_seconds`",
     ),
     Code(
         RESOURCE_EXHAUSTED,
@@ -103,7 +127,7 @@ CODES = (
     ),
     Code(
         BUDGET_EXCEEDED,
-        "act",
+        "any",
         False,
         "a call could have cost more than the rest of a budget: that of its turn, or one that contains it",
     ),
@@ -117,6 +141,21 @@ CODES = (
     Code(INTERNAL_ERROR, "any", False, "the database rejected the end of the turn; the worker's log has the reason"),
     Code(UNKNOWN, "any", False, "an error without a code of its own"),
 )
+
+_BY_CODE = {each.code: each for each in CODES}
+_OF_PHASE = {"init": INIT_FAILED, "plan": PLAN_FAILED, "act": ACTION_FAILED, "reflect": REFLECTION_ERROR}
+CALL_TIMEOUTS = (TOOL_TIMEOUT, DELEGATION_TIMEOUT, MODEL_TIMEOUT)
+
+
+def code_in_phase(code: str, phase: str) -> str:
+    """Return the code of an error in this phase: `code`, or the phase's own code in place of one of another phase.
+
+    A code that is not in the table is the tool's or the agent's own, and stays. So does any code in phase terminate, which
+    has none of its own.
+    """
+    known = _BY_CODE.get(code)
+    return code if known is None or known.phase in ("any", phase) else _OF_PHASE.get(phase, code)
+
 
 # Codes of `workflow:end`: why a run ended as failed, although perhaps none of its turns did.
 RUN_CODES = (

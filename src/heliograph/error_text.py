@@ -5,8 +5,18 @@ The text is redacted, and an application's `__str__` and `__repr__` may raise.
 
 from __future__ import annotations
 
+import errno
+import re
+import socket
+
 from heliograph.errors import HeliographError
 from heliograph.redaction import redacted_text
+
+_CAUSES_MAX = 10
+_LONG_WORD = re.compile(r"[^\s\"'`,;(){}\[\]<>]{16,}")
+_PREFIX = 3
+_UNREACHABLE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
+                errno.EHOSTDOWN, errno.ENETDOWN)  # fmt: skip
 
 
 def safe_repr(value: object, limit: int = 80) -> str:
@@ -15,6 +25,11 @@ def safe_repr(value: object, limit: int = 80) -> str:
     text = redacted_text(value if isinstance(value, str) else repr_of(value))
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def without_keys(text: str) -> str:
+    """Return `text` with three characters of each word that is as long as a key: a service may quote the key that it rejects."""
+    return _LONG_WORD.sub(lambda found: f"{found[0][:_PREFIX]}…", redacted_text(text))
 
 
 def with_hint(error: HeliographError) -> str:
@@ -26,6 +41,20 @@ def is_recoverable(error: BaseException) -> bool:
     """Whether a retry may help: the exception's `recoverable`, or True if it has no such attribute."""
     value = getattr(error, "recoverable", True)
     return value if isinstance(value, bool) else True
+
+
+def is_network_error(error: BaseException) -> bool:
+    """Whether a connection failed: the exception, or one that it was raised from, is one of the operating system."""
+    found: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if found is None:
+            return False
+        if isinstance(found, ConnectionError | socket.gaierror) or (
+            isinstance(found, OSError) and found.errno in _UNREACHABLE
+        ):
+            return True
+        found = found.__cause__
+    return False
 
 
 def format_exception(error: BaseException, limit: int = 2000) -> str:

@@ -46,18 +46,23 @@ class HeliographError(Exception):
     """The base class of all errors.
 
     code: for programs. path: a JSON pointer into the input. hint: a possible remedy. exit_code: the exit code of the command line.
+    details: JSON for programs, recorded with the error of a turn or a call.
     """
 
     default_code: ClassVar[str] = UNKNOWN
     exit_code: ClassVar[int] = 1
     recoverable: bool = False  # a retry may help; an instance may override its class
 
-    def __init__(self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None):
+    def __init__(
+        self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ):  # fmt: skip
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
         self.path = path
         self.hint = hint
+        self.details = dict(details or {})
 
     def envelope(self) -> dict[str, dict[str, str]]:
         """Return the error as JSON for programs: `{"error": {code, message, path, hint}}`, without missing parts."""
@@ -134,8 +139,9 @@ class HarnessError(HeliographError):
     def __init__(
         self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
         recoverable: bool = False, retry_after_seconds: float = 0.0, tokens: int | None = None,
+        details: Mapping[str, Any] | None = None,
     ):  # fmt: skip
-        super().__init__(message, code=code, path=path, hint=hint)
+        super().__init__(message, code=code, path=path, hint=hint, details=details)
         self.recoverable = recoverable
         self.tokens = tokens
         self.retry_after_seconds = retry_after_seconds
@@ -149,11 +155,14 @@ class ToolFailed(HeliographError):
     def __init__(
         self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
         tool: str = "", call_id: str = "", error: Mapping[str, Any] | None = None,
+        details: Mapping[str, Any] | None = None,
     ):  # fmt: skip
-        super().__init__(message, code=code, path=path, hint=hint)
+        super().__init__(message, code=code, path=path, hint=hint, details=details)
         self.tool = tool
         self.call_id = call_id
         self.error = dict(error or {})
+        if isinstance(recorded := self.error.get("details"), Mapping):
+            self.details = {**recorded, **self.details}
         self.recoverable = bool(self.error.get("recoverable", self.recoverable))
 
 

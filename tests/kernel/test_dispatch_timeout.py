@@ -38,7 +38,7 @@ async def test_unclaimed_turn_ends_in_time_despite_repeated_sweeps(kernel: Kerne
     [card] = await kernel.rows("cards", "content", "card_id = $2", turn["deliverable_card_id"])
     assert card["content"]["error"] == {
         "code": "TIMEOUT", "message": "no worker claimed it within 30 s (dispatch_seconds_max)", "recoverable": False,
-        "details": {"scope": "dispatch"},
+        "details": {"scope": "turn"},
     }  # fmt: skip
     assert (await kernel.head("run_a/writer"))["status"] == "idle"
     [event] = await kernel.call("read_outbox", 10)

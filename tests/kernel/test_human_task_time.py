@@ -62,7 +62,7 @@ async def test_expiry_names_the_open_question_and_the_setting(kernel: Kernel) ->
     assert await expired(kernel) == ["turn_a"]
     (content,) = [c["content"] for c in await kernel.rows("cards") if c["kind"] == "task.deliverable"]
     assert content["error"] == {
-        "code": "TIMEOUT", "recoverable": False, "details": {"scope": "turn"},
+        "code": "TIMEOUT", "recoverable": False, "details": {"scope": "total"},
         "message": 'not finished within its ttl_seconds, 10.000 s; still open: call c1 asks a person "May I?", call c2 of search',
     }  # fmt: skip
 

@@ -152,7 +152,7 @@ async def test_http_server_may_restart(http: HttpServer) -> None:
         http.kill()
         with pytest.raises(HarnessError, match=r"cannot be used") as away:
             await found["add"](a=1, b=2)
-        assert (away.value.code, away.value.recoverable) == ("MCP_UNAVAILABLE", True)
+        assert (away.value.code, away.value.recoverable) == ("NETWORK_ERROR", True)
         await http.start()
         assert await found["add"](a=1, b=2) == {"result": 3}
 

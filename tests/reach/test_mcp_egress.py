@@ -54,7 +54,7 @@ async def test_unresolvable_name_is_an_unreachable_server() -> None:
 
     with pytest.raises(HarnessError, match="Name or service not known") as away:
         await connection("https://tools.example/mcp", unknown).offered()
-    assert (away.value.code, away.value.recoverable) == ("MCP_UNAVAILABLE", True)
+    assert (away.value.code, away.value.recoverable) == ("NETWORK_ERROR", True)
 
 
 async def test_connection_goes_to_a_checked_address_despite_dns_rebinding(

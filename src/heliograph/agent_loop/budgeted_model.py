@@ -22,6 +22,7 @@ from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest
 from heliograph.records import BudgetShortfall, Claimed
+from heliograph.signals.error_payload import details_of
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import record_of, reply_of
 from heliograph.turn.journal import Journal
@@ -112,6 +113,8 @@ class BudgetedModel:
             "message": safe_repr(error.message, _MESSAGE_MAX),
             "recoverable": error.recoverable,
         }
+        if error.details:
+            envelope["details"] = details_of(error.details)
         await self._replay.steps.record(request, CallResult(request.call_id, "failed", None, envelope), [], used)
         return error
 

@@ -8,12 +8,13 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
 from heliograph.agent_loop.reply_validation import validate_reply
-from heliograph.codes import MODEL_TIMEOUT
-from heliograph.error_text import format_exception, safe_repr, with_hint
+from heliograph.codes import MODEL_TIMEOUT, NETWORK_ERROR
+from heliograph.error_text import format_exception, is_network_error, safe_repr, with_hint
 from heliograph.errors import HarnessError, HeliographError, TurnTimedOut
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
+from heliograph.signals.error_payload import details_of
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_json, cleaned, truncated
 from heliograph.types import Json, JsonObject
@@ -86,6 +87,8 @@ class Models:
             message = safe_repr(with_hint(failure), _MESSAGE_MAX)
             payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
             payload["recoverable"] = failure.recoverable
+            if failure.details:
+                payload["details"] = details_of(failure.details)
             signals.add(draft("harness:error", payload, start))
             if failure is error:
                 raise
@@ -134,9 +137,13 @@ def _failure(error: Exception) -> HarnessError:
     if isinstance(error, HarnessError):
         return error
     if isinstance(error, HeliographError):
-        return HarnessError(error.message, code=error.code, hint=error.hint, recoverable=error.recoverable)
+        return HarnessError(error.message, code=error.code, hint=error.hint, recoverable=error.recoverable,
+                            details=error.details)  # fmt: skip
     log.warning("a model's harness raised", exc_info=error)
-    return HarnessError(format_exception(error, _MESSAGE_MAX), recoverable=isinstance(error, OSError))
+    code = NETWORK_ERROR if is_network_error(error) else None
+    return HarnessError(
+        format_exception(error, _MESSAGE_MAX), code=code, recoverable=code is not None or isinstance(error, OSError)
+    )
 
 
 def _finish_reply(reply: ModelReply, signals: SignalBuffer, start: int, draft: _MakeDraft, duration_ms: int) -> None:

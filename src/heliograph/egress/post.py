@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from heliograph.codes import NETWORK_ERROR
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError
 from heliograph.policy.egress import EgressPolicy, Target
@@ -32,7 +33,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 class PostFailed(HeliographError):
     """The server sent no readable response; a retry may succeed."""
 
-    default_code = "post_failed"
+    default_code = NETWORK_ERROR
     recoverable = True
 
 

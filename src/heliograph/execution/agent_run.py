@@ -8,15 +8,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from heliograph.codes import ACTION_FAILED, TIMEOUT
+from heliograph.codes import ACTION_FAILED, NETWORK_ERROR, TIMEOUT, code_in_phase
 from heliograph.definitions.hooks import MethodHook
-from heliograph.error_text import format_exception, safe_repr, with_hint
+from heliograph.error_text import format_exception, is_network_error, safe_repr, with_hint
 from heliograph.errors import HeliographError, InvalidInput, TurnTimedOut
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentLoop, AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.reactive.state_update import fold_changes
+from heliograph.signals.error_payload import MESSAGE_MAX, details_of
 from heliograph.signals.values import check_size, to_json
 from heliograph.turn.decisions import deferral_after
 from heliograph.turn.events import Acted, DeferTurn, Raised, SuspendTurn
@@ -27,7 +28,6 @@ from heliograph.world.seam import World
 
 log = logging.getLogger("heliograph.execution")
 
-MESSAGE_MAX = 8192  # characters; with four bytes each, half of the limit of a signal
 _HAS_RETURNED = "the function has returned without this task: await every task that it starts"
 _PLAIN = "a plain function cannot be interrupted while it waits; write async def, not def"
 
@@ -127,16 +127,22 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal, limits: At
     error = journal.error or error  # an earlier error of the journal may be the cause of this one
     spec = owned.spec
     code = limits.code
-    if isinstance(error, HeliographError) and error.code.isupper() and error.code != ACTION_FAILED:
-        code = error.code
+    if isinstance(error, HeliographError):
+        if error.code.isupper() and error.code != ACTION_FAILED:
+            code = error.code
+    elif is_network_error(error):
+        code = NETWORK_ERROR
     if (
-        deferral := deferral_after(error, owned.claimed, spec, journal.deferrals_before, limits.phase, code)
+        deferral := deferral_after(
+            error, owned.claimed, spec, journal.deferrals_before, limits.phase, code_in_phase(code, limits.phase)
+        )
     ) is not None:
         return deferral
     if isinstance(error, HeliographError):
-        return Raised("failed", code, safe_repr(with_hint(error), MESSAGE_MAX), error.recoverable)
+        return Raised("failed", code, safe_repr(with_hint(error), MESSAGE_MAX), error.recoverable,
+                      details=details_of(error.details))  # fmt: skip
     log.warning("agent %s raised in %s", spec.name, owned.claimed.turn_id, exc_info=error)
-    return Raised("failed", code, format_exception(error, MESSAGE_MAX))
+    return Raised("failed", code, format_exception(error, MESSAGE_MAX), code == NETWORK_ERROR)
 
 
 async def call_function(run: Callable[[Any], Any], owned: OwnedTurn, context: Context, replay: CallReplay) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
 from heliograph.codes import BUDGET_EXCEEDED, DELEGATION_TIMEOUT
@@ -14,6 +15,7 @@ from heliograph.execution.step_outcome import outcome_of
 from heliograph.execution.step_recorder import StepRecorder
 from heliograph.execution.transactional_steps import in_transaction
 from heliograph.records import Wait
+from heliograph.signals.model import Draft
 from heliograph.turn.call_results import validated_result
 from heliograph.turn.calls import CallRequest, CallResult, failed_first_error, result_of
 from heliograph.turn.interruptions import Suspended
@@ -101,9 +103,7 @@ class CallReplay:
 
     async def run_step(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
         """Begin, run and record one step; or return its result where the kernel has one. Raises TurnLost, AgentFailed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._in_flight.add(done)
-        try:
+        async with self._unsettled():
             try:
                 known = await self.steps.begin(request, self.steps.tool_reserve)
             except BudgetExceeded as error:
@@ -113,6 +113,20 @@ class CallReplay:
             self.steps.announce(request)
             emit_step_event(self._world, self._claimed, request.step_id, self.steps.signals.phase)
             return await self._observed(request, function, args)
+
+    async def log(self, request: CallRequest, draft: Draft) -> None:
+        """Log a signal now, once in this turn: a later run finds the record of it. Raises TurnLost, AgentFailed."""
+        if self.recorded_result(request) is None:
+            async with self._unsettled():
+                await self.steps.log(request, draft)
+
+    @asynccontextmanager
+    async def _unsettled(self) -> AsyncIterator[None]:
+        """A part of the run that a suspension waits for."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_flight.add(done)
+        try:
+            yield
         finally:
             self._in_flight.discard(done)
             done.cancel()

@@ -18,6 +18,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ids import idempotency_key
 from heliograph.ports import Memory, MemoryHit
 from heliograph.records import Card, Cause
+from heliograph.signals.error_payload import recoverable_error
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload, copied
 from heliograph.signals.values import to_json
@@ -54,7 +55,10 @@ class Context:
     attempt: 1, and one more each time the turn lost its worker.
     deferrals: how often the turn was deferred.
     context_box_id: the box that this turn may read, or None. See `context`.
+    phase: the current phase: act, or that of the hook.
     """
+
+    phase: str = "act"
 
     def __init__(self, owned: OwnedTurn, replay: CallReplay, cleanups: Cleanups, memory: Memory):
         claimed, document = owned.claimed, owned.claimed.run.state
@@ -298,6 +302,20 @@ class Context:
             raise InvalidInput(f"agent {self.agent} emits {declared}; declare {name!r} in emits first",
                                code="undeclared_signal", path=f"/agents/{self.agent}/emits")  # fmt: skip
         self.emitted.append((name, check_payload(to_json(payload))))
+
+    def report_error(
+        self, code: str, message: str, *, details: Mapping[str, Any] | None = None, exception: BaseException | None = None
+    ) -> Coroutine[Any, Any, None]:  # fmt: skip
+        """Report an error from which the agent recovers: log the signal `error` now, once, and continue.
+
+        code: one of docs/reference/errors.md, or your own. The code of another phase is replaced by that of this phase.
+        details: JSON for programs, at most 8 KiB. exception: the end of its traceback becomes `stack_trace`. Secrets are
+        redacted from all of it. To end the turn, raise an exception instead. Raises InvalidInput.
+        """
+        self._requests.check_may_wait("report_error")
+        payload = recoverable_error(code, message, details, exception, self.phase)
+        draft = Draft("error", payload, self.agent, self.activation_id, self._world.now())
+        return self._replay.log(self._requests.step("error", "pure"), draft)
 
     def on_cleanup(self, function: Callable[..., Any], /, *args: Any) -> None:
         """Run `function(*args)`, plain or async, when this turn ends by success, failure, timeout or graceful stop.

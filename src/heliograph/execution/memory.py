@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from heliograph.error_text import repr_of, safe_repr
-from heliograph.errors import InvalidInput
+from heliograph.codes import MEMORY_ERROR
+from heliograph.error_text import format_exception, is_recoverable, repr_of, safe_repr
+from heliograph.errors import HeliographError, InvalidInput, ToolFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.call_requests import CallRequests
 from heliograph.execution.owned_turn import OwnedTurn
@@ -44,7 +46,12 @@ class TurnMemory:
             given["trust"] = UNTRUSTED
         request = self._requests.step("remember", "idempotent")
         memory_id = f"{self._turn_id}-{request.call_id}"[-_MEMORY_ID_MAX:]
-        return self._replay.step(request, self._memory.store, (self._project, memory_id, self._agent, text, given))
+
+        async def store() -> None:
+            with _memory_errors():
+                await self._memory.store(self._project, memory_id, self._agent, text, given)
+
+        return self._replay.step(request, store, ())
 
     def recall(self, query: str, limit: int, *, everywhere: bool) -> Coroutine[Any, Any, list[MemoryHit]]:
         self._requests.check_may_wait("recall")
@@ -53,12 +60,27 @@ class TurnMemory:
 
     async def _recall(self, request: CallRequest, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         async def search() -> list[JsonObject]:
-            return [asdict(hit) for hit in await self._memory.search(self._project, agent, query, limit)]
+            with _memory_errors():
+                return [asdict(hit) for hit in await self._memory.search(self._project, agent, query, limit)]
 
         hits = [MemoryHit(**hit) for hit in await self._replay.step(request, search, ())]
         if any(hit.trust == UNTRUSTED for hit in hits):
             self._taint.read("memory")
         return hits
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Raise every failure of the memory as MEMORY_ERROR, which may pass if the memory's own exception may."""
+    try:
+        yield
+    except Exception as error:
+        message, reason = (
+            (error.message, error.code) if isinstance(error, HeliographError) else (format_exception(error), None)
+        )
+        failed = ToolFailed(message, code=MEMORY_ERROR, details=None if reason is None else {"reason": reason})
+        failed.recoverable = is_recoverable(error)
+        raise failed from error
 
 
 def _check_memory(text: Any) -> None:

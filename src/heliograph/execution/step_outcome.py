@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.error_text import format_exception, is_recoverable
+from heliograph.codes import NETWORK_ERROR, TOOL_ERROR, TOOL_TIMEOUT
+from heliograph.error_text import format_exception, is_network_error, is_recoverable
 from heliograph.errors import HeliographError, InvalidInput, StepInDoubt, ToolFailed, TurnTimedOut
 from heliograph.records import CallStatus
 from heliograph.redaction import redacted, redacted_text
+from heliograph.signals.error_payload import details_of
 from heliograph.signals.payload import cleaned, is_longer
 from heliograph.signals.values import DOCUMENT_BYTES_MAX, check_size, to_json
 from heliograph.turn.calls import CallRequest, CallResult
@@ -48,7 +49,10 @@ async def outcome_of(
             error.code if error.code.isupper() or isinstance(error, ToolFailed) else TOOL_ERROR
         )  # a tool chooses its own codes
         return CallResult(
-            request.call_id, "failed", None, error_of(code, error.message, is_recoverable=error.recoverable)
+            request.call_id,
+            "failed",
+            None,
+            error_of(code, error.message, is_recoverable=error.recoverable, details=error.details),
         )
     except (
         Exception,
@@ -60,16 +64,21 @@ async def outcome_of(
             request.call_id,
             "failed",
             None,
-            error_of(TOOL_ERROR, format_exception(error), is_recoverable=is_recoverable(error)),
+            error_of(
+                NETWORK_ERROR if is_network_error(error) else TOOL_ERROR,
+                format_exception(error),
+                is_recoverable=is_recoverable(error),
+            ),
         )
     finally:
         _inside.reset(token)
     return CallResult(request.call_id, "success", output)
 
 
-def error_of(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
+def error_of(code: str, message: str, *, is_recoverable: bool, details: Mapping[str, Any] | None = None) -> JsonObject:
     """The recorded error of a call."""
-    return {"code": cleaned(code), "message": _text(message), "recoverable": is_recoverable}
+    error: JsonObject = {"code": cleaned(code), "message": _text(message), "recoverable": is_recoverable}
+    return {**error, "details": details_of(details)} if details else error
 
 
 def _text(message: str) -> str:

@@ -66,10 +66,15 @@ class StepRecorder:
         self._cancel_flag.check()
         result = CallResult(request.call_id, status, None, error)
         drafts = [] if request.kind == "child" else [self._called(request), self.resulted(request, result)]
-        await self.record(request, result, drafts, is_rejected=True)
+        await self.record(request, result, drafts, opens=True)
         self._rejected.append(Wait(request.call_id, request.tool, "inline", "resolved", self._claimed.epoch, status=status,
                                    content={"error": error}))  # fmt: skip
         return result
+
+    async def log(self, request: CallRequest, draft: Draft) -> None:
+        """Commit a signal at once, as a call without an effect, so that no later run logs it again. Raises TurnLost, AgentFailed."""
+        self._cancel_flag.check()
+        await self.record(request, CallResult(request.call_id, "success", None), [draft], opens=True)
 
     async def begin(self, request: CallRequest, reserve: Mapping[str, int] | None = None) -> CallResult | None:
         """Commit the intent. Returns None where the step may run now, otherwise its recorded result.
@@ -86,15 +91,15 @@ class StepRecorder:
 
     async def record(
         self, request: CallRequest, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None, *,
-        is_rejected: bool = False,
+        opens: bool = False,
     ) -> None:  # fmt: skip
         """Commit a result with its signals. Raises TurnLost, AgentFailed.
 
-        used: the amounts that the step used of its reserve. is_rejected: the step has not begun, so it has no intent.
+        used: the amounts that the step used of its reserve. opens: the step has no intent, because it has no effect.
         """
         await self.world.failpoint("before_record")
         more: dict[str, Any] = {} if used is None else {"used": dict(used)}
-        if is_rejected:
+        if opens:
             more["open_as"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
         written = await store_call(self.signals.commit(partial(self._record, result, more), drafts))
         if written.outcome == "rejected":

@@ -8,7 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from heliograph.error_text import format_exception, safe_repr
+from heliograph.codes import NETWORK_ERROR
+from heliograph.error_text import format_exception, is_network_error, safe_repr
 from heliograph.errors import HarnessError, InvalidInput
 from heliograph.ports import Chunk, ModelReply, ModelRequest
 
@@ -42,9 +43,9 @@ class FunctionHarness:
         except HarnessError:
             raise
         except Exception as error:
-            raise HarnessError(
-                f"{self.model}: {format_exception(error)}", recoverable=isinstance(error, OSError)
-            ) from error
+            code = NETWORK_ERROR if is_network_error(error) else None
+            raise HarnessError(f"{self.model}: {format_exception(error)}", code=code,
+                               recoverable=code is not None or isinstance(error, OSError)) from error  # fmt: skip
         reply = ModelReply(result) if isinstance(result, str) else result
         if not isinstance(reply, ModelReply):
             raise HarnessError(f"{self.model} returned {safe_repr(result)}; it must return a text or a ModelReply")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import ModelResponse
 
+from heliograph.codes import AUTH_ERROR, NETWORK_ERROR, RATE_LIMITED
+from heliograph.error_text import without_keys
 from heliograph.errors import HarnessError
 from heliograph.ports import ModelRequest
 
-_TEMPORARY = (408, 409, 425, 429)
+_TOO_MANY = 429
+_TEMPORARY = (408, 409, 425, _TOO_MANY)
+_UNAUTHORIZED = (401, 403)
 
 
 def is_cut(response: ModelResponse, request: ModelRequest) -> bool:
@@ -59,10 +63,11 @@ def harness_error(model: str, error: AgentRunError | UserError) -> HarnessError:
 
     model: its name for the message.
     """
-    if isinstance(error, ModelAPIError):
-        return HarnessError(f"{model}: {error}", recoverable=_is_temporary(error),
-                            retry_after_seconds=error.retry_after or 0.0,
-                            tokens=0 if isinstance(error, ModelHTTPError) else None)  # fmt: skip
+    if isinstance(error, ModelHTTPError):
+        return _rejection(model, error)
+    if isinstance(error, ModelAPIError):  # no connection, or a lost one
+        return HarnessError(f"{model}: {error}", code=NETWORK_ERROR, recoverable=True,
+                            retry_after_seconds=error.retry_after or 0.0)  # fmt: skip
     if isinstance(error, UserError):
         return HarnessError(f"{model} does not support this request: {error}")
     return HarnessError(
@@ -70,9 +75,21 @@ def harness_error(model: str, error: AgentRunError | UserError) -> HarnessError:
     )
 
 
-def _is_temporary(error: ModelAPIError) -> bool:
+def _rejection(model: str, error: ModelHTTPError) -> HarnessError:
+    """Convert an error response. A provider may quote the key that it rejects, so that text is masked."""
+    details: dict[str, str | int] = {"model": model, "status": error.status_code}
+    code, message, is_temporary = None, f"{model}: {error}", _is_temporary(error)
+    if error.status_code in _UNAUTHORIZED:
+        code, message, is_temporary = AUTH_ERROR, f"{model}: {without_keys(str(error))}", False
+    elif error.status_code == _TOO_MANY:
+        code = RATE_LIMITED
+        if error.retry_after:
+            details["retry_after_ms"] = round(error.retry_after * 1000)
+    return HarnessError(message, code=code, recoverable=is_temporary, retry_after_seconds=error.retry_after or 0.0, tokens=0,
+                        details=details if code is not None else None)  # fmt: skip
+
+
+def _is_temporary(error: ModelHTTPError) -> bool:
     """Whether the same request may succeed later, because the provider is busy or unavailable."""
-    if not isinstance(error, ModelHTTPError):
-        return True  # no connection, or a lost one
     hint = error.provider_retry_hint
     return error.status_code in _TEMPORARY or error.status_code >= 500 if hint is None else hint

@@ -99,8 +99,9 @@ class MCPServer:
         """Connect and return the server's tools. The connection opens again whenever it is lost.
 
         The returned sequence has a method `refresh` that reads the list again. egress: the allowed addresses; by default only those
-        on the public internet. Raises HarnessError (MCP_UNAVAILABLE, recoverable) while the server cannot be reached, EgressRejected
-        for a url that is not allowed, and InvalidInput if `tools` names a tool that is missing or cannot be used.
+        on the public internet. Raises HarnessError while the server cannot be reached (NETWORK_ERROR, MCP_UNAVAILABLE) or rejects the
+        credentials (AUTH_ERROR), EgressRejected for a url that is not allowed, and InvalidInput if `tools` names a tool that is
+        missing or cannot be used.
         """
         connection = Connection(
             self.label,

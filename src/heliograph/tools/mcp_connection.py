@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from heliograph.codes import MCP_UNAVAILABLE
 from heliograph.egress.post import Resolve, resolved
 from heliograph.errors import (
     HarnessError,
@@ -23,6 +22,7 @@ from heliograph.errors import (
 from heliograph.policy.egress import EgressPolicy
 from heliograph.secrets import Resolver
 from heliograph.tools.mcp_decoding import OfferedTool, json_of, offered_tool, requires_task
+from heliograph.tools.mcp_failures import failure_of, rejection_of
 from heliograph.tools.mcp_link import ConnectionLost, McpLink, UnreadableResult, reason_of
 from heliograph.tools.secrets import resolve_references
 from heliograph.types import Json, JsonObject
@@ -68,7 +68,7 @@ class Connection:
         return self._listed is None or self._listed is not self._link or self._listed.is_lost
 
     async def offered(self) -> list[OfferedTool]:
-        """Read the server's list of tools, all pages of it. Raises HarnessError (MCP_UNAVAILABLE)."""
+        """Read the server's list of tools, all pages of it. Raises HarnessError, see `failure_of`."""
         link = self._listed = await self._opened()
         try:
             return await self._pages(link.client)
@@ -95,7 +95,7 @@ class Connection:
         """Call a tool and return its result as JSON.
 
         may_repeat: call again, once, if the connection is lost during the call.
-        Raises ToolFailed with the server's message; HarnessError (MCP_UNAVAILABLE) if the server cannot be reached; StepInDoubt if
+        Raises ToolFailed with the server's message; HarnessError if the server cannot be reached or rejects the request; StepInDoubt if
         a call that must not be repeated loses its connection or has an unreadable result.
         """
         for is_last in (False, True):
@@ -114,8 +114,14 @@ class Connection:
                         f"the connection to MCP server {self.label} was lost during {tool}: {lost}", step=tool
                     ) from lost
                 if is_last:
-                    raise self._unavailable(f"the connection was lost during {tool} twice: {lost}") from lost
+                    raise self._unavailable(
+                        ConnectionLost(f"the connection was lost during {tool} twice: {lost}")
+                    ) from lost
                 continue
+            except Exception as error:
+                if (rejection := rejection_of(self.label, error)) is None:
+                    raise
+                raise rejection from error
             return json_of(self.label, tool, result)
         raise AssertionError("unreachable")
 
@@ -127,7 +133,7 @@ class Connection:
                 self._link = None
 
     async def _opened(self) -> McpLink:
-        """Return the open link, or open a new one. Raises HarnessError (MCP_UNAVAILABLE), SetupError."""
+        """Return the open link, or open a new one. Raises HarnessError, SetupError."""
         async with self._opening:
             if self._link is not None and self._link.is_lost:
                 log.warning("the connection to MCP server %s was lost; connecting again", self.label)
@@ -188,9 +194,7 @@ class Connection:
         return {key: resolve_references(value, self._secrets) for key, value in values.items()}
 
     def _unavailable(self, problem: object) -> HarnessError:
-        reason = problem if isinstance(problem, str) else reason_of(problem)
-        message = f"MCP server {self.label} cannot be used: {reason}"
-        return HarnessError(message, code=MCP_UNAVAILABLE, recoverable=True)
+        return failure_of(self.label, problem, is_remote=self._url is not None)
 
 
 def _stderr() -> contextlib.AbstractContextManager[TextIO]:

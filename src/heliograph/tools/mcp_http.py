@@ -11,6 +11,7 @@ from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TI
 from heliograph.egress.post import CONNECT_SECONDS_MAX, Resolve
 from heliograph.error_text import safe_repr
 from heliograph.policy.egress import EgressPolicy, EgressRejected
+from heliograph.tools.mcp_failures import rejection_body
 
 RESPONSE_BYTES_MAX = 4 * 1024 * 1024  # four times the limit of a result, because servers send it twice and escaped
 _ADDRESSES_MAX = 4
@@ -61,6 +62,11 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failed = error
             else:
+                if (body := rejection_body(response.status_code, response.headers)) is not None:
+                    await response.aclose()
+                    return httpx2.Response(
+                        response.status_code, headers={"content-type": "application/json"}, content=body
+                    )
                 return _bounded(request, response, target.origin)
         assert failed is not None, "the policy returns at least one address"
         raise failed

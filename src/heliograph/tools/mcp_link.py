@@ -118,10 +118,17 @@ def _is_unreadable(error: BaseException) -> bool:
     return isinstance(error, MCPError) and error.code in _UNREADABLE and str(error).startswith(_UNREADABLE[error.code])
 
 
-def reason_of(error: object) -> str:
-    """Describe an error in one line; of a group, its first member."""
+def first_of(error: BaseException) -> BaseException:
+    """Return an error; of a group, its first member."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def reason_of(error: object) -> str:
+    """Describe an error in one line; of a group, its first member."""
+    if isinstance(error, BaseException):
+        error = first_of(error)
     if isinstance(error, TimeoutError):
         return "it did not respond in time"
     return safe_repr(format_exception(error, 500)) if isinstance(error, BaseException) else safe_repr(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from heliograph.records import Outcome
@@ -41,13 +41,17 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled. scope: of a timeout: turn, phase or total."""
+    """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled.
+
+    scope: of a timeout: turn, phase or total. details: of the error, for programs.
+    """
 
     outcome: Outcome
     code: str
     message: str
     is_recoverable: bool = False
     scope: str = "turn"
+    details: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
             return phase_ended(turn, event.value, now)
         case Raised():
             return fail(turn, event.outcome, event.code, event.message, now, is_recoverable=event.is_recoverable,
-                        scope=event.scope)  # fmt: skip
+                        scope=event.scope, details=event.details)  # fmt: skip
         case Stopped():
             return stop(turn, event.reason, now)
         case SuspendTurn() | DeferTurn():

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from heliograph.definitions.plan import tools_of
+from heliograph.signals.error_payload import error_payload
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.phases import Phase, next_phase
@@ -78,9 +79,7 @@ def reflection_complete(decision: JsonObject, cue: str) -> Step:
 
 
 def error_draft(turn: Turn, error: JsonObject, details: JsonObject, now: datetime) -> Draft:
-    payload: JsonObject = {"error_code": error["code"], "message": error["message"],
-                           "recoverable": error["recoverable"], "details": details}  # fmt: skip
-    return draft(turn, "error", payload, now)
+    return draft(turn, "error", error_payload(error, details), now)
 
 
 def draft(turn: Turn, name: str, payload: JsonObject, now: datetime) -> Draft:

@@ -100,7 +100,8 @@ def event_of(wait: Wait) -> PhaseEnded | Raised:
     if wait.status == "success":
         return PhaseEnded(content["output"]["value"])
     error = content["error"]
-    return Raised(error["outcome"], error["code"], error["message"], error["recoverable"], error["scope"])
+    return Raised(error["outcome"], error["code"], error["message"], error["recoverable"], error["scope"],
+                  error.get("details") or {})  # fmt: skip
 
 
 def _changes(before: Mapping[str, Json], after: Mapping[str, Json]) -> JsonObject:

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from heliograph.codes import BUDGET_EXCEEDED, CANCELED, RESOURCE_EXHAUSTED, TIMEOUT
+from heliograph.codes import (
+    BUDGET_EXCEEDED,
+    CALL_TIMEOUTS,
+    CANCELED,
+    RESOURCE_EXHAUSTED,
+    TIMEOUT,
+    code_in_phase,
+)
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
@@ -26,14 +33,18 @@ def good_end(outcome: Outcome, output: Json, limit: JsonObject | None, status: s
 
 def fail(
     turn: Turn, outcome: Outcome, code: str, message: str, now: datetime, *, is_recoverable: bool = False,
-    scope: str = "turn",
+    scope: str = "turn", details: JsonObject | None = None,
 ) -> tuple[Turn, list[Effect]]:  # fmt: skip
-    """End a turn that cannot succeed. scope: of a timeout."""
-    details: JsonObject = {"phase": str(turn.phase), "scope": scope}
+    """End a turn that cannot succeed. scope: of a timeout. A code of another phase is replaced by that of this phase."""
+    place: JsonObject = {"phase": str(turn.phase), "scope": "call" if code in CALL_TIMEOUTS else scope}
+    own = {} if details is None else details
+    code, given = code_in_phase(code, turn.phase), code
+    if code != given:
+        own = {**own, "original_code": given}
     error: JsonObject = {"code": code, "message": message, "recoverable": is_recoverable}
-    if code == TIMEOUT:
-        error["details"] = details
-    logged, rounds = error_draft(turn, error, details, now), turn.rounds
+    if code == TIMEOUT or own:
+        error["details"] = {**own, **place} if code == TIMEOUT else own
+    logged, rounds = error_draft(turn, error, {**own, **place}, now), turn.rounds
     end = TurnEnd(outcome, Deliver(outcome, deliverable_of_error(error), error=error))
     if rounds is None:
         return deliver(replace(turn, phase=next_phase(turn.phase, "error_unrecoverable")), [logged], end, now)

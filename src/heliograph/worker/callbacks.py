@@ -83,7 +83,7 @@ async def _attempt(messenger: Messenger, callback: Callback, now: datetime) -> d
             is_final(posted.status),
         )
     except (EgressRejected, PostFailed) as failed:  # may pass: the host may move, the allow list be fixed
-        error = failed.message
+        error = f"{failed.code}: {failed.message}"
     except Exception as unforeseen:
         log.exception("callback %s failed", callback.callback_id)
         error = format_exception(unforeseen, 200)

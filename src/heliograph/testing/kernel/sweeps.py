@@ -81,7 +81,7 @@ def _sweep_expiry(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         for wait in tx.tables.waits.of(turn_id)
     )
     woken = end_by_kernel(
-        tx, turn_id, "timeout", "TIMEOUT", expiry_message(tx, turn), {"scope": "turn"}, is_untrusted=quotes_untrusted
+        tx, turn_id, "timeout", "TIMEOUT", expiry_message(tx, turn), {"scope": "total"}, is_untrusted=quotes_untrusted
     )
     return {"ended": turn_id, "woken": woken}
 

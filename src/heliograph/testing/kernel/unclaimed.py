@@ -35,7 +35,7 @@ def sweep_unclaimed(tx: Transaction, agent_id: str, turn_id: str) -> Row | None:
     head = tx.tables.heads[agent_id]
     if head["active_agent_turn_id"] != turn_id or not _is_late(tx, head):
         return None
-    woken = end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", unclaimed_message(tx), {"scope": "dispatch"})
+    woken = end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", unclaimed_message(tx), {"scope": "turn"})
     return {"ended": turn_id, "woken": woken}
 
 

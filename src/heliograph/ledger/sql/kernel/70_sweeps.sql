@@ -177,7 +177,7 @@ begin
     end if;
     return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(heliograph._end_by_kernel(
                p_project, p_turn_id, 'timeout', 'TIMEOUT', heliograph._expiry_message(p_project, v_turn), p_now,
-               '{"scope": "turn"}', exists (
+               '{"scope": "total"}', exists (
                    select from heliograph.turn_waiting_tools w
                     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open'
                       and w.kind = 'human'

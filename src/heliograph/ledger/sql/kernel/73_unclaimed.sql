@@ -48,7 +48,7 @@ begin
     end if;
     return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(heliograph._end_by_kernel(
                p_project, p_turn_id, 'timeout', 'TIMEOUT',
-               heliograph._unclaimed_message(p_project, v_seconds), p_now, '{"scope": "dispatch"}')));
+               heliograph._unclaimed_message(p_project, v_seconds), p_now, '{"scope": "turn"}')));
 end $$;
 
 -- _unclaimed_message: the error message of a turn that no worker claimed in time. It names running_max where that keeps
