@@ -14,6 +14,7 @@ from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_a
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
+from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
@@ -68,6 +69,7 @@ class Heliograph:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
         self._agents: dict[str, AgentSpec] = {}
+        self._phase_handlers: list[PhaseHandler] = []
 
     def agent(
         self,
@@ -160,7 +162,27 @@ class Heliograph:
     def workflow(self) -> Workflow:
         """The application in the form that the runtime executes. Raises InvalidInput if it is invalid as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
-                                       self._max_activations, self._deps, self._memory, self._secrets))  # fmt: skip
+                                       self._max_activations, self._deps, self._memory, self._secrets,
+                                       tuple(self._phase_handlers)))  # fmt: skip
+
+    def on_lifecycle(self, event: str) -> Callable[[F], F]:
+        """Register a plain or async function that observes the phases of this application's turns, in each worker.
+
+        event: `phase_started`, `phase_completed` or `metric`. The function takes any of the event's arguments, by name:
+            phase, agent_id, agent, run_id and turn_id of every event; duration_ms and status of phase_completed; name and
+            value of a metric, which are `agent.lifecycle.<phase>.started` (1) and `agent.lifecycle.<phase>.duration` (ms).
+        Turns do not wait for handlers: a call that raises or takes over five seconds is logged and loses its event, and so
+        does a handler with 1000 waiting events. An async handler runs on the worker's event loop, so it must not block.
+        Raises InvalidInput (`unknown_event`, `wrong_type`).
+        """
+        known = check_event(event)
+
+        def register(function: F) -> F:
+            self._phase_handlers.append(phase_handler(known, function))
+            self.__dict__.pop("workflow", None)
+            return function
+
+        return register
 
     async def run(
         self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,

@@ -227,6 +227,7 @@ class DelegationFailed(HeliographError):
         self.call_id = call_id
         self.outcome = outcome
         self.error = dict(error or {})
+        self.recoverable = bool(self.error.get("recoverable", self.recoverable))
 
 
 class TurnTimedOut(HeliographError):

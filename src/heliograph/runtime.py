@@ -187,6 +187,7 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
     finally:
         serving.cancel()  # before `settle`, which waits for loops at work: only this ends them
         await asyncio.gather(serving, return_exceptions=True)
+    await asyncio.gather(*(services.handler_queues.close(services.world) for services in worker.projects))
     try:
         async with asyncio.timeout(_SETTLE_SECONDS):
             await worker.watchdog.settle()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.egress.messenger import Messenger
+from heliograph.execution.handler_queues import HandlerQueues
 from heliograph.execution.run_serializer import RunSerializers
 from heliograph.execution.state_events import StateEvents
 from heliograph.ledger.client import Ledger
@@ -39,6 +40,7 @@ class ProjectServices:
     run_serializers: RunSerializers = field(default_factory=RunSerializers)
     toolbox: Toolbox = field(default_factory=Toolbox)
     state_events: StateEvents = field(default_factory=StateEvents)
+    handler_queues: HandlerQueues = field(default_factory=HandlerQueues)
 
     @property
     def wires(self) -> list[str]:

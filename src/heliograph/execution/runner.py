@@ -25,6 +25,7 @@ from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.ownership import OwnedLedger
 from heliograph.execution.phase_context import PhaseContext
+from heliograph.execution.phase_events import PhaseEvents
 from heliograph.execution.phase_progress import PhaseProgress
 from heliograph.execution.phase_run import PhaseRun, failure_code
 from heliograph.execution.project_services import ProjectServices
@@ -82,6 +83,7 @@ class TurnRunner:
             claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events,
             world.monotonic() + claimed.ttl_seconds,
         )  # fmt: skip
+        self._phases = PhaseEvents(workflow.phase_handlers, services.handler_queues, claimed, world)
         self._progress = PhaseProgress()
         turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities,
                     rounds=Rounds.of(self.spec))  # fmt: skip
@@ -132,7 +134,12 @@ class TurnRunner:
 
     async def run(self) -> None:
         """Run the turn. Raises TurnLost when another worker owns it; nothing more may be written then."""
-        event: Event | None = await self._hydrated(self._first_event())
+        first = self._first_event()
+        is_resumed = isinstance(first, Hydrated) and first.is_resumed
+        self._phases.begin(
+            Phase.ACT if is_resumed and self.turn.rounds is None else self.turn.phase, is_new=not is_resumed
+        )
+        event: Event | None = await self._hydrated(first)
         while event is not None:
             if isinstance(event, Hydrated | SuspendTurn | DeferTurn | Resolved):
                 event = self._interrupting(event) or event  # a turn with an outcome is delivered anyway
@@ -150,6 +157,7 @@ class TurnRunner:
                 # the current state does not accept the output, or the store rejects the signals; a retry would fail again
                 self.turn = before
                 self.signals.rewind(mark)
+                self._phases.discard()
                 self.owned.taint.read_state()  # the message may quote it
                 event = Raised("failed", _code(error, before), _error_message(self.claimed.turn_id, error))
 
@@ -206,6 +214,7 @@ class TurnRunner:
         """One step of the machine. Returns the next event; None after the turn ended or was released."""
         self.turn, effects = advance(self.turn, event, self.services.world.now())
         self.signals.phase = self.phase
+        self._phases.advance(effects, self.turn)
         for effect in effects:
             match effect:
                 case Emit(drafts):
@@ -214,6 +223,7 @@ class TurnRunner:
                 case RecordPhase():
                     await self._progress.record(self.owned, effect)
                 case Act():
+                    self._phases.send()
                     return await self._act()
                 case SuspendTurn():
                     return await self._after_suspend(await suspend(self.owned, self.services, effect), effect)
@@ -222,6 +232,7 @@ class TurnRunner:
                 case Deliver():
                     await self._clean_up()
                     await deliver(self.owned, self.services, effect, self.emitted, self.usage)
+                    self._phases.end()
                     emit_step_event(self.services.world, self.claimed, None, self.phase)
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_lifetime
+from heliograph.definitions.phase_handlers import PhaseHandler
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -43,6 +44,7 @@ class Workflow:
     deps: Any = None  # passed to tools unchanged
     memory: Any = None  # a heliograph.ports.Memory; None: the ledger
     secrets: Resolver | None = None
+    phase_handlers: Sequence[PhaseHandler] = ()
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:

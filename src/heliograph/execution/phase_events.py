@@ -1,0 +1,111 @@
+"""The events of one turn's phases for handlers, derived from the effects of the turn machine.
+
+They are sent after the commit that they belong to, so a worker that has lost its turn sends none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from heliograph.definitions.phase_handlers import METRIC, PHASE_COMPLETED, PHASE_STARTED, PhaseHandler
+from heliograph.execution.handler_queues import HandlerQueues
+from heliograph.records import Claimed
+from heliograph.turn.events import Deliver, Effect, Emit, RecordPhase
+from heliograph.turn.phase_signals import Turn
+from heliograph.turn.phases import Phase
+from heliograph.world.seam import World
+
+_COMPLETES = {
+    "ready": Phase.INIT,
+    "plan_ready": Phase.PLAN,
+    "action_complete": Phase.ACT,
+    "reflection_complete": Phase.REFLECT,
+}
+
+
+class PhaseEvents:
+    """The phases of one owned turn. A phase that is interrupted by a suspension continues with the next claim.
+
+    duration_ms is the time that the phase has run since this worker claimed the turn.
+    """
+
+    def __init__(self, handlers: Sequence[PhaseHandler], queues: HandlerQueues, claimed: Claimed, world: World):
+        self._handlers = handlers
+        self._queues = queues
+        self._claimed = claimed
+        self._world = world
+        self._phase: Phase | None = None
+        self._since = 0.0
+        self._saved: tuple[Phase | None, float] = (None, 0.0)
+        self._pending: list[tuple[str, dict[str, Any]]] = []
+
+    def begin(self, phase: Phase, *, is_new: bool) -> None:
+        """Begin with the first phase of this claim. is_new: the turn has not been in it before."""
+        if not self._handlers:
+            return
+        self._enter(phase)
+        if not is_new:
+            self._pending.clear()
+        self.send()
+
+    def advance(self, effects: Sequence[Effect], turn: Turn) -> None:
+        """Note the phases that the turn has left and entered; `send` sends them, or `discard` forgets them."""
+        if not self._handlers:
+            return
+        self._saved = self._phase, self._since
+        status = _status(effects, turn)
+        for effect in effects:
+            for draft in effect.drafts if isinstance(effect, Emit | RecordPhase) else ():
+                if draft.name in _COMPLETES:
+                    self._enter(_COMPLETES[draft.name], status)
+                    self._leave("success")
+        if self._phase is not turn.phase:
+            self._enter(turn.phase, status)
+
+    def send(self) -> None:
+        """Send the noted events to the handlers."""
+        for event, values in self._pending:
+            for handler in self._handlers:
+                if handler.event == event:
+                    self._queues.put(self._world, handler, values)
+        self._pending.clear()
+
+    def end(self) -> None:
+        """Send the noted events, and the end of the last phase: the turn has been delivered."""
+        if self._handlers:
+            self._leave("success")
+            self.send()
+
+    def discard(self) -> None:
+        """Forget the noted events: the step of the machine was not committed."""
+        self._pending.clear()
+        self._phase, self._since = self._saved
+
+    def _enter(self, phase: Phase, status: str = "failed") -> None:
+        if self._phase is phase:
+            return
+        if self._phase is not None:
+            self._leave(status)
+        self._phase, self._since = phase, self._world.monotonic()
+        self._note(PHASE_STARTED, "started", 1)
+
+    def _leave(self, status: str) -> None:
+        duration_ms = round((self._world.monotonic() - self._since) * 1000)
+        self._note(PHASE_COMPLETED, "duration", duration_ms, duration_ms=duration_ms, status=status)
+        self._phase = None
+
+    def _note(self, event: str, metric: str, value: int, **more: Any) -> None:
+        claimed = self._claimed
+        values = {"phase": str(self._phase), "agent_id": claimed.agent_id, "agent": claimed.agent, "run_id": claimed.run_id,
+                  "turn_id": claimed.turn_id}  # fmt: skip
+        self._pending.append((event, {**values, **more}))
+        self._pending.append((METRIC, {**values, "name": f"agent.lifecycle.{self._phase}.{metric}", "value": value}))
+
+
+def _status(effects: Sequence[Effect], turn: Turn) -> str:
+    """The status of a phase that ends without its signal: failed, or how the turn ends."""
+    ends = [effect.outcome for effect in effects if isinstance(effect, Deliver)]
+    if turn.rounds is not None and turn.rounds.end is not None:
+        ends.append(turn.rounds.end.deliver.outcome)
+    return next((outcome for outcome in ends if outcome in ("timeout", "canceled")), "failed")

@@ -1,0 +1,421 @@
+"""Each code of docs/reference/errors.md, provoked by the failure that it names."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import mcp  # noqa: F401  slow to import: before the first test that needs it
+import pydantic_ai.models.openai  # noqa: F401  the same
+import pytest
+
+from heliograph import (
+    Call,
+    Context,
+    Defer,
+    FunctionHarness,
+    Heliograph,
+    HeliographError,
+    MCPServer,
+    RunResult,
+    ScriptedModel,
+)
+from heliograph.codes import CODES
+from tests.reach.model_server import Answer, Provider
+from tests.runtime.human_task_kit import open_tasks
+from tests.runtime.kit import START, Rig, one
+
+Provoke = Callable[[Rig, Provider], Awaitable[Any]]
+
+PROVOCATIONS: dict[str, Provoke] = {}
+OTHER_TEST = "INTERNAL_ERROR"  # needs a database of its own
+
+
+def provokes(code: str) -> Callable[[Provoke], Provoke]:
+    """Register a function that provokes a failure and returns the error of the turn."""
+
+    def register(function: Provoke) -> Provoke:
+        assert code not in PROVOCATIONS
+        PROVOCATIONS[code] = function
+        return function
+
+    return register
+
+
+def failing(function: Any, **options: Any) -> Heliograph:
+    app = Heliograph("failing")
+    app.agent(name="worker", activate_on=START, **options)(function)
+    return app
+
+
+def error_of(result: RunResult, agent: str = "worker") -> Any:
+    [failed] = [s.payload for s in result.signals if s.name == "agent:failed" and s.payload["agent"] == agent]
+    [error] = [s.payload for s in result.signals if s.name == "error" and s.agent == agent]
+    assert (error["error_code"], error["message"]) == (failed["error"]["code"], failed["error"]["message"])
+    return failed["error"]
+
+
+async def error_of_function(rig: Rig, function: Any, **options: Any) -> Any:
+    return error_of(await rig.run(failing(function, **options)))
+
+
+async def error_of_model(rig: Rig, model: Any, **options: Any) -> Any:
+    app = Heliograph("failing")
+    app.prompt_agent("worker", "Work.", model=model, activate_on=START, retries=0, **options)
+    return error_of(await rig.run(app))
+
+
+async def done(_ctx: Context) -> str:
+    return "done"
+
+
+async def raises(_ctx: Context) -> None:
+    raise ValueError("no ink")
+
+
+async def forever(_ctx: Any = None) -> None:
+    await asyncio.Event().wait()
+
+
+@provokes("INIT_FAILED")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    return await error_of_function(rig, done, credentials=["HELIOGRAPH_TEST_NO_SUCH_KEY"])
+
+
+@provokes("PLAN_FAILED")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    return await error_of_function(rig, done, plan=raises)
+
+
+@provokes("ACTION_FAILED")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    return await error_of_function(rig, raises)
+
+
+@provokes("REFLECTION_ERROR")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    return await error_of_function(rig, done, reflect=raises)
+
+
+@provokes("MAX_ITERATIONS")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    from heliograph import IterationNeeded, Lifecycle
+
+    async def reflect(_ctx: Context) -> Any:
+        return IterationNeeded(reason="not yet")
+
+    return await error_of_function(rig, done, reflect=reflect, lifecycle=Lifecycle(max_iterations=2))
+
+
+@provokes("TOOL_ERROR")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def worker(ctx: Context) -> None:
+        await ctx.step("post", lambda: 1 / 0)
+
+    return await error_of_function(rig, worker)
+
+
+@provokes("TOOL_TIMEOUT")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def worker(ctx: Context) -> None:
+        await ctx.step("post", forever, effect="pure", timeout=0.05)
+
+    result = await rig.run(failing(worker))
+    assert one(result.signals, "error")["details"]["scope"] == "call"
+    return error_of(result)
+
+
+@provokes("DELEGATION_ERROR")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    return await _delegated(rig, raises)
+
+
+@provokes("DELEGATION_TIMEOUT")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    return await _delegated(rig, forever, timeout=0.05)
+
+
+async def _delegated(rig: Rig, child: Any, **options: Any) -> Any:
+    async def worker(ctx: Context) -> None:
+        await ctx.delegate("child", **options)
+
+    app = failing(worker)
+    app.agent(name="child", on_request=True)(child)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    [error] = [s.payload["error"] for s in signals if s.name == "agent:failed" and s.payload["agent"] == "worker"]
+    return error
+
+
+class BrokenMemory:
+    async def store(self, *_given: Any) -> None:
+        raise OSError("the disk of the memory is full")
+
+    async def search(self, *_given: Any) -> list[Any]:
+        return [{"no": "hit"}]
+
+
+@provokes("MEMORY_ERROR")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def remember(ctx: Context) -> None:
+        await ctx.remember("the sun is far")
+
+    async def recall(ctx: Context) -> None:
+        await ctx.recall("sun")
+
+    async def remember_too_much(ctx: Context) -> None:
+        await ctx.remember("x" * 17_000)
+
+    async def error_with(worker: Any, memory: Any) -> Any:
+        app = Heliograph("failing", memory=memory)
+        app.agent(name="worker", activate_on=START)(worker)
+        return error_of(await rig.run(app))
+
+    searched = await error_with(recall, BrokenMemory())
+    ours = await error_with(remember_too_much, None)
+    assert (searched["code"], ours["code"]) == ("MEMORY_ERROR", "MEMORY_ERROR")
+    assert ours["details"] == {"reason": "memory_too_large"}
+    stored = await error_with(remember, BrokenMemory())
+    assert "OSError: the disk of the memory is full" in stored["message"]
+    return stored
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@provokes("NETWORK_ERROR")
+async def _(rig: Rig, provider: Provider) -> Any:
+    async def connect() -> None:
+        await asyncio.open_connection("127.0.0.1", closed_port())
+
+    async def step(ctx: Context) -> None:
+        await ctx.step("connect", connect)
+
+    async def wrapped(_ctx: Context) -> None:
+        try:
+            await connect()
+        except OSError as error:
+            raise LookupError("no index") from error
+
+    provider.answers = [Answer(("half ", "a reply"), cut_after=1)]
+    model = await error_of_model(rig, "openai-chat:test")
+    errors = [await error_of_function(rig, worker) for worker in (step, wrapped)]
+    assert {(each["code"], each["recoverable"]) for each in (*errors, model)} == {("NETWORK_ERROR", True)}
+    return model
+
+
+@provokes("AUTH_ERROR")
+async def _(rig: Rig, provider: Provider) -> Any:
+    key = "sk-live-abcdefghijklmnopqrstuvwxyz"
+    for status in (401, 403):
+        provider.answers = [Answer((f"Incorrect API key provided: {key}. See your account.",), status=status)]
+        app = Heliograph("failing")
+        app.prompt_agent("worker", "Work.", model="openai-chat:test", activate_on=START)
+        result = await rig.run(app)  # not deferred: the same key is rejected again
+        assert len(provider.requests) == 1
+        provider.requests.clear()
+        assert "abcdefgh" not in str(result.signals)
+        assert "Incorrect API key provided: sk-…" in one(result.signals, "harness:error")["message"]
+        assert one(result.signals, "harness:error")["details"] == {"model": "test", "status": status}
+        assert error_of(result)["details"] == {"model": "test", "status": status}
+    return error_of(result)
+
+
+@provokes("RATE_LIMITED")
+async def _(rig: Rig, provider: Provider) -> Any:
+    provider.answers = [Answer(("slow down",), status=429, retry_after="7")]
+    error = await error_of_model(rig, "openai-chat:test")
+    assert error["details"] == {"model": "test", "status": 429, "retry_after_ms": 7000}
+    return error
+
+
+@provokes("IN_DOUBT")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def worker(ctx: Context) -> None:
+        await ctx.step("pay", forever, effect="once", timeout=0.05)
+
+    return await error_of_function(rig, worker)
+
+
+@provokes("result_schema")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    errors: list[Any] = []
+
+    async def worker(ctx: Context) -> None:
+        [result] = await ctx.calls([Call("ask", result_schema={"type": "integer"})])
+        errors.append(result.error)
+
+    app = failing(worker)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        [command] = await rig.taken("ask")
+        await command.report(result="no number")
+        await rig.ended(run_id)
+    return errors[0]
+
+
+@provokes("RESULT_MISSING")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    return await error_of_function(rig, done, result_fields=[{"name": "verdict"}])
+
+
+@provokes("DENIED")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def worker(ctx: Context) -> None:
+        await ctx.approve("Book it?")
+
+    app = failing(worker)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        [task] = await open_tasks(rig)
+        await rig.client.deny(task.turn_id, task.call_id, reason="no money")
+        signals = await rig.ended(run_id)
+    return one(signals, "agent:failed")["error"]
+
+
+@provokes("MODEL_TIMEOUT")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def slow(_request: Any) -> str:
+        await forever()
+        return ""
+
+    return await error_of_model(rig, FunctionHarness(slow), model_timeout_seconds=0.05)
+
+
+@provokes("MCP_UNAVAILABLE")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    ends = MCPServer([sys.executable, "-c", "import sys; sys.exit(1)"])
+    return await error_of_model(rig, ScriptedModel(["never called"]), tools=[ends])
+
+
+@provokes("NOT_DETERMINISTIC")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    runs: list[int] = []
+
+    async def worker(ctx: Context) -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            await ctx.pause(0.01)
+        await ctx.step("other", lambda: 1)
+
+    return await error_of_function(rig, worker)
+
+
+@provokes("TIMEOUT")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    total = await _timeout(rig, forever, ttl_seconds=0.1)
+    turn = await _timeout(rig, forever, timeout_seconds=0.05)
+    phase = await _timeout(rig, done, plan=forever, plan_timeout_seconds=0.05)
+    assert [each["details"]["scope"] for each in (total, turn, phase)] == ["total", "turn", "phase"]
+    return turn
+
+
+async def _timeout(rig: Rig, function: Any, *, plan_timeout_seconds: float = 60, **options: Any) -> Any:
+    from heliograph import Lifecycle
+
+    if "plan" in options:
+        options["lifecycle"] = Lifecycle(plan_timeout_seconds=plan_timeout_seconds)
+    app = failing(function, **options)
+    run_id = await rig.start(app)
+    async with rig.serving(app, grace_seconds=0.0):
+        return one(await rig.ended(run_id), "agent:failed")["error"]
+
+
+@provokes("RESOURCE_EXHAUSTED")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def worker(_ctx: Context) -> None:
+        raise Defer("still busy", 0, at_most=0)
+
+    return one((await rig.run(failing(worker))).signals, "agent:failed")["error"]
+
+
+@provokes("BUDGET_EXCEEDED")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def worker(ctx: Context) -> None:
+        for _ in range(2):
+            await ctx.step("print", lambda: 1)
+
+    return await error_of_function(rig, worker, budget={"tool_calls": 1})
+
+
+@provokes("UNDECODABLE")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    box = await rig.client.boxes.put([{"kind": "note", "content": "x"}])
+    await rig.fetch("update heliograph.cards set content = '1e5000' where project_id = $1 and box_id = $2",
+                    rig.runtime.settings.project, box)  # fmt: skip
+
+    async def worker(_ctx: Context) -> None:
+        return None
+
+    app = failing(worker)
+    app.agent(name="starter", activate_on=START)(forever)
+    run_id = await rig.start(app)
+    turn_id = await rig.client.enqueue(run_id, "worker", context_box_id=box)
+    rig.ends_with_open_work = True
+    async with rig.serving(app, grace_seconds=0.0):
+        while (await rig.runtime.reader.turn(turn_id)).status != "done":  # noqa: ASYNC110  the other turn keeps the run open
+            await asyncio.sleep(0.01)
+    [end] = [card for card in await rig.runtime.reader.cards(turn_id) if card.kind == "task.deliverable"]
+    assert isinstance(end.content, dict)
+    return end.content["error"]
+
+
+@provokes("CANCELED")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    app = failing(forever)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await rig.client.stop_turn((await rig.turn_of("worker", "running")).turn_id)
+        return one(await rig.ended(run_id), "agent:failed")["error"]
+
+
+@provokes("UNKNOWN")
+async def _(rig: Rig, _provider: Provider) -> Any:
+    async def worker(_ctx: Context) -> None:
+        raise HeliographError("it is odd", details={"shelf": 3})
+
+    error = await error_of_function(rig, worker)
+    assert error["details"] == {"shelf": 3}
+    return error
+
+
+@pytest.mark.proves(
+    "ERR-01", "ERR-02", "ERR-03", "ERR-08", "ERR-09", "ERR-10", "ERR-11", "ERR-12", "ERR-14", "G-02", "G-03", "G-04"
+)
+@pytest.mark.parametrize("code", [code.code for code in CODES if code.code != OTHER_TEST])
+async def test_failure_of_each_row_ends_with_its_code(rig: Rig, provider: Provider, code: str) -> None:
+    error = await PROVOCATIONS[code](rig, provider)
+    [row] = [each for each in CODES if each.code == code]
+    assert error["code"] == code
+    if code not in OWN_VALUE:
+        assert error["recoverable"] is row.recoverable
+
+
+# Codes whose errors have their own value of `recoverable`.
+OWN_VALUE = ("MEMORY_ERROR", "TOOL_ERROR")
+
+
+async def test_turn_that_the_database_cannot_claim_ends_with_an_internal_error(lone_rig: Rig) -> None:
+    app = failing(done)
+    connection = await asyncpg.connect(lone_rig.url)
+    try:
+        await connection.execute(
+            "create function public.reject() returns trigger language plpgsql as $$ begin"
+            " if new.status = 'running' then raise exception using errcode = '23514', message = 'a broken row'; end if;"
+            " return new; end $$;"
+            "create trigger reject before update on heliograph.agent_state_head for each row execute function public.reject()"
+        )
+        run_id = await lone_rig.start(app)
+        async with lone_rig.serving(app):
+            error = one(await lone_rig.ended(run_id), "agent:failed")["error"]
+        await connection.execute("drop function public.reject cascade")
+    finally:
+        await connection.close()
+    assert (error["code"], error["recoverable"]) == (OTHER_TEST, False)
