@@ -143,7 +143,7 @@ CODES = (
 )
 
 _BY_CODE = {each.code: each for each in CODES}
-_OF_PHASE = {"init": INIT_FAILED, "plan": PLAN_FAILED, "act": ACTION_FAILED, "reflect": REFLECTION_ERROR}
+CODE_OF_PHASE = {"init": INIT_FAILED, "plan": PLAN_FAILED, "act": ACTION_FAILED, "reflect": REFLECTION_ERROR}
 CALL_TIMEOUTS = (TOOL_TIMEOUT, DELEGATION_TIMEOUT, MODEL_TIMEOUT)
 
 
@@ -154,7 +154,7 @@ def code_in_phase(code: str, phase: str) -> str:
     has none of its own.
     """
     known = _BY_CODE.get(code)
-    return code if known is None or known.phase in ("any", phase) else _OF_PHASE.get(phase, code)
+    return code if known is None or known.phase in ("any", phase) else CODE_OF_PHASE.get(phase, code)
 
 
 # Codes of `workflow:end`: why a run ended as failed, although perhaps none of its turns did.

@@ -52,3 +52,20 @@ def test_kernel_ends_turns_and_calls_only_with_codes_of_the_table(path: Path) ->
 def test_default_codes_of_errors_that_end_turns_are_in_the_table() -> None:
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
     assert {kind.default_code for kind in kinds if kind.default_code.isupper()} <= KNOWN
+
+
+@pytest.mark.proves("G-02")
+def test_codes_of_the_specification_are_in_the_table_with_their_phases() -> None:
+    phases = {
+        "INIT_FAILED": "init", "PLAN_FAILED": "plan", "ACTION_FAILED": "act", "TOOL_ERROR": "act", "TOOL_TIMEOUT": "act",
+        "DELEGATION_ERROR": "act", "DELEGATION_TIMEOUT": "act", "REFLECTION_ERROR": "reflect", "MEMORY_ERROR": "any",
+        "NETWORK_ERROR": "any", "AUTH_ERROR": "any", "RESOURCE_EXHAUSTED": "any", "TIMEOUT": "any", "UNKNOWN": "any",
+    }  # fmt: skip
+    assert {code.code: code.phase for code in CODES if code.code in phases} == phases
+
+
+@pytest.mark.proves("G-03")
+def test_own_codes_are_registered_for_all_phases() -> None:
+    own = {"RATE_LIMITED", "BUDGET_EXCEEDED", "CANCELED", "IN_DOUBT"}
+    assert {code.code for code in CODES if code.code in own and code.phase == "any"} == own
+    assert "MAX_ITERATIONS" in KNOWN

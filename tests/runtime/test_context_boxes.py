@@ -377,7 +377,7 @@ async def test_bound_holds_for_a_box_of_cards_that_the_turn_has_written_itself(r
         await waiting.report(result=1)
         await rig.ended(run_id)
     deliverable = (await rig.runtime.reader.cards(turn_id))[-1].content
-    assert (deliverable["error"]["code"], len(model.requests)) == ("INIT_FAILED", 3)
+    assert (deliverable["error"]["code"], len(model.requests)) == ("ACTION_FAILED", 3)
     assert "is too large" in deliverable["error"]["message"]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from heliograph.codes import ACTION_FAILED, INIT_FAILED, PLAN_FAILED, REFLECTION_ERROR
+from heliograph.codes import ACTION_FAILED, CODE_OF_PHASE
 from heliograph.definitions.hooks import ModelHook
 from heliograph.definitions.plan import decision_json, plan_json
 from heliograph.execution.agent_run import Attempt, acting, attempt, call_function, check_output
@@ -29,12 +29,10 @@ log = logging.getLogger("heliograph.execution")
 T = TypeVar("T")
 PhaseEvent = PhaseEnded | Raised | SuspendTurn | DeferTurn
 
-_CODES = {Phase.INIT: INIT_FAILED, Phase.PLAN: PLAN_FAILED, Phase.ACT: ACTION_FAILED, Phase.REFLECT: REFLECTION_ERROR}
-
 
 def failure_code(phase: Phase) -> str:
     """The code of an error in this phase that has no code of its own."""
-    return _CODES.get(phase, ACTION_FAILED)
+    return CODE_OF_PHASE.get(phase, ACTION_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
