@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import errno
 import re
-import socket
 
 from heliograph.errors import HeliographError
 from heliograph.redaction import redacted_text
 
 _CAUSES_MAX = 10
+_NAME_LOOKUP = "gaierror"  # of the module socket, which this floor does not import
 _LONG_WORD = re.compile(r"[^\s\"'`,;(){}\[\]<>]{16,}")
 _PREFIX = 3
 _UNREACHABLE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
@@ -49,8 +49,8 @@ def is_network_error(error: BaseException) -> bool:
     for _ in range(_CAUSES_MAX):
         if found is None:
             return False
-        if isinstance(found, ConnectionError | socket.gaierror) or (
-            isinstance(found, OSError) and found.errno in _UNREACHABLE
+        if isinstance(found, OSError) and (
+            isinstance(found, ConnectionError) or found.errno in _UNREACHABLE or type(found).__name__ == _NAME_LOOKUP
         ):
             return True
         found = found.__cause__

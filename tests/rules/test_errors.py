@@ -1,11 +1,13 @@
+import errno
 import json
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph import errors
-from heliograph.error_text import safe_repr
+from heliograph.error_text import is_network_error, safe_repr, without_keys
 from heliograph.errors import HeliographError, InvalidInput, NotFound, RecoverableError, Rejected, StoreUnavailable
 
 CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
@@ -47,3 +49,27 @@ def test_message_is_one_printable_line_of_bounded_length(value: object, limit: i
 
 def test_control_characters_and_lone_surrogates_are_escaped() -> None:
     assert safe_repr("a\0b\n\ud800") == "a\\x00b\\n\\ud800"
+
+
+@pytest.mark.proves("ERR-10")
+@pytest.mark.parametrize(
+    ("error", "is_network"),
+    [
+        (ConnectionRefusedError("no"), True), (OSError(errno.EHOSTUNREACH, "no route"), True), (socket.gaierror(-2, "no name"), True),
+        (FileNotFoundError("no file"), False), (TimeoutError("slow"), False), (ValueError("x"), False),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_connection_error_is_recognized_also_as_the_cause_of_another_error(error: Exception, is_network: bool) -> None:
+    assert is_network_error(error) is is_network
+    outer = LookupError("outer")
+    outer.__cause__ = RuntimeError("inner")
+    outer.__cause__.__cause__ = error
+    assert is_network_error(outer) is is_network
+    error.__cause__ = outer  # a circle ends
+    assert is_network_error(outer) is is_network
+
+
+def test_text_without_keys_keeps_three_characters_of_each_long_word() -> None:
+    assert without_keys("the key 'sk-live-0123456789abcdef' is not known") == "the key 'sk-…' is not known"
+    assert without_keys("Bearer eyJhbGciOiJIUzI1NiJ9.e30.ZRrHA1JJJW8opsbCGfG_HACGpVUMN_a9IV7pAx") == "Bearer eyJ…"

@@ -11,6 +11,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from heliograph.definitions.phase_handlers import PhaseHandler
@@ -46,41 +47,39 @@ class HandlerQueues:
 
     async def close(self, world: World) -> None:
         """Wait a short time for the queued events, and count the others as lost."""
-        waiting = [queue.is_idle.wait() for queue in self._queues.values()]
-        if not waiting:
+        delivered = [queue.delivered for queue in self._queues.values() if not queue.delivered.done()]
+        if not delivered:
             return
         try:
-            await world.within(self.close_seconds, asyncio.gather(*waiting))
+            await world.within(self.close_seconds, asyncio.wait(delivered))
         except TurnTimedOut:
             for queue in self._queues.values():
                 queue.close()
 
 
 class _Queue:
-    """The events of one handler, which a task delivers while there are any."""
+    """The events of one handler, which a task delivers while there are any. delivered: done while there are none."""
 
     def __init__(self, queues: HandlerQueues, world: World, handler: PhaseHandler):
         self.handler = handler
         self._queues = queues
         self.lost = 0
-        self.is_idle = asyncio.Event()
-        self.is_idle.set()
+        self.delivered = _done()
         self._world = world
         self._events: deque[dict[str, Any]] = deque()
-        self._has_ended = asyncio.Event()  # the last call of a plain function, which may outlive its timeout
-        self._has_ended.set()
+        self._ended = _done()  # the last call of a plain function, which may outlive its timeout
 
     def put(self, event: dict[str, Any]) -> None:
         if len(self._events) >= QUEUE_MAX:
             self._lose(1, f"its queue has {QUEUE_MAX} events already")
             return
         self._events.append(event)
-        if self.is_idle.is_set():
-            self.is_idle.clear()
+        if self.delivered.done():
+            self.delivered = asyncio.get_running_loop().create_future()
             self._world.spawn(f"handler {self.handler.name}", self._deliver())
 
     def close(self) -> None:
-        if not self.is_idle.is_set():
+        if not self.delivered.done():
             count = len(self._events) + 1
             self._events.clear()
             self._lose(count, "the worker has ended")
@@ -90,12 +89,13 @@ class _Queue:
             while self._events:
                 await self._call(self._events.popleft())
         finally:
-            self.is_idle.set()
+            self.delivered.set_result(None)
 
     async def _call(self, event: dict[str, Any]) -> None:
         seconds = self._queues.handler_seconds
         try:
-            await self._has_ended.wait()
+            if not self._ended.done():
+                await asyncio.wait([self._ended])
             await self._world.within(seconds, self._result(event))
         except TurnTimedOut:
             self._lose(1, f"it took longer than {seconds:g} s")
@@ -107,8 +107,8 @@ class _Queue:
         if inspect.iscoroutinefunction(function):
             await function(**event)
             return
-        self._has_ended.clear()
-        result = await self._world.run_sync(lambda: function(**event), ended=self._has_ended.set)
+        self._ended = asyncio.get_running_loop().create_future()
+        result = await self._world.run_sync(lambda: function(**event), ended=partial(self._ended.set_result, None))
         if inspect.isawaitable(result):
             await result
 
@@ -122,3 +122,9 @@ class _Queue:
                 self.lost,
                 reason,
             )
+
+
+def _done() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future

@@ -59,7 +59,7 @@ class PhaseEvents:
             for draft in effect.drafts if isinstance(effect, Emit | RecordPhase) else ():
                 if draft.name in _COMPLETES:
                     self._enter(_COMPLETES[draft.name], status)
-                    self._leave("success")
+                    self._complete("success")
         if self._phase is not turn.phase:
             self._enter(turn.phase, status)
 
@@ -74,7 +74,7 @@ class PhaseEvents:
     def end(self) -> None:
         """Send the noted events, and the end of the last phase: the turn has been delivered."""
         if self._handlers:
-            self._leave("success")
+            self._complete("success")
             self.send()
 
     def discard(self) -> None:
@@ -86,11 +86,11 @@ class PhaseEvents:
         if self._phase is phase:
             return
         if self._phase is not None:
-            self._leave(status)
+            self._complete(status)
         self._phase, self._since = phase, self._world.monotonic()
         self._note(PHASE_STARTED, "started", 1)
 
-    def _leave(self, status: str) -> None:
+    def _complete(self, status: str) -> None:
         duration_ms = round((self._world.monotonic() - self._since) * 1000)
         self._note(PHASE_COMPLETED, "duration", duration_ms, duration_ms=duration_ms, status=status)
         self._phase = None
