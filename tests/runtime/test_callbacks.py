@@ -173,6 +173,18 @@ async def test_forbidden_receiver_is_never_connected_to_and_the_callback_has_the
         assert hook.connections == 0
 
 
+@pytest.mark.proves("ERR-10")
+async def test_callback_to_a_receiver_that_is_away_has_the_code_of_the_network(rig: Rig) -> None:
+    async with hooked() as hook:
+        allow(rig, hook)
+    app = application()
+    await rig.runtime.start(app.workflow, {}, "away", hook.url)
+    async with rig.serving(app):
+        await until(lambda: _has_failed(rig))
+    (row,) = await rig.client.callbacks("due")
+    assert str(row.last_error).startswith(f"NETWORK_ERROR: {hook.origin} cannot be reached")
+
+
 async def _has_failed(rig: Rig) -> bool:
     return any(row.last_error for row in await rig.client.callbacks())
 
