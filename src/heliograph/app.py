@@ -97,6 +97,7 @@ class Heliograph:
         terminate: Callable[[Any], Any] | None = None,
         lifecycle: Lifecycle | None = None,
         credentials: Sequence[str] = (),
+        task_schema: Any = None,
         tools: Sequence[Any] = (),
         agents: Sequence[str] = (),
         model: Any = None,
@@ -105,7 +106,8 @@ class Heliograph:
 
         Or register a class with a method per phase, see `Agent`. Without the method `act`, the runtime executes the plan with
         the agent's `tools`, `agents` and `model`. init, plan, reflect, terminate: hooks around a function; `Lifecycle` has
-        their limits. credentials: the names of secrets or environment variables without which no turn starts.
+        their limits. credentials: the names of secrets or environment variables without which no turn starts. task_schema: a type or
+        a JSON Schema for `ctx.task`; a turn with another task fails with INIT_FAILED.
 
         name: by default the function's name; required for a lambda or an object.
         activate_on: any of these signals activates the agent. activate_when_all: all of these together activate it.

@@ -10,6 +10,8 @@ import pytest
 from heliograph import (
     Agent,
     AgentFailed,
+    Context,
+    Delegation,
     GoalAchieved,
     Heliograph,
     Lifecycle,
@@ -289,6 +291,37 @@ async def test_missing_credential_fails_init_once_and_is_named_without_a_value(
     assert (await rig.run(hooked.app(credentials=["PRESENT_KEY", "MISSING_KEY"]))).state == {"out": "done"}
 
 
+@pytest.mark.proves("LC-12")
+@pytest.mark.parametrize("schema", [dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}])
+async def test_task_that_does_not_match_its_schema_fails_init_before_any_hook(rig: Rig, schema: Any) -> None:
+    app, ran = Heliograph("typed"), list[Any]()
+
+    @app.agent(activate_on=START)
+    async def lead(ctx: Context) -> list[Any]:
+        results = await ctx.delegates([Delegation("worker", {"n": "many"}), Delegation("worker", {"n": 2})])
+        return [result.status for result in results]
+
+    @app.agent(on_request=True, task_schema=schema)
+    def worker(ctx: Context) -> None:
+        ran.append(ctx.task)
+
+    signals = (await rig.run(app)).signals
+    error = one(signals, "agent:failed")["error"]
+    assert (error["code"], ran) == ("INIT_FAILED", [{"n": 2}])
+    assert error["message"].startswith("the task of agent worker does not match its task_schema: n: ")
+    outputs: Any = {signal.agent: signal.payload for signal in signals if signal.name == "agent:completed"}
+    assert outputs["lead"]["output"] == ["failed", "success"]
+
+
+async def test_turn_that_may_record_no_more_phases_fails_without_its_terminate_hook(rig: Rig) -> None:
+    await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"waits_max": 1})
+    hooked = Hooked()
+    error = one((await rig.run(hooked.app())).signals, "agent:failed")["error"]
+    assert error["code"] == "RESOURCE_EXHAUSTED"
+    assert "the end of phase plan-1 was rejected" in error["message"]
+    assert hooked.ran == ["init", "plan"]
+
+
 # ── Halt ──
 
 
@@ -340,6 +373,21 @@ async def test_halt_during_terminate_keeps_the_decided_outcome_unless_it_is_forc
 
 
 # ── Terminate ──
+
+
+@pytest.mark.proves("LC-51")
+@pytest.mark.parametrize("fails", [False, True], ids=["success", "failure"])
+async def test_terminate_hook_stores_a_memory_after_each_outcome(rig: Rig, fails: bool) -> None:
+    async def act(_ctx: PhaseContext) -> None:
+        if fails:
+            raise ValueError("no ink")
+
+    async def terminate(ctx: PhaseContext) -> None:
+        await ctx.remember(f"the turn ended as {ctx.outcome}", iteration=ctx.iteration)
+
+    await rig.run(Hooked(act=act, terminate=terminate).app())
+    [hit] = await rig.runtime.ledger.recall("turn ended", "worker", 5)
+    assert hit["text"] == f"the turn ended as {'failed' if fails else 'success'}"
 
 
 @pytest.mark.proves("LC-50")

@@ -28,6 +28,7 @@ from heliograph.definitions.agent_checks import (
 )
 from heliograph.definitions.budgets import amounts_of, check_budget, check_price
 from heliograph.definitions.fields import check_fields
+from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.functions import naming
 from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
 from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
@@ -36,7 +37,7 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.names import check_emit_name, check_key
 from heliograph.signals.pattern import Pattern, check_agent_pattern
-from heliograph.types import JsonObject
+from heliograph.types import Json, JsonObject
 
 Effect = Literal["idempotent", "once"]
 PRIORITIES = ("low", "normal", "high", "critical")
@@ -74,7 +75,8 @@ class AgentSpec:
     approval of a person ("confirm"), or run without it ("allow"). `trusted`: the author vouches for everything that the agent
     writes, even after untrusted content. Its output, state, signals, memories and tasks are not marked as untrusted.
     `hooks` run in the phases init, plan, reflect and terminate, around `run` or `prompt`; `lifecycle` has their limits.
-    `credentials` names the secrets or environment variables without which no turn starts.
+    `credentials` names the secrets or environment variables without which no turn starts. `task_problems` lists the problems of a
+    task that does not match `task_schema`.
     `version` is chosen by the author; the signal `ready` contains it, beside `capabilities`.
     """
 
@@ -113,6 +115,7 @@ class AgentSpec:
     hooks: Mapping[str, Hook] = field(default_factory=dict)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     credentials: tuple[str, ...] = ()
+    task_problems: Callable[[Json], Sequence[str]] | None = None
     version: str = "1"
     when_arity: int = field(default=1)
 
@@ -176,7 +179,7 @@ def define_agent(
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
     after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
     init: Any = None, plan: Any = None, reflect: Any = None, terminate: Any = None, lifecycle: Lifecycle | None = None,
-    credentials: Sequence[str] = (), **unknown: Any,
+    credentials: Sequence[str] = (), task_schema: Any = None, **unknown: Any,
 ) -> AgentSpec:  # fmt: skip
     """Define an agent, and check all of its options; `AgentSpec` describes them.
 
@@ -225,7 +228,17 @@ def define_agent(
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
         trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
         lifecycle=check_lifecycle(name, lifecycle), credentials=check_credentials(name, credentials),
+        task_problems=_task_problems(name, task_schema),
     )  # fmt: skip
+
+
+def _task_problems(name: str, schema: Any) -> Callable[[Json], Sequence[str]] | None:
+    """A function that lists the problems of a task. Raises InvalidInput for an invalid schema."""
+    if schema is None:
+        return None
+    what, path = f"agent {name}: task_schema", f"/agents/{name}/task_schema"
+    validator = validator_of(what, schema_of(what, schema, path), path)
+    return lambda task: problems_in(validator, task, "task")
 
 
 def _once(name: str, argument: str, given: Sequence[str], check: Callable[[str], str]) -> tuple[str, ...]:

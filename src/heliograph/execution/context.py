@@ -24,7 +24,6 @@ from heliograph.signals.payload import check_payload, copied
 from heliograph.signals.values import to_json
 from heliograph.turn.calls import (
     CALL_EFFECTS,
-    DELEGATION,
     After,
     Call,
     CallEffect,
@@ -33,6 +32,8 @@ from heliograph.turn.calls import (
     Delegation,
     check_one_of,
     check_timeout,
+    delegation_of,
+    task_of,
 )
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
@@ -104,18 +105,12 @@ class Context:
 
     @property
     def task(self) -> Any:
-        delegation = self._delegated
-        return self.signal.payload if delegation is None else delegation.get("task")
+        return task_of(self.signal)
 
     @property
     def task_context(self) -> JsonObject:
-        context = (self._delegated or {}).get("context")
+        context = (delegation_of(self.signal) or {}).get("context")
         return copied(context) if isinstance(context, dict) else {}
-
-    @property
-    def _delegated(self) -> JsonObject | None:
-        payload = self.signal.payload
-        return payload if self._cause.name == DELEGATION and isinstance(payload, dict) else None
 
     @property
     def is_replaying(self) -> bool:

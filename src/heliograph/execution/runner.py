@@ -35,6 +35,7 @@ from heliograph.execution.suspend import defer, reject_calls, suspend
 from heliograph.execution.task_names import TaskNames
 from heliograph.records import Claimed, WriteResult
 from heliograph.tools.credentials import problem_of_credentials
+from heliograph.turn.calls import task_of
 from heliograph.turn.decisions import after_suspension, first_event
 from heliograph.turn.events import (
     Act,
@@ -178,7 +179,7 @@ class TurnRunner:
         """The first event of a turn, after reading its tools and boxes."""
         if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
             return event
-        if (problem := problem_of_credentials(self.spec.credentials, self.owned.workflow.secrets)) is not None:
+        if (problem := self._problem_of_start()) is not None:
             return replace(event, problem=safe_repr(problem, 2000))
         if reads_nothing(self.owned):
             return event
@@ -193,6 +194,16 @@ class TurnRunner:
             return resources
         self.owned = replace(self.owned, resources=resources)
         return event
+
+    def _problem_of_start(self) -> str | None:
+        """The missing credential, or the problems of the task, without which the turn may not start."""
+        if (problem := problem_of_credentials(self.spec.credentials, self.owned.workflow.secrets)) is not None:
+            return problem
+        task_problems = self.spec.task_problems
+        if task_problems is None or not (problems := task_problems(task_of(self.claimed.cause))):
+            return None
+        self.owned.taint.read_signal()  # the message may quote it
+        return f"the task of agent {self.spec.name} does not match its task_schema: {'; '.join(problems)}"
 
     async def _stoppable(self, work: Awaitable[T]) -> T | Stopped:
         """The result of `work`; Stopped where a stop cancelled it."""

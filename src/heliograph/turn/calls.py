@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from heliograph.codes import CANCELED
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.records import CallKind, CallStatus, Wait
+from heliograph.records import CallKind, CallStatus, Cause, Wait
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
 from heliograph.types import Json, JsonObject
@@ -107,6 +107,17 @@ class CallRequest:
     fails_fast: bool = False
     callback_url: str | None = None
     context: JsonObject | None = None
+
+
+def delegation_of(cause: Cause) -> JsonObject | None:
+    """The payload of the delegation that activated a turn; None for a turn that another signal activated."""
+    return cause.payload if cause.name == DELEGATION and isinstance(cause.payload, dict) else None
+
+
+def task_of(cause: Cause) -> Any:
+    """The task of a turn: that of its delegation, otherwise the payload of its signal."""
+    delegation = delegation_of(cause)
+    return cause.payload if delegation is None else delegation.get("task")
 
 
 def result_of(wait: Wait) -> CallResult:
