@@ -274,6 +274,18 @@ async def test_error_policy_of_a_code_repeats_the_phase(rig: Rig, soon: None) ->
     assert one(refused.signals, "error")["error_code"] == "NETWORK_ERROR"
 
 
+@pytest.mark.proves("LC-106")
+async def test_error_policy_of_a_timeout_repeats_the_phase(rig: Rig, soon: None) -> None:
+    async def late(ctx: PhaseContext) -> None:
+        if not ctx.deferrals:
+            await asyncio.Event().wait()
+
+    lifecycle = Lifecycle(plan_timeout_seconds=0.1, error_retries={"TIMEOUT": 1})
+    hooked = Hooked(plan=late)
+    assert (await rig.run(hooked.app(lifecycle=lifecycle))).state == {"out": "done"}
+    assert hooked.ran == ["init", "plan", "plan", "act", "reflect", "terminate"]
+
+
 @pytest.mark.proves("LC-10", "LC-104")
 @pytest.mark.parametrize("phases", [ORDER, []], ids=["hooks", "function"])
 async def test_missing_credential_fails_init_once_and_is_named_without_a_value(

@@ -86,7 +86,11 @@ async def attempt(
         return event_of(result)
     except (Interruption, BaseExceptionGroup) as raised:
         return _interruption_event(_decisive_exception(raised), owned, journal, limits)
-    except TurnTimedOut:
+    except TurnTimedOut as error:
+        late = TurnTimedOut(limits.late)
+        deferral = deferral_after(late, owned.claimed, owned.spec, journal.deferrals_before, limits.phase, error.code)
+        if deferral is not None and limits.scope == "phase":  # after the turn's lifetime, there is no later
+            return deferral
         return Raised("timeout", TIMEOUT, limits.late, scope=limits.scope)
     except (
         Exception,
