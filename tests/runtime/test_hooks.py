@@ -438,3 +438,26 @@ async def test_terminate_hook_that_raises_is_logged_and_changes_nothing(rig: Rig
 
     assert (await rig.run(Hooked(terminate=terminate).app())).state == {"out": "done"}
     assert "the terminate hook of" in caplog.text
+
+
+# ── Costs ──
+
+
+@pytest.mark.parametrize(
+    ("phases", "writes"),
+    [([], ["finish"]), (["plan"], ["record_call"] * 2 + ["finish"]), (ORDER, ["record_call"] * 4 + ["finish"])],
+    ids=["function", "one hook", "five hooks"],
+)
+async def test_each_hook_costs_one_commit_and_a_function_none_beyond_its_end(
+    rig: Rig, phases: list[str], writes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, call = list[str](), rig.runtime.world.call
+
+    async def counted(function: str, *args: Any) -> Any:
+        if function in ("append", "begin_call", "record_call", "suspend", "defer", "finish"):
+            made.append(function)
+        return await call(function, *args)
+
+    monkeypatch.setattr(rig.runtime.world, "call", counted)
+    await rig.run(Hooked(phases).app())
+    assert made == writes
