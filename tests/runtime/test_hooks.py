@@ -412,7 +412,9 @@ async def test_output_of_the_terminate_hook_replaces_that_of_act(rig: Rig) -> No
 
 @pytest.mark.proves("LC-54", "LC-93", "LC-52")
 @pytest.mark.parametrize("ignores", [False, True], ids=["cancelled", "ignores its cancellation"])
-async def test_terminate_hook_that_is_too_slow_is_cancelled_and_then_abandoned(rig: Rig, ignores: bool) -> None:
+async def test_terminate_hook_that_is_too_slow_is_cancelled_and_then_abandoned(
+    rig: Rig, ignores: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     did, end = list[str](), asyncio.Event()
 
     async def terminate(_ctx: PhaseContext) -> None:
@@ -425,9 +427,11 @@ async def test_terminate_hook_that_is_too_slow_is_cancelled_and_then_abandoned(r
             await end.wait()
 
     assert (Lifecycle().terminate_timeout_seconds, Lifecycle().terminate_force_seconds) == (15, 30)
-    lifecycle = Lifecycle(terminate_timeout_seconds=0.1, terminate_force_seconds=0.3)
+    lifecycle = Lifecycle(terminate_timeout_seconds=0.1, terminate_force_seconds=0.5)
     result = await rig.run(Hooked(terminate=terminate).app(lifecycle=lifecycle))
     assert did[0] == "cancelled"
+    why = "it ignored its cancellation" if ignores else "took longer than 0.1 s and was cancelled"
+    assert why in caplog.text
     assert (result.state, result.outcome) == ({"out": "done"}, "success")
     end.set()
 

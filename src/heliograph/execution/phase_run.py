@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from heliograph.codes import ACTION_FAILED, CODE_OF_PHASE
 from heliograph.definitions.hooks import ModelHook
 from heliograph.definitions.plan import decision_json, plan_json
+from heliograph.errors import TurnTimedOut
 from heliograph.execution.agent_run import Attempt, acting, attempt, call_function, check_output
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.cleanup import CLEANUP_SECONDS
@@ -138,7 +139,7 @@ class PhaseRun:
         if is_halted:  # a forced halt may not have reached this worker yet
             seconds = min(seconds, CLEANUP_SECONDS)
             await store_call(owned.ledger.append({"phase": str(self.phase), "signals_emitted": 0, "signals": []}))
-        work = _abandonable(owned.world.within(seconds, self._finalized()), self.task_names)
+        work = _abandonable(self._finalized_within(seconds), self.task_names)
         limits = Attempt(
             lifecycle.terminate_force_seconds, "it ignored its cancellation", ACTION_FAILED, "phase", self.phase
         )
@@ -147,6 +148,15 @@ class PhaseRun:
             log.error("the terminate hook of %s failed: %s", owned.claimed.turn_id, event.message)
             return PhaseEnded(None)
         return event
+
+    async def _finalized_within(self, seconds: float) -> JsonObject | None:
+        try:
+            return await self.owned.world.within(seconds, self._finalized())
+        except TurnTimedOut:
+            log.error(
+                "the terminate hook of %s took longer than %g s and was cancelled", self.owned.claimed.turn_id, seconds
+            )
+            return None
 
     async def _finalized(self) -> JsonObject:
         output: Json = to_json(await self._call(self.owned.spec.hooks["terminate"]))
