@@ -388,7 +388,7 @@ async def provoke_unknown(rig: Rig, _provider: Provider) -> Any:
 
 
 @pytest.mark.proves(
-    "ERR-01", "ERR-02", "ERR-03", "ERR-08", "ERR-09", "ERR-10", "ERR-11", "ERR-12", "ERR-14", "G-03", "G-04"
+    "ERR-01", "ERR-02", "ERR-03", "ERR-08", "ERR-09", "ERR-10", "ERR-11", "ERR-12", "ERR-14", "G-03", "G-04", "CTL-50"
 )
 @pytest.mark.parametrize("code", [code.code for code in CODES if code.code != OTHER_TEST])
 async def test_failure_of_each_row_ends_with_its_code(rig: Rig, provider: Provider, code: str) -> None:

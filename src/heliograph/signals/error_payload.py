@@ -13,7 +13,7 @@ from typing import Any
 from heliograph.codes import code_in_phase
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.redaction import redacted, redacted_text
+from heliograph.redaction import redacted_text
 from heliograph.signals.payload import cleaned, text_bytes
 from heliograph.signals.values import to_json
 from heliograph.types import JsonObject
@@ -52,15 +52,14 @@ def recoverable_error(
 
 
 def checked_details(details: Any) -> JsonObject:
-    """Return details as JSON without secrets. Raises InvalidInput: `wrong_type`, `payload_too_large`, those of `to_json`."""
+    """Return details as JSON; every write redacts secrets from it. Raises InvalidInput: `wrong_type`, `payload_too_large`, those of `to_json`."""
     found = to_json({} if details is None else details, "/details")
     if not isinstance(found, dict):
         raise InvalidInput(f"details must be an object, not {safe_repr(details)}", code="wrong_type", path="/details")
-    clean: JsonObject = redacted(found)
-    if text_bytes(clean) > DETAILS_BYTES_MAX:
+    if text_bytes(found) > DETAILS_BYTES_MAX:
         raise InvalidInput(f"details have at most {DETAILS_BYTES_MAX} bytes; put large values in a card",
                            code="payload_too_large", path="/details")  # fmt: skip
-    return clean
+    return found
 
 
 def details_of(details: Mapping[str, Any]) -> JsonObject:
