@@ -300,6 +300,28 @@ async def test_refused_call_is_opened_and_recorded_in_one_commit(kernel: Kernel)
     assert await kernel.checks() == []
 
 
+@pytest.mark.proves("K2")
+async def test_end_of_a_phase_is_opened_and_recorded_with_its_signals_and_the_next_phase(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    ready = draft("ready", claimed["activation_id"])
+    end: Item = {
+        "result": {"value": None},
+        "open_as": {"step_id": "init", "tool": "init", "taint": ["mail"]},
+        "phase": "plan",
+    }
+    assert (await record(kernel, claimed, "init", None, ready, **end))["outcome"] == "ok"
+    row = await wait(kernel, "turn_a", "init")
+    assert [row[key] for key in ("state", "status", "taint")] == ["resolved", "success", ["mail"]]
+    assert (await kernel.head("run_a/writer"))["phase"] == "plan"
+    count = "select signal_seq from heliograph.runs where run_id = 'run_a'"
+    logged = await kernel.connection.fetchval(count)
+    assert (await record(kernel, claimed, "init", None, ready, **{**end, "phase": "act"}))["outcome"] == "duplicate"
+    assert (await kernel.head("run_a/writer"))["phase"] == "plan"
+    assert await kernel.connection.fetchval(count) == logged
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="phase must be init, plan, act, reflect or terminate"):
+        await record(kernel, claimed, "plan-1", None, **{**end, "phase": "dance"})
+
+
 async def test_call_twice_in_a_batch_is_recorded_once_within_the_limits(kernel: Kernel) -> None:
     claimed = await kernel.running()
     twice = [saying(claimed, call_id="i1", **REFUSED) for _ in range(2)]

@@ -44,6 +44,7 @@ class WaitCalls(TurnCalls):
                 items[-1]["open_as"] = self.mostly(
                     {"step_id": "s1", "tool": "think"}, self.dice.choice([None, [], {"tool": ""}])
                 )
+                items[-1]["phase"] = self.mostly(self.dice.choice(["act", "reflect", None]), "dance", 0.95)
         return (items,)
 
     def suspend(self) -> tuple[Any, ...]:
