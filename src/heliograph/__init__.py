@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from heliograph.harness.function import FunctionHarness
     from heliograph.harness.pydantic_agent import AgentHarness
     from heliograph.harness.scripted import ScriptedModel
+    from heliograph.policy.retry import RetryPolicy
     from heliograph.policy.webhook_signature import verify_webhook
     from heliograph.ports import (
         AssistantMessage,
@@ -106,6 +107,7 @@ _HOMES = {
     "heliograph.definitions.plan": ("DelegationStep", "GoalAchieved", "IterationNeeded", "ModelStep", "Plan", "ToolStep"),
     "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
     "heliograph.records": ("Card",),
+    "heliograph.policy.retry": ("RetryPolicy",),
     "heliograph.policy.webhook_signature": ("verify_webhook",),
     "heliograph.run_result": ("RunResult",),
     "heliograph.runtime": ("Runtime", "open_runtime"),
@@ -174,6 +176,7 @@ __all__ = [
     "Plan",
     "RecoverableError",
     "Rejected",
+    "RetryPolicy",
     "RunResult",
     "Runtime",
     "SandboxLimits",

@@ -15,6 +15,7 @@ from heliograph.definitions.functions import check_function
 from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
+from heliograph.definitions.retry_settings import check_model_policies, check_signal_policies
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
@@ -23,6 +24,7 @@ from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, chec
 
 if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
+    from heliograph.policy.retry import RetryPolicy
     from heliograph.ports import Memory
     from heliograph.run_result import RunResult
     from heliograph.secrets import Resolver
@@ -46,12 +48,15 @@ class Heliograph:
     deps: objects that the tools need, like clients and settings, available as `ToolContext.deps`.
     memory: stores memories beyond a run; None for full-text search in the database.
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
+    control_signals: settings per type of control signal: `{"tool_call": {"retry": {...}}, "delegation": {"retry": {...}}}`.
+    models: settings per model: `{"anthropic:*": {"retry": {...}}}`.
     """
 
     def __init__(
         self, name: str, *, state: Any = None, reducers: Mapping[str, Reducer] | None = None,
         end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000, deps: Any = None,
         memory: Memory | None = None, secrets: Resolver | None = None,
+        control_signals: Mapping[str, Any] | None = None, models: Mapping[str, Any] | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
             raise InvalidInput(f"an application's name must be 1 to 63 of a-z, 0-9, '_' and '-', not {safe_repr(repr_of(name))}",
@@ -68,6 +73,8 @@ class Heliograph:
         if secrets is not None:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
+        self._signal_policies = check_signal_policies(control_signals)
+        self._model_policies = check_model_policies(models)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
 
@@ -85,7 +92,9 @@ class Heliograph:
         timeout_seconds: float = 300.0,
         ttl_seconds: float = 3600.0,
         max_attempts: int = 5,
-        retries: int = 3,
+        retries: int | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
+        control_signals: Mapping[str, Any] | None = None,
         result_fields: Sequence[Mapping[str, Any]] = (),
         on_request: bool = False,
         budget: Mapping[str, int | float] | None = None,
@@ -165,7 +174,7 @@ class Heliograph:
         """The application in the form that the runtime executes. Raises InvalidInput if it is invalid as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
-                                       tuple(self._phase_handlers)))  # fmt: skip
+                                       tuple(self._phase_handlers), self._signal_policies, self._model_policies))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.

@@ -131,7 +131,7 @@ class HarnessError(HeliographError):
 
     recoverable: the turn is deferred and repeats the call, at most as often as the agent's `retries`.
     retry_after_seconds: how long the provider asks callers to wait.
-    tokens: the tokens that the provider bills anyway: 0 if it rejected the request, None if unknown.
+    tokens: the tokens that the provider bills anyway: 0 if it rejected the request, None if unknown. model: its name, once known.
     """
 
     default_code = ACTION_FAILED
@@ -145,6 +145,7 @@ class HarnessError(HeliographError):
         self.recoverable = recoverable
         self.tokens = tokens
         self.retry_after_seconds = retry_after_seconds
+        self.model: str | None = None
 
 
 class ToolFailed(HeliographError):

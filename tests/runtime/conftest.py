@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from heliograph.config import Settings
-from heliograph.policy import retry
+from heliograph.policy.retry import RetryPolicy
 from heliograph.runtime import open_runtime
 from heliograph.testing.database import TestServer
 from tests.reach.model_server import Provider, env_of, serve
@@ -62,9 +62,8 @@ async def lone_rig(database_url: str) -> AsyncIterator[Rig]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the back-off a hundred times as quick."""
-    monkeypatch.setattr(
-        "heliograph.turn.decisions.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
-    )
+    real = RetryPolicy.delay_seconds
+    monkeypatch.setattr(RetryPolicy, "delay_seconds", lambda policy, *args: real(policy, *args) / 100)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def application(url: str | None = None) -> Heliograph:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "heliograph.worker.callbacks.again_seconds", lambda i, n, _=0.0: 0.0 if n < policy.ATTEMPTS_MAX else None
+        "heliograph.worker.callbacks.again_seconds", lambda i, n, _=0.0: 0.0 if n < policy.POLICY.max_attempts else None
     )
 
 
@@ -133,14 +133,14 @@ async def _is(rig: Rig, state: str) -> bool:
 
 @pytest.mark.proves("S15", "G-23")
 async def test_callback_beyond_its_attempts_is_a_dead_letter_until_it_is_redelivered(rig: Rig, quick: None) -> None:
-    async with hooked(*[status(503)] * policy.ATTEMPTS_MAX, OK) as hook:
+    async with hooked(*[status(503)] * policy.POLICY.max_attempts, OK) as hook:
         allow(rig, hook)
         app = application()
         await rig.runtime.start(app.workflow, {}, "dead", hook.url)
         async with rig.serving(app):
             await until(lambda: _is(rig, "dead"))
             (row,) = await rig.client.callbacks("dead")
-            assert (row.attempts, row.last_error, row.run_id) == (policy.ATTEMPTS_MAX, "answered 503", "dead")
+            assert (row.attempts, row.last_error, row.run_id) == (policy.POLICY.max_attempts, "answered 503", "dead")
             await rig.client.redeliver(row.callback_id)
             await until(lambda: _is(rig, "delivered"))
         with pytest.raises(NotFound):

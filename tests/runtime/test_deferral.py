@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, Signal
-from heliograph.policy import retry
 from heliograph.world.seam import bell_keys
 from tests.runtime.kit import START, Rig, names, one, until
 
@@ -19,14 +18,6 @@ async def ran(rig: Rig, app: Heliograph) -> list[Signal]:
 
 def state_of(signals: list[Signal]) -> Any:
     return one(signals, "workflow:end")["state"]
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back-off as it is, only a hundred times as quick."""
-    monkeypatch.setattr(
-        "heliograph.turn.decisions.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
-    )
 
 
 @pytest.mark.proves("L0-64")
@@ -177,7 +168,7 @@ async def test_message_may_name_the_required_fields_of_its_answer(rig: Rig) -> N
 async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_seconds(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.turn.decisions.jitter_of", lambda _key, _attempt: 1.0)  # the whole of each delay
+    monkeypatch.setattr("heliograph.policy.retry.jitter_of", lambda _key, _attempt: 1.0)  # the whole of each delay
     app = Heliograph("keeps-failing")
     busy = HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True)
     app.prompt_agent("writer", "Write.", model=ScriptedModel([busy] * 8), activate_on=START, retries=7)

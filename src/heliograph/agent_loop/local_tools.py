@@ -1,4 +1,7 @@
-"""Tool calls that run in this process: in parallel, each recorded when it is done."""
+"""Tool calls that run in this process: in parallel, each attempt recorded when it is done.
+
+A short pause before a retry is spent in this worker. For a longer one the turn is suspended, once all other calls are done.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,28 @@ import asyncio
 import itertools
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from heliograph.agent_loop.concurrency import Slot, slot_of
 from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resolve_doubt
-from heliograph.error_text import is_recoverable
-from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut
+from heliograph.errors import AgentFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_recorder import StepNotStarted
 from heliograph.ids import idempotency_key
-from heliograph.policy.retry import DELAY_SECONDS_MAX, backoff_seconds, jitter_of
+from heliograph.policy.retry import narrowest
 from heliograph.signals.values import to_json
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.context import ToolContext
 from heliograph.tools.secrets import resolved
 from heliograph.turn.call_results import check_result
 from heliograph.turn.calls import CallRequest, CallResult
+from heliograph.turn.retries import check_retry_id, delay_of, final_result
 
+SHORT_PAUSE_SECONDS = 1.0
 _TOO_LARGE = "payload_too_large"
+
+T = TypeVar("T")
 
 
 class LocalToolExecutor:
@@ -63,8 +69,25 @@ class LocalToolExecutor:
             n: self._call_request(call_id.again(again) if again else str(call_id), *calls[n])
             for n, call_id in ids.items()
         }
-        done = await _run_concurrently(self._run_step(requests[n], *calls[n], str(ids[n])) for n in calls)
-        return dict(zip(calls, done, strict=True))
+        done = await _run_concurrently(self._run_attempts(requests[n], *calls[n], str(ids[n])) for n in calls)
+        if pauses := [each for each in done if isinstance(each, CallRequest)]:
+            await self._replay.suspend(pauses, each=True)
+        return {n: each for n, each in zip(calls, done, strict=True) if isinstance(each, CallResult)}
+
+    async def _run_attempts(
+        self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str
+    ) -> CallResult | CallRequest:
+        """The result of the last attempt, or the pause for which the turn is suspended."""
+        result = await self._run_step(request, tool, arguments, key)
+        while (seconds := delay_of(request, result, self._owned.claimed.turn_id)) is not None:
+            request = self._replay.next_attempt(request)
+            if seconds >= SHORT_PAUSE_SECONDS:
+                if (pause := self._replay.pause_before(request, seconds)) is not None:
+                    return pause[0]
+            elif not self._journal.has_call(request.call_id):
+                await self._owned.world.sleep(seconds)
+            result = await self._run_step(request, tool, arguments, key)
+        return final_result(request, result)
 
     async def _decisions(
         self,
@@ -85,14 +108,14 @@ class LocalToolExecutor:
         return {n: result for n, result in known.items() if result is not None}
 
     def _call_request(self, call_id: str, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
-        tool = bound.tool
-        seconds = tool.timeout_seconds
-        if seconds is not None and tool.retries:
-            seconds += sum(
-                seconds + DELAY_SECONDS_MAX for _ in range(tool.retries)
-            )  # an upper bound: each attempt has its own time-out
-        return CallRequest(call_id, self._journal.new_step(), tool.name, "inline", arguments, seconds, tool.effect,
-                     is_trusted=tool.trusted)  # fmt: skip
+        tool, owned = bound.tool, self._owned
+        policy = narrowest(
+            tool.retry_policy, owned.spec.signal_policies.tool_call, owned.workflow.signal_policies.tool_call
+        )
+        return check_retry_id(CallRequest(
+            call_id, self._journal.new_step(), tool.name, "inline", arguments, tool.timeout_seconds, tool.effect,
+            is_trusted=tool.trusted, retry=policy,
+        ))  # fmt: skip
 
     async def _run_step(self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
         claimed = self._owned.claimed
@@ -106,7 +129,7 @@ class LocalToolExecutor:
         async with slot_of(tool.slots, self._owned.world) as slot:
 
             async def invoke(connection: Any = None) -> Any:
-                return await self._run_with_retries(tool, replace(context, connection=connection), arguments, slot)
+                return await self._invoke(tool, replace(context, connection=connection), arguments, slot)
 
             try:
                 return await self._replay.run_step(request, invoke, ())
@@ -116,27 +139,9 @@ class LocalToolExecutor:
                 did = "was undone" if request.effect == "transactional" else "was done"
                 return await self._replay.steps.fail(request, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
 
-    async def _run_with_retries(
-        self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot
-    ) -> Any:
-        world = self._owned.world
-        for attempt in range(1, tool.tool.retries + 1):
-            try:
-                return await self._run_attempt(tool, context, arguments, slot)
-            except HeliographError as error:
-                if not error.recoverable and not isinstance(error, TurnTimedOut):
-                    raise
-            except Exception as error:
-                if not is_recoverable(error):
-                    raise
-            await world.sleep(backoff_seconds(attempt, jitter_of(context.idempotency_key, attempt)))
-        return await self._run_attempt(tool, context, arguments, slot)
-
-    async def _run_attempt(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
-        world = self._owned.world
+    async def _invoke(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
         given = resolved(arguments, tool.tool.secrets, self._owned.workflow.secrets)
-        await slot.ended()  # wait for the thread of an abandoned attempt
-        result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, slot.run_sync))
+        result = await tool.call(context, given, slot.run_sync)
         return (
             result
             if tool.output_problems is None
@@ -144,7 +149,7 @@ class LocalToolExecutor:
         )
 
 
-async def _run_concurrently(calls: Iterable[Coroutine[Any, Any, CallResult]]) -> list[CallResult]:
+async def _run_concurrently(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of parallel calls. If a call raises, or this is cancelled, the others are cancelled, and are in doubt.
 
     If a call could not start, the others run to their end first.

@@ -84,6 +84,7 @@ class Models:
                                    recoverable=True) from error  # fmt: skip
         except Exception as error:
             failure = _failure(error)
+            failure.model = name
             message = safe_repr(with_hint(failure), _MESSAGE_MAX)
             payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
             payload["recoverable"] = failure.recoverable

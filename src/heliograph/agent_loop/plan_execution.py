@@ -23,7 +23,7 @@ from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.phase_context import PhaseContext
-from heliograph.policy.retry import backoff_seconds, jitter_of
+from heliograph.policy.retry import RetryPolicy
 from heliograph.ports import ToolCall, UserMessage
 from heliograph.redaction import redacted_text
 from heliograph.signals.values import to_json
@@ -119,7 +119,7 @@ class _Execution:
         following = self._calls + 1
         if not journal.has_call(str(journal.call_id(following, 1))):
             key = f"{self._owned.claimed.turn_id}/{following}"
-            await self._owned.world.sleep(backoff_seconds(attempt, jitter_of(key, attempt)))
+            await self._owned.world.sleep(RetryPolicy().delay_seconds(attempt, key))
 
 
 def _json(value: Any) -> Json:

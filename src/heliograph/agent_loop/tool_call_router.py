@@ -19,6 +19,7 @@ from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.errors import Denied, ToolFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.policy.retry import narrowest
 from heliograph.ports import ToolCall, ToolMessage
 from heliograph.tools.bound_tool import BadArguments, BoundTool
 from heliograph.turn.call_id import instance_of
@@ -217,9 +218,12 @@ class ToolCallRouter:
         return tool_message(call, result)
 
     def _external(self, step: int, n: int, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
-        tool = bound.tool
+        tool, owned = bound.tool, self._owned
+        policy = narrowest(
+            tool.retry_policy, owned.spec.signal_policies.tool_call, owned.workflow.signal_policies.tool_call
+        )
         return CallRequest(str(self._journal.call_id(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
-                     tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted)  # fmt: skip
+                     tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted, retry=policy)  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
         call_id, step_id = str(self._journal.call_id(step, n + 1)), self._journal.new_step()
@@ -232,7 +236,9 @@ class ToolCallRouter:
         delegation = self._tools.delegations.request_of(call, is_recorded=self._journal.has_call(call_id))
         self._check_not_rejected(step, n)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, delegation.seconds, "idempotent", instance=instance,
-                     context_box_id=delegation.context_box_id, priority=delegation.priority)  # fmt: skip
+                     context_box_id=delegation.context_box_id, priority=delegation.priority,
+                     retry=narrowest(self._owned.spec.signal_policies.delegation,
+                                     self._owned.workflow.signal_policies.delegation))  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raises Submitted, or BadArguments for arguments that cannot be the result."""

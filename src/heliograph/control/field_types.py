@@ -77,6 +77,11 @@ def read_count(value: Any) -> int:
     return value
 
 
+def read_natural(value: Any) -> int:
+    """Return a whole number from 0."""
+    return 0 if value == 0 and isinstance(value, int) and not isinstance(value, bool) else read_count(value)
+
+
 def read_duration_ms(value: Any) -> float:
     """Return milliseconds, also none; an integer stays one."""
     return 0 if value == 0 and not isinstance(value, bool) else read_positive(value)
@@ -109,6 +114,7 @@ JsonValue: TypeAlias = Annotated[Any, _reader(read_json)]
 Object: TypeAlias = Annotated[dict[str, Any], _reader(read_object)]
 Positive: TypeAlias = Annotated[float, _reader(read_positive)]
 Count: TypeAlias = Annotated[int, _reader(read_count)]
+Natural: TypeAlias = Annotated[int, _reader(read_natural)]
 Milliseconds: TypeAlias = Annotated[float, _reader(read_duration_ms)]
 Time: TypeAlias = Annotated[datetime, _reader(read_time)]
 # Errors quote what failed, so they lose every known secret before anything else sees them.

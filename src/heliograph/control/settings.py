@@ -9,7 +9,7 @@ import pydantic
 
 from heliograph.control.envelope import Envelope
 from heliograph.control.expressions import evaluate, uuid_from
-from heliograph.control.field_types import Count, Flag, Object, Positive, Texts
+from heliograph.control.field_types import Count, Flag, Natural, Object, Positive, Texts
 from heliograph.control.model_errors import pointer, problem
 from heliograph.control.signals import ControlSignal, control_type, payload_type
 from heliograph.control.wire_model import WireModel, as_object, read_model
@@ -24,12 +24,14 @@ class RetrySettings(WireModel):
     """How a signal is retried, in one of the two shapes of the specification.
 
     `backoff_ms` and `backoff_multiplier` are short for an exponential strategy; `first_delay_ms` and `factor` read either shape.
-    max_attempts: includes the first attempt. retryable_errors: the codes that are retried; None for all recoverable errors.
+    max_attempts: includes the first attempt. max_retries: does not include it; if both are given, the smaller number of attempts
+    counts. retryable_errors: the codes that are retried; None for those of `heliograph.RetryPolicy`.
     """
 
     described = "the retry settings"
     enabled: Flag = True
     max_attempts: Count = 3
+    max_retries: Natural | None = None
     strategy: Literal["constant", "linear", "exponential"] = "exponential"
     initial_delay_ms: Positive = _BACKOFF_DEFAULT_MS
     max_delay_ms: Positive = 30_000
@@ -37,6 +39,17 @@ class RetrySettings(WireModel):
     retryable_errors: Texts | None = None
     backoff_ms: Positive | None = None
     backoff_multiplier: Positive | None = None
+
+    @property
+    def attempts(self) -> int:
+        """The largest number of attempts, including the first."""
+        if self.max_retries is None:
+            return self.max_attempts
+        return min(self.max_attempts, self.max_retries + 1) if self._has_attempts else self.max_retries + 1
+
+    @property
+    def _has_attempts(self) -> bool:
+        return "max_attempts" in self.model_fields_set
 
     @property
     def first_delay_ms(self) -> float:
@@ -60,6 +73,8 @@ class RetrySettings(WireModel):
 
     def to_wire(self) -> JsonObject:
         hidden = _STRATEGY_KEYS if self.backoff_ms is not None or self.backoff_multiplier is not None else ()
+        if self.max_retries is not None and not self._has_attempts:
+            hidden = (*hidden, "max_attempts")
         return {key: value for key, value in super().to_wire().items() if key not in hidden}
 
 

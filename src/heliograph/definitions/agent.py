@@ -32,9 +32,11 @@ from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.functions import naming
 from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
 from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
+from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies, check_signal_policies
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.signals.names import check_emit_name, check_key
 from heliograph.signals.pattern import Pattern, check_agent_pattern
 from heliograph.types import Json, JsonObject
@@ -46,6 +48,8 @@ AFTER_UNTRUSTED = ("confirm", "allow")
 
 CONTEXT_BYTES = 262_144  # about 60,000 tokens of English, half the context of common models
 CONTEXT_BYTES_MAX = 16_777_216
+
+RETRIES = 3
 
 _MODELS_SHARE = 0.8  # the part of timeout_seconds that all models of an agent share
 
@@ -59,7 +63,8 @@ class AgentSpec:
     `effect` decides what happens after a crash: an `idempotent` agent runs again from the start. The turn of a `once` agent
     fails with code IN_DOUBT instead. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
-    error defers the turn. `result_fields` lists the fields that the deliverable must contain.
+    error defers the turn; `retry` is a whole policy for that, and of both numbers of retries the smaller one counts.
+    `control_signals` has the policies of the calls and delegations that the agent makes. `result_fields` lists the fields that the deliverable must contain.
 
     For agents with a model: `model` may be a list, in which each model is the fallback of the one before. `tools` lists the
     tools that the model may call, and `agents` the agents that it may delegate to. `contexts` maps names to the context boxes
@@ -97,7 +102,9 @@ class AgentSpec:
     timeout_seconds: float = 300.0
     ttl_seconds: float = 3600.0
     max_attempts: int = 5
-    retries: int = 3
+    retries: int = RETRIES
+    retry: RetryPolicy | None = None
+    signal_policies: SignalPolicies = NO_POLICIES
     result_fields: tuple[JsonObject, ...] = ()
     tools: tuple[Any, ...] = ()
     agents: tuple[str, ...] = ()
@@ -171,7 +178,8 @@ def define_agent(
     model: Any = None, output: Any = None, system: str | None = None, activate_on: Sequence[str] = (),
     activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
     updates: str | Sequence[str] = (), priority: str = "normal", effect: Effect = "idempotent",
-    timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5, retries: int = 3,
+    timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5, retries: int | None = None,
+    retry: RetryPolicy | Mapping[str, Any] | None = None, control_signals: Mapping[str, Any] | None = None,
     result_fields: Sequence[Mapping[str, Any]] = (), on_request: bool = False, tools: Sequence[Any] = (),
     agents: Sequence[str] = (), contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None = None,
     max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
@@ -203,7 +211,8 @@ def define_agent(
         raise InvalidInput(f"agent {name}: trusted must be True or False, not {safe_repr(trusted)}", code="wrong_type",
                            path=f"/agents/{name}/trusted")  # fmt: skip
     check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
-    check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)
+    check_limits(name, timeout_seconds, ttl_seconds, max_attempts, RETRIES if retries is None else retries, max_steps)
+    model_policy = _model_policy(retry_policy(retry, f"/agents/{name}/retry"), retries)
     check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
     own_tools = as_tools(name, tools)
     delegates = each_of(name, "agents", agents, check_delegate)
@@ -220,7 +229,9 @@ def define_agent(
         when=when, when_arity=arity(name, when), updates_one=isinstance(updates, str),
         updates=_once(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key),
         priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
-        ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries,
+        ttl_seconds=float(ttl_seconds), max_attempts=max_attempts,
+        retries=RETRIES if model_policy is None else model_policy.retries, retry=model_policy,
+        signal_policies=check_signal_policies(control_signals, f"/agents/{name}/control_signals"),
         result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {},
         max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
@@ -239,6 +250,13 @@ def _task_problems(name: str, schema: Any) -> Callable[[Json], Sequence[str]] | 
     what, path = f"agent {name}: task_schema", f"/agents/{name}/task_schema"
     validator = validator_of(what, schema_of(what, schema, path), path)
     return lambda task: problems_in(validator, task, "task")
+
+
+def _model_policy(policy: RetryPolicy | None, retries: int | None) -> RetryPolicy | None:
+    """The policy for the agent's model calls; None if the agent has no setting of its own."""
+    if retries is None:
+        return policy
+    return RetryPolicy(retries + 1, retryable_errors="recoverable") if policy is None else policy.at_most(retries)
 
 
 def _once(name: str, argument: str, given: Sequence[str], check: Callable[[str], str]) -> tuple[str, ...]:

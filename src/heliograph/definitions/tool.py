@@ -6,12 +6,13 @@ import copy
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from heliograph.error_text import format_exception, repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.types import JsonObject
 
 log = logging.getLogger("heliograph.tools")
@@ -48,8 +49,10 @@ class Tool:
     in_doubt: the reaction to a `once` call that started and whose outcome is unknown. "return_error" returns an
         error to the model, "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny)
         or enter its result (answer).
-    timeout_seconds: the timeout of one call; None waits as long as the turn lives. retries: the number of immediate retries
-        of a failed call, for effects that may be repeated. concurrency: the number of parallel calls in one process.
+    timeout_seconds: the timeout of one attempt; None waits as long as the turn lives. concurrency: the number of parallel calls
+        in one process.
+    retries: how often a failed call is repeated, for effects that may be repeated. retry: a whole policy instead, a RetryPolicy or
+        an object of the specification; of both numbers of retries the smaller one counts.
     approval: True, or a function of the arguments that returns True: a person must approve the call first. A function that
         raises counts as True. may_edit: the person may change the arguments. approval_seconds: the timeout of the approval.
     result_schema: a type or a JSON Schema for the result. A call whose result does not match it fails.
@@ -78,6 +81,7 @@ class Tool:
     trusted: bool = True
     secrets: Sequence[str] = ()
     isolated: bool = False
+    retry: RetryPolicy | Mapping[str, Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -85,6 +89,18 @@ class Tool:
                 f"tool {self.name} is an external tool; only its own process can call it", code="wrong_type"
             )
         return self.function(*args, **kwargs)
+
+    @property
+    def retry_policy(self) -> RetryPolicy | None:
+        """The tool's own policy; None without `retry` and `retries`."""
+        policy = retry_policy(self.retry, f"/tools/{self.name}/retry")
+        if not self.retries:
+            return policy
+        return (
+            RetryPolicy(self.retries + 1, retryable_errors="recoverable")
+            if policy is None
+            else policy.at_most(self.retries)
+        )
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a call with these checked arguments requires an approval. If the rule raises, it does."""
@@ -109,7 +125,7 @@ def tool(
     timeout_seconds: float | None = 60.0, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
     may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "return_error",
     result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
-    isolated: bool = False,
+    isolated: bool = False, retry: RetryPolicy | Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function into a tool: `@tool`, or `@tool(effect="idempotent", ...)` with the options of `Tool`.
@@ -176,7 +192,7 @@ def _description_of(function: Any) -> str:
 
 
 def check_tool(made: Tool) -> Tool:
-    """Return the tool unchanged if its options are valid. Raises InvalidInput with the tool, the option and the rule."""
+    """Return the tool, with its retry policy read, if its options are valid. Raises InvalidInput with the tool, the option and the rule."""
     name = made.name
     if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
         raise InvalidInput(f"a tool's name must be 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
@@ -211,7 +227,7 @@ def check_tool(made: Tool) -> Tool:
     if made.retries and made.effect not in ("pure", "idempotent"):
         raise InvalidInput(f"tool {name}: a tool with effect='{made.effect}' cannot have retries; set effect='idempotent' "
                            "if a call may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip
-    return made
+    return replace(made, retry=made.retry_policy, retries=0) if made.retry is not None else made
 
 
 def _check(name: str, option: str, is_right: bool, rule: str, value: object) -> None:

@@ -138,7 +138,13 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal, limits: At
         code = NETWORK_ERROR
     if (
         deferral := deferral_after(
-            error, owned.claimed, spec, journal.deferrals_before, limits.phase, code_in_phase(code, limits.phase)
+            error,
+            owned.claimed,
+            spec,
+            journal.deferrals_before,
+            limits.phase,
+            code_in_phase(code, limits.phase),
+            owned.workflow.model_policies,
         )
     ) is not None:
         return deferral

@@ -20,6 +20,7 @@ from heliograph.turn.call_results import validated_result
 from heliograph.turn.calls import CallRequest, CallResult, failed_first_error, result_of
 from heliograph.turn.interruptions import Suspended
 from heliograph.turn.journal import Journal
+from heliograph.turn.retries import delay_of, delays_of, final_result, next_attempt, pause_before
 from heliograph.types import Json, JsonObject
 
 
@@ -57,16 +58,16 @@ class CallReplay:
         return value_of(request, result)
 
     async def all(self, requests: Sequence[CallRequest]) -> list[CallResult]:
-        """The results of all calls. Raises Suspended until each has one."""
-        waits = [self.find(call) for call in requests]
+        """The results of all calls, of their last attempts. Raises Suspended until each has one."""
+        requests, waits = self._newest(requests)
         known = {
-            call.call_id: self._validated(call, wait)
+            call.call_id: final_result(call, self._validated(call, wait))
             for call, wait in zip(requests, waits, strict=True)
             if wait and _is_resolved(wait)
         }
         if (failed := _failed_fast(requests, waits)) is not None:  # the kernel cancels only recorded calls
             for call, wait in zip(requests, waits, strict=True):
-                if wait is None:
+                if wait is None and call.step_id == failed.step_id:
                     known[call.call_id] = await self.steps.reject(call, failed_first_error(failed), "canceled")
         if unresolved := [call for call in requests if call.call_id not in known]:
             await self.suspend(unresolved)
@@ -74,14 +75,53 @@ class CallReplay:
 
     async def each(self, requests: Sequence[CallRequest]) -> AsyncIterator[CallResult]:
         """The results in the order in which they arrived. Raises Suspended after the last known result."""
-        waits = [self.find(call) for call in requests]
+        requests, waits = self._newest(requests)
         resolved = [(call, wait) for call, wait in zip(requests, waits, strict=True) if wait and _is_resolved(wait)]
         for call, wait in sorted(resolved, key=lambda each: each[1].resolved_position or 0):
-            yield self._validated(call, wait)
+            yield final_result(call, self._validated(call, wait))
         if len(resolved) < len(requests):
             await self.suspend(
                 [call for call, wait in zip(requests, waits, strict=True) if not _is_resolved(wait)], each=True
             )
+
+    def _newest(self, requests: Sequence[CallRequest]) -> tuple[list[CallRequest], list[Wait | None]]:
+        """The newest attempt of each call, or the pause before the next one, and their records."""
+        newest = list(requests)
+        waits = [self.find(call) for call in newest]
+        if all(call.retry is None for call in newest):
+            return newest, waits
+        while delays := delays_of(self._results(newest, waits), self._claimed.turn_id):
+            for n, seconds in delays.items():
+                newest[n], waits[n] = self._again(newest[n], seconds)
+        return newest, waits
+
+    def _results(
+        self, calls: Sequence[CallRequest], waits: Sequence[Wait | None]
+    ) -> list[tuple[CallRequest, CallResult | None]]:
+        return [
+            (call, self._validated(call, wait) if call.retry is not None and wait and _is_resolved(wait) else None)
+            for call, wait in zip(calls, waits, strict=True)
+        ]
+
+    def _again(self, request: CallRequest, seconds: float) -> tuple[CallRequest, Wait | None]:
+        """The next attempt of a call and its record; or the pause before it, while that lasts."""
+        again = self.next_attempt(request)
+        pause = self.pause_before(again, seconds)
+        return (again, self.find(again)) if pause is None else pause
+
+    def next_attempt(self, request: CallRequest) -> CallRequest:
+        """The request of the next attempt. It takes a place in the order of calls, like each call with a chosen id."""
+        again = next_attempt(request, self._claimed.turn_id)
+        self.journal.new_call(again.call_id)
+        return again
+
+    def pause_before(self, again: CallRequest, seconds: float) -> tuple[CallRequest, Wait | None] | None:
+        """The timer before a repeated attempt, with its record, while it lasts; None once the attempt may begin."""
+        pause = pause_before(again, seconds)
+        if self.journal.has_call(again.call_id) and not self.journal.has_call(pause.call_id):
+            return None  # an earlier policy had no pause
+        wait = self.find(pause)
+        return None if _is_resolved(wait) else (pause, wait)
 
     async def suspend(self, requests: Sequence[CallRequest], *, each: bool = False) -> NoReturn:
         """Wait for these calls: record the running steps, then raise Suspended."""
@@ -92,9 +132,14 @@ class CallReplay:
     # ── Steps ──
 
     async def step(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The output of a step, recorded or run now. Raises the exceptions of `value_of`, TurnLost, AgentFailed."""
+        """The output of a step, recorded or run now. Raises the exceptions of `value_of`, TurnLost, AgentFailed, Suspended."""
         result = self.recorded_result(request) or await self.run_step(request, function, args)
-        return value_of(request, result)
+        while (seconds := delay_of(request, result, self._claimed.turn_id)) is not None:
+            request = self.next_attempt(request)
+            if (pause := self.pause_before(request, seconds)) is not None:
+                await self.suspend([pause[0]])
+            result = self.recorded_result(request) or await self.run_step(request, function, args)
+        return value_of(request, final_result(request, result))
 
     def recorded_result(self, request: CallRequest) -> CallResult | None:
         """The recorded result of a step; None for a step that has to run. Called once for each step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
@@ -12,6 +13,7 @@ from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.delegation_targets import Target, target_of
 from heliograph.execution.step_outcome import is_inside_step
 from heliograph.policy.egress import parse
+from heliograph.policy.retry import RetryPolicy, narrowest, retry_policy
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed
 from heliograph.signals.payload import check_payload
@@ -33,6 +35,7 @@ from heliograph.turn.calls import (
 from heliograph.turn.human_tasks import Question
 from heliograph.turn.interruptions import check_seconds
 from heliograph.turn.journal import Journal
+from heliograph.turn.retries import check_retry_id
 from heliograph.types import JsonObject
 
 
@@ -43,6 +46,8 @@ class CallRequests:
         self._journal = journal
         self._workflow = workflow
         self._claimed = claimed
+        self._own_policies = workflow.agents[claimed.agent].signal_policies
+        self._policies = workflow.signal_policies
 
     def check_may_wait(self, what: str) -> None:
         """Raises AgentFailed inside a step, in a plain function, and after the function has ended."""
@@ -55,11 +60,14 @@ class CallRequests:
             raise AgentFailed(f"agent {self._claimed.agent} cannot {what}: {why}")
 
     def step(
-        self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None
+        self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None, retry: Any = None
     ) -> CallRequest:
         """A step that runs now. Raises InvalidInput."""
-        return CallRequest(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
-                     None, timeout, effect)  # fmt: skip
+        policy = narrowest(retry_policy(retry, "/retry"))
+        return check_retry_id(CallRequest(
+            self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline", None, timeout,
+            effect, retry=policy,
+        ))  # fmt: skip
 
     def pause(self, seconds: float) -> CallRequest:
         """Raises InvalidInput (`out_of_range`)."""
@@ -72,21 +80,34 @@ class CallRequests:
         return CallRequest(self._journal.new_call(call_id), self._journal.new_step(), tool, "human", question.record(),
                      check_timeout(timeout), needs_token=False)  # fmt: skip
 
-    def fork(self, calls: Sequence[Call | Delegation], *, fail_fast: bool, timeout: float | None) -> list[CallRequest]:
-        """The requests of one step that share `fail_fast` and a timeout. Raises InvalidInput."""
+    def fork(
+        self,
+        calls: Sequence[Call | Delegation],
+        *,
+        fail_fast: bool,
+        timeout: float | None,
+        retry: RetryPolicy | None = None,
+    ) -> list[CallRequest]:
+        """The requests of one step that share `fail_fast`, a timeout and a policy. Raises InvalidInput."""
         overall = check_timeout(timeout)
         return [
-            replace(each, fails_fast=bool(fail_fast), timeout_seconds=_shorter(each.timeout_seconds, overall))
-            for each in self.all(calls)
-        ]
+            replace(each, fails_fast=bool(fail_fast), timeout_seconds=_shorter(each.timeout_seconds, overall),
+                    has_shared_deadline=overall is not None and (each.timeout_seconds or overall) >= overall)
+            for each in self.all(calls, retry)
+        ]  # fmt: skip
 
-    def all(self, calls: Sequence[Call | Delegation]) -> list[CallRequest]:
-        """The requests of one step. Raises InvalidInput."""
+    def all(self, calls: Sequence[Call | Delegation], retry: RetryPolicy | None = None) -> list[CallRequest]:
+        """The requests of one step; retry: the policy of those without their own. Raises InvalidInput."""
         self.check_may_wait("call")
         step_id = self._journal.new_step()
-        return [self._delegation(c, step_id) if isinstance(c, Delegation) else self._call(c, step_id) for c in calls]
+        return [
+            check_retry_id(
+                self._delegation(c, step_id, retry) if isinstance(c, Delegation) else self._call(c, step_id, retry)
+            )
+            for c in calls
+        ]
 
-    def _call(self, call: Call, step_id: str) -> CallRequest:
+    def _call(self, call: Call, step_id: str, shared: RetryPolicy | None) -> CallRequest:
         if not isinstance(call, Call):
             raise InvalidInput(
                 f"the argument of calls must be a list of Call and Delegation, not {safe_repr(call)}", code="wrong_type"
@@ -104,9 +125,19 @@ class CallRequests:
         return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(arguments), "/arguments"),
                      check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
                      bool(call.needs_token), is_trusted=bool(call.trusted),
-                     output_problems=output_validator(tool, call.result_schema, "/result_schema"))  # fmt: skip
+                     output_problems=output_validator(tool, call.result_schema, "/result_schema"),
+                     retry=self._tool_policy(call, shared))  # fmt: skip
 
-    def _delegation(self, child: Delegation, step_id: str) -> CallRequest:
+    def _tool_policy(self, call: Call, shared: RetryPolicy | None) -> RetryPolicy | None:
+        own = retry_policy(call.retry, "/retry")
+        if call.after != "terminate":
+            return narrowest(own, shared, self._own_policies.tool_call, self._policies.tool_call)
+        if own is not None and own.retries:
+            raise InvalidInput(f"the call of {call.tool} has after='terminate', so its first result ends the turn; remove retry",
+                               code="out_of_range", path="/retry")  # fmt: skip
+        return None
+
+    def _delegation(self, child: Delegation, step_id: str, shared: RetryPolicy | None) -> CallRequest:
         target = target_of(child.agent, self._workflow, self._claimed.run_id)
         call_id = self._journal.new_call(child.call_id)
         box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
@@ -119,7 +150,9 @@ class CallRequests:
                      instance=self._instance(child, target, call_id), context_box_id=box, context=context,
                      priority=None if child.priority is None else PRIORITIES.index(child.priority),
                      budget=None if own_budget is None else amounts_of(own_budget),
-                     callback_url=None if child.callback_url is None else parse(child.callback_url).url)  # fmt: skip
+                     callback_url=None if child.callback_url is None else parse(child.callback_url).url,
+                     retry=narrowest(retry_policy(child.retry, "/retry"), shared, self._own_policies.delegation,
+                                     self._policies.delegation))  # fmt: skip
 
     def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:
         if child.instance is not None:

@@ -11,11 +11,12 @@ from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.call_requests import CallRequests
 from heliograph.execution.cleanup import Cleanups
-from heliograph.execution.delegation_retries import check_retries, check_retry_ids, delegate_with_retries
+from heliograph.execution.delegation_retries import check_delegations, shared_policy
 from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_question, approved, open_question
 from heliograph.execution.memory import TurnMemory
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ids import idempotency_key
+from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.ports import Memory, MemoryHit
 from heliograph.records import Card, Cause
 from heliograph.signals.error_payload import recoverable_error
@@ -132,6 +133,7 @@ class Context:
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
         needs_token: bool = True, result_schema: Any = None, trusted: bool = False,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
 
@@ -139,10 +141,13 @@ class Context:
         after: "terminate" ends the turn with the result, without running the function again. may_override: the tool may
         choose that in its result. needs_token: False accepts a report without the call's token, also before the call
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
-        vouch for the result; an untrusted result makes everything that this turn writes untrusted. Raises ToolFailed,
-        ToolTimedOut, InvalidInput.
+        vouch for the result; an untrusted result makes everything that this turn writes untrusted. retry: how often and when a
+        failed call is made again, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
+        `once` call that timed out is not made again. Raises ToolFailed, ToolTimedOut, InvalidInput.
         """
-        call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema, trusted)
+        call = Call(
+            tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema, trusted, retry
+        )
         return self._replay.value(self._requests.all([call])[0])
 
     def calls(
@@ -162,25 +167,29 @@ class Context:
     def step(
         self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
         timeout: float | None = None, call_id: str | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Run `function(*args)`, plain or async, once in this turn, and record its result as JSON.
 
         Later runs of the turn return the recorded result. effect: what happens after a worker died in the middle. `pure` and
         `idempotent` steps run again; a `once` step raises StepInDoubt. A `transactional` function is async and receives a
         database connection as its first argument; its writes and its result commit together or not at all, so it runs
-        again. Raises ToolFailed with the error of the function, ToolTimedOut, InvalidInput.
+        again. retry: as for `call`; the turn is suspended between attempts. Raises ToolFailed with the error of the function,
+        ToolTimedOut, InvalidInput.
         """
         self._requests.check_may_wait("step")
         check_one_of(effect, "the effect of a step", CALL_EFFECTS)
         if not callable(function):
             raise InvalidInput(f"step {safe_repr(name)} must be given a function and its arguments, not {safe_repr(function)}",
                                code="wrong_type")  # fmt: skip
-        return self._replay.step(self._requests.step(name, effect, check_timeout(timeout), call_id), function, args)
+        request = self._requests.step(name, effect, check_timeout(timeout), call_id, retry)
+        return self._replay.step(request, function, args)
 
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
         context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
         budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Run another agent of the application in a child turn, and wait for its output.
 
@@ -189,26 +198,26 @@ class Context:
         by default, each child is an instance of its own. timeout: seconds until the child is stopped. context_box_id: the
         box that the child may read; pass `ctx.context_box_id` to hand on your own. priority: low, normal, high or critical,
         in place of the agent's. callback_url: receives a signed POST when the child ends. budget: a limit for the child,
-        beside the budgets of its agent and of this turn. Raises DelegationFailed, InvalidInput (`unknown_agent`,
+        beside the budgets of its agent and of this turn. retry: as for `call`; each attempt is a new child. Raises DelegationFailed, InvalidInput (`unknown_agent`,
         `payload_too_large`, or the problem of the budget or the URL).
         """
         child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
-                           callback_url=callback_url, budget=budget, context=context)  # fmt: skip
+                           callback_url=callback_url, budget=budget, context=context, retry=retry)  # fmt: skip
         return self._replay.value(self._requests.all([child])[0])
 
     def delegates(
-        self, delegations: Sequence[Delegation], *, fail_fast: bool = False, timeout: float | None = None, retries: int = 0
+        self, delegations: Sequence[Delegation], *, fail_fast: bool = False, timeout: float | None = None, retries: int = 0,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, list[CallResult]]:  # fmt: skip
         """Run several children at once, and wait for all results, in the order of `delegations`. Raises InvalidInput.
 
         fail_fast, timeout: as for `calls`. retries: how often failed children run again, as new turns; with fail_fast, also
-        the children that it canceled. Each round has the whole `timeout`. Children that hit it are not retried.
+        the children that it canceled. Each round has the whole `timeout`. Children that hit it are not retried. retry: a whole
+        policy instead, for children without one; of both numbers of retries the smaller one counts.
         """
-        check_retries(delegations, retries)
-        requests = self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout)
-        check_retry_ids(requests, retries)  # before any child runs
-        return delegate_with_retries(self._replay, self._requests, list(delegations), requests, retries,
-                                     fail_fast=fail_fast, overall_seconds=timeout)  # fmt: skip
+        check_delegations(delegations)
+        shared = shared_policy(retries, retry_policy(retry, "/retry"))
+        return self._replay.all(self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout, retry=shared))
 
     # ── Approvals and questions ──
 

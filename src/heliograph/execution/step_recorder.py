@@ -19,7 +19,7 @@ from heliograph.execution.step_outcome import error_of
 from heliograph.records import BeginResult, Wait, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
-from heliograph.turn.calls import CallRequest, CallResult, result_of, timeout_of
+from heliograph.turn.calls import CallRequest, CallResult, attempt_of, result_of
 from heliograph.turn.interruptions import TurnAbandoned
 from heliograph.types import JsonObject
 
@@ -146,7 +146,7 @@ class StepRecorder:
     def _called(self, request: CallRequest) -> Draft:
         """The signal of a call. Steps of `ctx.step` log no arguments, which may contain secrets."""
         payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
-        return self._draft("tool:call", payload | timeout_of(request))
+        return self._draft("tool:call", payload | attempt_of(request))
 
     def resulted(self, request: CallRequest, result: CallResult) -> Draft:
         payload: JsonObject = {"id": result.call_id, "name": request.tool, "status": result.status}

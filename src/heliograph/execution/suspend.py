@@ -14,7 +14,7 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
-from heliograph.turn.calls import DELEGATION, CallRequest, timeout_of
+from heliograph.turn.calls import DELEGATION, CallRequest, attempt_of
 from heliograph.turn.events import DeferTurn, SuspendTurn
 from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import UNTRUSTED
@@ -103,9 +103,9 @@ def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:
     claimed, now = owned.claimed, owned.world.now()
     if request.kind != "child":
         payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
-        return [Draft("tool:call", payload | timeout_of(request), claimed.agent, claimed.activation_id, now)]
+        return [Draft("tool:call", payload | attempt_of(request), claimed.agent, claimed.activation_id, now)]
     task: JsonObject = {"id": request.call_id, "target_agent": request.tool, "task": request.input, "status": "accepted",
-                        "priority": PRIORITIES[_priority(owned.workflow, request)], **timeout_of(request)}  # fmt: skip
+                        "priority": PRIORITIES[_priority(owned.workflow, request)], **attempt_of(request)}  # fmt: skip
     if request.context is not None:
         task["context"] = request.context
     if owned.taint.is_tainted:

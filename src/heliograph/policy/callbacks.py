@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from heliograph.policy.retry import backoff_seconds, jitter_of
+from heliograph.policy.retry import RetryPolicy
 
-ATTEMPTS_MAX = 12  # over about a day and a half
-_FIRST_SECONDS = 5.0
-_DELAY_SECONDS_MAX = 6 * 3600.0
+POLICY = RetryPolicy(
+    max_attempts=12, initial_delay_seconds=5.0, factor=4.0, max_delay_seconds=6 * 3600.0, jitter_least=0.5
+)  # over about a day and a half
 _GONE = 410
 
 
@@ -26,19 +26,13 @@ def again_seconds(callback_id: str, attempt: int, retry_after_seconds: float = 0
     The delays are 5, 20, 80 seconds and so on up to six hours, each multiplied by a factor from 0.5 to 1 that depends on the
     callback's id and the attempt. A longer Retry-After of the receiver is respected, up to six hours.
     """
-    if attempt >= ATTEMPTS_MAX:
+    if attempt > POLICY.retries:
         return None
-    delay = _delay_seconds(attempt, 0.5 + jitter_of(callback_id, attempt) / 2)
-    return max(delay, min(retry_after_seconds, _DELAY_SECONDS_MAX))
-
-
-def _delay_seconds(attempt: int, jitter: float) -> float:
-    # two steps of the doubling backoff: each delay is four times the one before
-    return backoff_seconds(2 * attempt - 1, jitter, first=_FIRST_SECONDS, at_most=_DELAY_SECONDS_MAX)
+    return min(POLICY.delay_seconds(attempt, callback_id, retry_after_seconds), POLICY.max_delay_seconds)
 
 
 # A callback that no worker has tried to send becomes a dead letter after the time that all attempts would have taken.
-UNTRIED_SECONDS_MAX = sum(_delay_seconds(attempt, 1.0) for attempt in range(1, ATTEMPTS_MAX))
+UNTRIED_SECONDS_MAX = POLICY.total_seconds_max
 # A worker without a signing secret waits this long before it reports an unsigned callback: after an outage, workers with the secret
 # may start later.
 ONLOOKER_SECONDS = 3600.0

@@ -1,18 +1,116 @@
-"""Delays between retries: exponential backoff with jitter. Pure."""
+"""Retries: which failures are repeated, how often, and after which delay. Pure; nothing else computes delays."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-FIRST_DELAY_SECONDS = 1.0
-DELAY_SECONDS_MAX = 30.0
+from heliograph.codes import DELEGATION_TIMEOUT, MODEL_TIMEOUT, NETWORK_ERROR, RATE_LIMITED, TOOL_TIMEOUT
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from heliograph.control.settings import RetrySettings
+
+Strategy: TypeAlias = Literal["constant", "linear", "exponential"]
+Retryable: TypeAlias = tuple[str, ...] | Literal["recoverable", "any"]
+
+RETRYABLE_ERRORS = (TOOL_TIMEOUT, NETWORK_ERROR, RATE_LIMITED, DELEGATION_TIMEOUT, MODEL_TIMEOUT)
+ATTEMPTS_MAX = 1001
+SECONDS_MAX = 31_622_400.0
+
+# The keys of the specification that set a field which can be out of range.
+_WIRE_KEYS = {
+    "max_attempts": ("max_attempts", "max_retries"),
+    "initial_delay_seconds": ("initial_delay_ms", "backoff_ms"),
+    "max_delay_seconds": ("max_delay_ms",),
+    "factor": ("backoff_multiplier",),
+}
 
 
-def backoff_seconds(
-    attempt: int, jitter: float, *, first: float = FIRST_DELAY_SECONDS, at_most: float = DELAY_SECONDS_MAX
-) -> float:
-    """Return the seconds before retry number `attempt`, counted from 1: exponential, times `jitter` (0 to 1), then capped."""
-    return min(first * 2.0 ** (attempt - 1) * jitter, at_most)
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a failed call is repeated, and how long it waits before each repetition.
+
+    max_attempts: includes the first attempt. enabled: False allows only the first attempt.
+    strategy: the delay before retry n is d (constant), d * n (linear) or d * factor^(n - 1) (exponential), where d is
+        `initial_delay_seconds`.
+    jitter: multiply each delay by a number between `jitter_least` and 1. It depends only on the call and the attempt, so a replay
+        waits as long as the original run. max_delay_seconds: the longest delay, after jitter.
+    retryable_errors: the codes after which a call is repeated; "recoverable" for each error that does not exclude it, "any" for
+        all errors.
+    Raises InvalidInput with the JSON pointer of the field.
+    """
+
+    max_attempts: int = 3
+    strategy: Strategy = "exponential"
+    initial_delay_seconds: float = 1.0
+    max_delay_seconds: float = 30.0
+    factor: float = 2.0
+    jitter: bool = True
+    jitter_least: float = 0.0
+    retryable_errors: Retryable = RETRYABLE_ERRORS
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        attempts = self.max_attempts
+        is_count = isinstance(attempts, int) and not isinstance(attempts, bool) and 1 <= attempts <= ATTEMPTS_MAX
+        _check("max_attempts", is_count, f"must be a whole number from 1 to {ATTEMPTS_MAX}", attempts)
+        for field in ("initial_delay_seconds", "max_delay_seconds"):
+            value = getattr(self, field)
+            _check(field, _is_number(value, 0.001, SECONDS_MAX), f"must be from 0.001 to {SECONDS_MAX:.0f}", value)
+        _check("factor", _is_number(self.factor, 0.001, 1000), "must be from 0.001 to 1000", self.factor)
+        _check("jitter_least", _is_number(self.jitter_least, 0, 1), "must be from 0 to 1", self.jitter_least)
+        strategies = get_args(Strategy)
+        _check("strategy", self.strategy in strategies, f"must be one of {', '.join(strategies)}", self.strategy)
+        codes = self.retryable_errors
+        is_list = isinstance(codes, tuple) and all(isinstance(code, str) for code in codes)
+        _check("retryable_errors", is_list or codes in ("recoverable", "any"),
+               "must be a tuple of codes, 'recoverable' or 'any'", codes)  # fmt: skip
+
+    @property
+    def retries(self) -> int:
+        """The largest number of attempts after the first one."""
+        return self.max_attempts - 1 if self.enabled else 0
+
+    def at_most(self, retries: int) -> RetryPolicy:
+        """Return the policy with at most this number of retries: of two limits, the smaller one counts."""
+        return replace(self, max_attempts=min(self.max_attempts, retries + 1))
+
+    def allows(self, code: str | None, *, is_recoverable: bool = True) -> bool:
+        """Whether an error with this code is retryable."""
+        if isinstance(self.retryable_errors, tuple):
+            return code in self.retryable_errors
+        return is_recoverable or self.retryable_errors == "any"
+
+    def delay_seconds(self, retry: int, key: str, retry_after_seconds: float = 0.0) -> float:
+        """Return the seconds before retry number `retry`, counted from 1.
+
+        key: the call or the turn. retry_after_seconds: the delay that the other side requires; a longer one replaces the own delay.
+        """
+        share = self.jitter_least + (1 - self.jitter_least) * jitter_of(key, retry) if self.jitter else 1.0
+        return max(self._capped(retry, share), retry_after_seconds)
+
+    @property
+    def total_seconds_max(self) -> float:
+        """The sum of all delays without jitter."""
+        return sum(self._capped(retry, 1.0) for retry in range(1, self.retries + 1))
+
+    def _capped(self, retry: int, share: float) -> float:
+        return min(self._full_delay(retry) * share, self.max_delay_seconds)
+
+    def _full_delay(self, retry: int) -> float:
+        if self.strategy == "constant":
+            return self.initial_delay_seconds
+        if self.strategy == "linear":
+            return self.initial_delay_seconds * retry
+        try:
+            return min(self.initial_delay_seconds * self.factor ** (retry - 1), sys.float_info.max)
+        except OverflowError:
+            return sys.float_info.max
 
 
 def jitter_of(key: str, attempt: int) -> float:
@@ -22,3 +120,46 @@ def jitter_of(key: str, attempt: int) -> float:
     """
     digest = blake2b(f"{key}/{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
+
+
+def retry_policy(value: RetryPolicy | Mapping[str, Any] | None, path: str) -> RetryPolicy | None:
+    """Return the policy of a setting: a RetryPolicy, an object of the specification in one of its two shapes, or None.
+
+    Raises InvalidInput with a JSON pointer that begins with `path`.
+    """
+    if value is None or isinstance(value, RetryPolicy):
+        return value
+    from heliograph.control.settings import RetrySettings  # slow to import; most applications have no such object
+    from heliograph.control.wire_model import read_model
+
+    return policy_of(read_model(RetrySettings, value, path), path)
+
+
+def policy_of(settings: RetrySettings, path: str) -> RetryPolicy:
+    """Return the policy of validated settings. Raises InvalidInput for values out of range."""
+    codes = RETRYABLE_ERRORS if settings.retryable_errors is None else settings.retryable_errors
+    try:
+        return RetryPolicy(
+            settings.attempts, settings.strategy, settings.first_delay_ms / 1000, settings.max_delay_ms / 1000,
+            settings.factor, settings.jitter, retryable_errors=codes, enabled=settings.enabled,
+        )  # fmt: skip
+    except InvalidInput as error:
+        key = _WIRE_KEYS[(error.path or "/").removeprefix("/")]
+        given = next((name for name in key if name in settings.model_fields_set), key[0])
+        raise InvalidInput(f"{path}: {error.message}", code=error.code, path=f"{path}/{given}") from None
+
+
+def narrowest(*policies: RetryPolicy | None) -> RetryPolicy | None:
+    """Return the first policy that is set, from the narrowest setting to the widest; None if it allows no retry."""
+    found = next((policy for policy in policies if policy is not None), None)
+    return found if found is not None and found.retries else None
+
+
+def _check(field: str, is_right: bool, rule: str, value: object) -> None:
+    if not is_right:
+        raise InvalidInput(f"{field} of a retry policy {rule}, not {safe_repr(repr_of(value))}", code="out_of_range",
+                           path=f"/{field}")  # fmt: skip
+
+
+def _is_number(value: Any, low: float, high: float) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and low <= value <= high

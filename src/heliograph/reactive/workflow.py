@@ -11,6 +11,7 @@ from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_lifetime
 from heliograph.definitions.phase_handlers import PhaseHandler
+from heliograph.definitions.retry_settings import NO_POLICIES, ModelPolicies, SignalPolicies
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -45,6 +46,8 @@ class Workflow:
     memory: Any = None  # a heliograph.ports.Memory; None: the ledger
     secrets: Resolver | None = None
     phase_handlers: Sequence[PhaseHandler] = ()
+    signal_policies: SignalPolicies = NO_POLICIES
+    model_policies: ModelPolicies = ()
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:

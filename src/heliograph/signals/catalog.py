@@ -114,9 +114,10 @@ CATALOG: tuple[Entry, ...] = (
     Entry("thinking:complete", _CONTENT, "harness", "The model's complete thinking.", "SIG-31"),
     Entry(
         "tool:call",
-        {"id": "string", "name": "string", "input": "any", "timeout_seconds?": "number"},
+        {"id": "string", "name": "string", "input": "any", "timeout_seconds?": "number", "attempt?": "integer"},
         "agent",
-        "An agent or its model starts a tool call, a step or a timer; the result has the same `id`.",
+        "An agent or its model starts a tool call, a step or a timer; the result has the same `id`. `attempt` is the number of the "
+        "attempt of a call with a retry policy.",
         "SIG-32, G-43",
     ),
     Entry(
@@ -147,6 +148,7 @@ CATALOG: tuple[Entry, ...] = (
             "status?": "string",
             "priority?": "string",
             "timeout_seconds?": "number",
+            "attempt?": "integer",
         },
         "agent",
         "A turn delegated a task to another agent and waits for it; `task_id` is the turn that runs the task.",

@@ -4,7 +4,8 @@
 |-----------------------------------|--------------------------------------------------------------------|
 | `c3`, `chain_2-c3`                | the third call of an agent's function, or of its task `chain_2`    |
 | `s3`, `chain_2-s3`                | the third step: a group of calls that start together               |
-| `c3-again-2`                      | a delegation after its second retry                                |
+| `c3-again-2`, `m2-1-again-2`      | a call, made again for the second time                             |
+| `c3-pause-2`, `m2-1-pause-2`      | the timer before that                                              |
 | `m2`, `m2-try3`                   | the second model call, and its third attempt                       |
 | `m2-1`                            | the first tool call of the second model reply                      |
 | `m2-1-approval`, `m2-1-approval-2`| the requests to approve that tool call                             |
@@ -97,8 +98,13 @@ class CallCounter:
 
 
 def retry_id(call_id: str, count: int) -> str:
-    """The id of a retry of a delegation, counted from 1."""
+    """The id of a retry of a call, counted from 1."""
     return f"{call_id}-again-{count}"
+
+
+def pause_id(call_id: str, count: int) -> str:
+    """The id of the timer before a retry of a call, counted from 1."""
+    return f"{call_id}-pause-{count}"
 
 
 def instance_of(turn_id: str, call_id: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from heliograph.codes import CANCELED
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.policy.retry import RetryPolicy
 from heliograph.records import CallKind, CallStatus, Cause, Wait
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
@@ -44,6 +45,7 @@ class Call:
     needs_token: bool = True
     result_schema: Any = None
     trusted: bool = False
+    retry: RetryPolicy | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Delegation:
     priority: str | None = None
     callback_url: str | None = None
     context: Mapping[str, Any] | None = None
+    retry: RetryPolicy | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ class CallRequest:
     """A call as the kernel stores it. tool: for a child, the name of its agent; for an inline call, the name of the step.
 
     output_problems: lists the problems of an output; the kernel does not store it. is_trusted: the author vouches for the
-    result.
+    result. retry, attempt: the policy that decides whether the call is made again, and the number of this attempt, from 1.
+    has_shared_deadline: the timeout is that of all calls of the step together.
     """
 
     call_id: str
@@ -107,6 +111,9 @@ class CallRequest:
     fails_fast: bool = False
     callback_url: str | None = None
     context: JsonObject | None = None
+    retry: RetryPolicy | None = None
+    attempt: int = 1
+    has_shared_deadline: bool = False
 
 
 def delegation_of(cause: Cause) -> JsonObject | None:
@@ -152,9 +159,10 @@ def check_timeout(seconds: Any) -> float | None:
     return None if seconds is None else check_seconds("a timeout that is not None", seconds)
 
 
-def timeout_of(request: CallRequest) -> JsonObject:
-    """The timeout in the signal of a call; nothing for a call without one."""
-    return {} if request.timeout_seconds is None else {"timeout_seconds": request.timeout_seconds}
+def attempt_of(request: CallRequest) -> JsonObject:
+    """The timeout of an attempt in the signal of a call and, for a call with a retry policy, the number of the attempt."""
+    timeout: JsonObject = {} if request.timeout_seconds is None else {"timeout_seconds": request.timeout_seconds}
+    return timeout if request.retry is None else {**timeout, "attempt": request.attempt}
 
 
 def failed_first_error(request: CallRequest) -> JsonObject:

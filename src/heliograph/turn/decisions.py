@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from heliograph.codes import CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
 from heliograph.definitions.agent import AgentSpec
+from heliograph.definitions.retry_settings import ModelPolicies, policy_of_model
 from heliograph.error_text import format_exception, is_recoverable, safe_repr
 from heliograph.errors import HarnessError, HeliographError
-from heliograph.policy.retry import backoff_seconds, jitter_of
+from heliograph.policy.retry import RetryPolicy
 from heliograph.records import Claimed, WriteResult
 from heliograph.turn.events import DeferTurn, Event, Hydrated, Raised, Resolved
 from heliograph.turn.interruptions import DELAY_SECONDS_MAX
 from heliograph.turn.terminating_calls import awaits_terminating, terminating_result
 
 _REASON_MAX = 500
+_NO_RETRY = RetryPolicy(enabled=False)
 
 
 def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
@@ -42,35 +44,41 @@ def after_suspension(result: WriteResult, claimed: Claimed, spec: AgentSpec) -> 
     if (
         result.code == "queue_full" and claimed.defer_count < spec.retries
     ):  # the queue of a child agent drains with time
-        delay = _delay_seconds(claimed, claimed.defer_count + 1)
+        delay = RetryPolicy().delay_seconds(claimed.defer_count + 1, claimed.turn_id)
         return DeferTurn(safe_repr(str(result.message), _REASON_MAX), delay, spec.retries)
     return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {result.message}")
 
 
 def deferral_after(
-    error: BaseException, claimed: Claimed, spec: AgentSpec, deferrals_before: int, phase: str = "act", code: str = ""
-) -> DeferTurn | None:
+    error: BaseException, claimed: Claimed, spec: AgentSpec, deferrals_before: int, phase: str = "act", code: str = "",
+    models: ModelPolicies = (),
+) -> DeferTurn | None:  # fmt: skip
     """The deferral of a turn whose model or phase may succeed later; None where the turn fails.
 
-    deferrals_before: the deferrals before the agent last made progress; the limits count from there. code: of the error.
+    deferrals_before: the deferrals before the agent last made progress; the limits count from there. code: of the error. models:
+    the policies of the application's models.
     """
-    at_most = deferrals_before + _retries(error, spec, phase, code)
+    policy = _policy(error, spec, phase, code, models)
+    at_most = deferrals_before + policy.retries
     if claimed.defer_count >= at_most:
         return None
     reason = error.message if isinstance(error, HeliographError) else format_exception(error, _REASON_MAX)
     retry_after = error.retry_after_seconds if isinstance(error, HarnessError) else 0.0
-    delay = max(_delay_seconds(claimed, claimed.defer_count - deferrals_before + 1), retry_after)
+    delay = policy.delay_seconds(claimed.defer_count - deferrals_before + 1, claimed.turn_id, retry_after)
     return DeferTurn(safe_repr(reason, _REASON_MAX), min(delay, DELAY_SECONDS_MAX), at_most)
 
 
-def _retries(error: BaseException, spec: AgentSpec, phase: str, code: str) -> int:
-    """How often a phase that failed with this error is repeated."""
+def _policy(error: BaseException, spec: AgentSpec, phase: str, code: str, models: ModelPolicies) -> RetryPolicy:
+    """How a phase that failed with this error is repeated."""
     if spec.hooks and code in spec.lifecycle.error_retries:
-        return spec.lifecycle.error_retries[code]
+        return RetryPolicy(spec.lifecycle.error_retries[code] + 1)
     if isinstance(error, HarnessError):
-        return spec.retries if error.recoverable else 0
-    return spec.lifecycle.init_retries if phase == "init" and is_recoverable(error) else 0
+        policy = _model_policy(error, spec, models)
+        return policy if error.recoverable and policy.allows(error.code) else _NO_RETRY
+    return RetryPolicy(spec.lifecycle.init_retries + 1) if phase == "init" and is_recoverable(error) else _NO_RETRY
 
 
-def _delay_seconds(claimed: Claimed, attempt: int) -> float:
-    return backoff_seconds(attempt, jitter_of(claimed.turn_id, attempt))
+def _model_policy(error: HarnessError, spec: AgentSpec, models: ModelPolicies) -> RetryPolicy:
+    """The policy of the agent, otherwise that of the model that failed."""
+    of_model = None if spec.retry is not None or error.model is None else policy_of_model(models, error.model)
+    return spec.retry or of_model or RetryPolicy(spec.retries + 1, retryable_errors="recoverable")
