@@ -15,6 +15,7 @@ from typing import Any
 from heliograph.app import Heliograph
 from heliograph.errors import DelegationFailed, HeliographError, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.execution.context import Context
+from heliograph.policy.retry import RetryPolicy
 from heliograph.testing.scenarios.building_blocks import LONG, Cast
 from heliograph.testing.simulator.world import SimTransaction
 from heliograph.turn.calls import AFTERS, CALL_EFFECTS, Call, CallEffect, CallResult, Delegation
@@ -22,6 +23,7 @@ from heliograph.turn.interruptions import Defer
 from heliograph.types import JsonObject
 
 TOOLS = ("search", "fetch")
+_AGAIN = RetryPolicy(3, "linear", 0.3, retryable_errors="any")
 
 
 def count(results: Iterable[CallResult]) -> int:
@@ -87,7 +89,7 @@ def foundry(cast: Cast) -> Heliograph:
 
 
 def bench(cast: Cast) -> Heliograph:
-    """Steps of each effect class, pauses, and deferred turns, some of them deferred too often. Rules: K13, K14, L0-64, timers."""
+    """Steps of each effect class, some of them retried, pauses, and deferred turns, some of them deferred too often. Rules: K13, K14, L0-64, timers."""
     app = Heliograph("bench", reducers={"total": lambda old, new: old + new})
 
     async def do(
@@ -108,9 +110,10 @@ def bench(cast: Cast) -> Heliograph:
     async def step(context: Context, n: int, effect: CallEffect) -> int:
         call_id = f"do-{n}-{effect}"
         timeout = cast.pick(context, f"timeout{n}", (None, None, 0.9, 30.0))
+        retry = None if effect == "once" else cast.pick(context, f"retry{n}", (None, None, _AGAIN))
         try:
             done = await context.step(f"do-{effect}", partial(do, context, call_id, effect), effect=effect,
-                                           timeout=timeout, call_id=call_id)  # fmt: skip
+                                           timeout=timeout, call_id=call_id, retry=retry)  # fmt: skip
         except (StepInDoubt, ToolFailed):
             return 0
         return done if isinstance(done, int) else 1
