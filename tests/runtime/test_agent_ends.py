@@ -22,7 +22,7 @@ def reply(*calls: ToolCall, text: str = "") -> ModelReply:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.turn.decisions.backoff_seconds", lambda _attempt, _jitter: 0.05)
+    monkeypatch.setattr("heliograph.policy.retry.RetryPolicy.delay_seconds", lambda *_: 0.05)
 
 
 @pytest.mark.usefixtures("soon")

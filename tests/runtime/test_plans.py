@@ -141,7 +141,7 @@ async def test_failed_step_is_repeated_as_often_as_the_lifecycle_allows(rig: Rig
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.agent_loop.plan_execution.backoff_seconds", lambda _attempt, _jitter: 0.001)
+    monkeypatch.setattr("heliograph.policy.retry.RetryPolicy.delay_seconds", lambda *_: 0.001)
 
 
 @pytest.mark.proves("LC-96")

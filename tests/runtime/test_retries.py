@@ -38,7 +38,7 @@ def seen(signals: list[Signal]) -> Any:
     return one(signals, "workflow:end")["state"].get("seen")
 
 
-def calls_of(signals: list[Signal], name: str) -> list[tuple[str, int]]:
+def calls_of(signals: list[Signal], name: str) -> list[tuple[str, int | None]]:
     """The id and the attempt number of each call of a tool, in the order of the log."""
     return [(p["id"], p.get("attempt")) for p in payloads(signals, "tool:call") if p["name"] == name]
 
@@ -208,9 +208,9 @@ async def test_calls_together_and_one_by_one_are_retried_by_their_own_policies(r
 async def test_call_that_ends_its_turn_cannot_be_retried(rig: Rig) -> None:
     async def worker(ctx: Context) -> Any:
         with pytest.raises(InvalidInput, match="after='terminate'"):
-            ctx.call("fetch", after="terminate", retry=QUICK)
+            await ctx.call("fetch", after="terminate", retry=QUICK)
         with pytest.raises(InvalidInput, match="the call id of a call that is retried"):
-            ctx.call("fetch", call_id="x" * 60, retry=QUICK)
+            await ctx.call("fetch", call_id="x" * 60, retry=QUICK)
         return "rejected"
 
     assert seen(await ran(rig, one_agent(worker))) == "rejected"
