@@ -42,6 +42,7 @@ PUBLIC = [
     "NotFound",
     "Rejected",
     "MemoryHit",
+    "RetryPolicy",
     "RunResult",
     "Runtime",
     "ScriptedModel",
