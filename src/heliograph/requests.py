@@ -310,11 +310,35 @@ class ForgottenMemory(TypedDict):
     memory_id: str
 
 
+class Departure(TypedDict):
+    """A worker that has ended. projects: those that it served, besides the project of the call."""
+
+    worker: str
+    projects: NotRequired[list[str]]
+
+
+class Beat(Departure):
+    """A heartbeat of a worker, with everything that registers it."""
+
+    label: NotRequired[str]
+    version: NotRequired[str]
+    capabilities: NotRequired[list[str]]
+    metadata: NotRequired[JsonObject]
+    slots: NotRequired[int]
+    slots_used: NotRequired[int]
+    interval_seconds: NotRequired[float | None]
+    missed_threshold: NotRequired[int]
+    phase: NotRequired[str]
+    status: NotRequired[str]
+    metrics: NotRequired[JsonObject]
+    warnings: NotRequired[list[str]]
+
+
 # The item of each function that takes a list of objects.
 REQUESTS: Mapping[str, Any] = {
     "start_runs": StartRun, "enqueue": Message, "claim": ClaimTarget, "fail_unclaimable": ClaimTarget, "renew": Renewal,
     "release": Release, "append": Append, "begin_call": BeginCall, "record_call": RecordCall, "suspend": Suspension,
     "defer": Deferral, "finish": Finish, "stop": Stop, "stop_runs": StopRun, "react": React, "report": Report,
     "record_callbacks": CallbackAttempt, "put_boxes": PutBox, "fork_boxes": ForkBox, "replace_boxes": ReplaceBoxes,
-    "remember": Memory, "forget": ForgottenMemory,
+    "remember": Memory, "forget": ForgottenMemory, "beat": Beat, "leave": Departure,
 }  # fmt: skip

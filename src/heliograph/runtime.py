@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.agent_loop.agent_loop import ModelAgentLoop
 from heliograph.config import Settings, read_settings
@@ -26,6 +26,7 @@ from heliograph.ledger.reader import Reader
 from heliograph.ledger.transactions import Transactions
 from heliograph.open_database import open_database, prepare_schema
 from heliograph.policy.egress import server_policy
+from heliograph.policy.heartbeat import HeartbeatPolicy
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
@@ -36,8 +37,12 @@ from heliograph.signals.model import Signal
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.drafts import draft_item
 from heliograph.worker.claim_loop import Worker
+from heliograph.worker.registration import describe_worker
 from heliograph.world.real import RealWorld
 from heliograph.world.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    from heliograph.control.settings import HeartbeatSettings  # slow to import, and most callers use the defaults
 
 log = logging.getLogger("heliograph.worker")
 
@@ -65,11 +70,12 @@ class Runtime:
         label: str | None = None,
         run_id: str | None = None,
         projects: Sequence[str] = (),
+        heartbeat: HeartbeatSettings | None = None,
     ) -> Worker:
         """Make a worker for these applications. Its unique name begins with `label`, by default the host name.
 
         run_id: serve only that run. projects: the projects to serve, each with a fair share of the slots; by default
-        the runtime's own.
+        the runtime's own. heartbeat: how often the worker reports its health; by default every 30 seconds.
         Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Rejected (`egress_rejected`) for an
         invalid allow list.
         """
@@ -89,9 +95,13 @@ class Runtime:
             )
             for ledger in ledgers
         ]
-        name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
+        label = label or socket.gethostname()
+        name = f"{label}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
         agent_loop = ModelAgentLoop(self.harnesses)
-        return Worker(served_projects, name, agent_loop, concurrency=concurrency, lease_seconds=lease_seconds)
+        policy = HeartbeatPolicy() if heartbeat is None else HeartbeatPolicy.of(heartbeat)
+        registration = describe_worker(label, workflows, policy, self.settings.model)
+        return Worker(served_projects, name, agent_loop, concurrency=concurrency, lease_seconds=lease_seconds,
+                      registration=registration)  # fmt: skip
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
         """Run `worker` until `stopping` is set; its turns then have `grace_seconds` to end before they are released.
@@ -193,6 +203,8 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
             await worker.watchdog.settle()
     except TimeoutError:
         log.warning("the worker left its outbox to others: it was not published within %s s", _SETTLE_SECONDS)
+    if worker.heartbeat is not None:
+        await worker.heartbeat.leave()
 
 
 @asynccontextmanager

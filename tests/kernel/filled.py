@@ -11,7 +11,7 @@ from tests.kernel.waits import TOKEN, activated, child, command, report, suspend
 async def fill(kernel: Kernel) -> None:
     """Something of everything: run_0 is pruned; run_b has ended, and run_d, with a child and a callback; in run_a the writer has done turn_a and turn_2, runs turn_3,
     with turn_4 queued behind it, and each of the three that it took has a note in its box; in run_c the writer is
-    suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a wire, and memories:
+    suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a worker, a wire, and memories:
     memory_0 of the writer, and memory_1 of the project."""
     await kernel.call("set_limits", {"card_bytes_max": 1000})
     await kernel.call("declare_wire", "nats")
@@ -19,6 +19,7 @@ async def fill(kernel: Kernel) -> None:
         {"memory_id": f"memory_{n}", "agent": agent, "text": f"secret {n}"} for n, agent in enumerate(("writer", None))
     ]
     await kernel.call("remember", secrets)
+    await kernel.call("beat", [{"worker": "worker-1", "interval_seconds": 30}])
     await kernel.finish(await kernel.running("run_0", "turn_0"), ends="success")
     await kernel.publish()
     kernel.wait(1)

@@ -267,4 +267,5 @@ Connect = Callable[[], Awaitable[Kernel]]
 TABLES = (
     "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "blobs", "boxes", "leases",
     "turn_waiting_tools", "outbox", "signals", "project_limits", "pruned", "memories", "budgets", "callbacks",
+    "workers",
 )  # fmt: skip

@@ -69,6 +69,8 @@ def requests(claimed: Item) -> dict[str, Item]:
         "replace_boxes": saying(claimed, context_box_id=None),
         "remember": {"memory_id": "m", "text": "t"},
         "forget": {"memory_id": "m"},
+        "beat": {"worker": "w"},
+        "leave": {"worker": "w"},
     }  # fmt: skip
 
 

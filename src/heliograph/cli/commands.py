@@ -46,6 +46,7 @@ def command_parser() -> Parser:
     _add_run(command(nouns, "run", "run:run", "run an application until its run ends, or resume a run"))
     _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; or stop one"), command)
     _add_worker(command(nouns, "worker", "worker:work", "serve applications until stopped"))
+    _add_workers(command(nouns, "workers", "workers:list_workers", "list workers with their health, or check it"))
     _add_turns(noun("turn", "show turns, each one execution of an agent; or stop one"), command)
     _add_boxes(noun("box", "show the cards of a context box or an output box"), command)
     _add_calls(command(nouns, "calls", "calls:list_calls", "list the open calls of turns, or take some"))
@@ -103,7 +104,17 @@ def _add_worker(worker: argparse.ArgumentParser) -> None:
     worker.add_argument(
         "--name", metavar="NAME", type=identifier("--name"), help="the prefix of the worker's name (the host name)"
     )
+    worker.add_argument("--heartbeat", type=seconds("--heartbeat", 0, 86400), metavar="SECONDS",
+                        help="the time between reports of the worker's health (30); 0 for none")  # fmt: skip
+    worker.add_argument("--missed-beats", type=integer("--missed-beats", 1, 999), metavar="N",
+                        help="the number of missing reports after which the worker is unhealthy (3)")  # fmt: skip
     _add_serving(worker)
+
+
+def _add_workers(workers: argparse.ArgumentParser) -> None:
+    workers.add_argument("--name", metavar="NAME", help="only those with this helio worker --name, or on this host")
+    workers.add_argument("--check", action="store_true",
+                         help="exit with 1 unless a listed worker is healthy or degraded, and with 3 if there is none")  # fmt: skip
 
 
 def _add_serving(to: argparse.ArgumentParser) -> None:

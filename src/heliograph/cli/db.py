@@ -125,7 +125,8 @@ async def _doctor() -> list[Finding]:
         findings.append(Finding("schema", "ok", f"version {state.installed}"))
         findings += await _roles(database)
         findings += await _invariants(database, settings.project)
-        return findings + await _liveness(database, settings.project)
+        findings += await _liveness(database, settings.project)
+        return findings + await _workers(database, settings.project)
 
 
 async def _durability(database: Database) -> list[Finding]:
@@ -160,6 +161,15 @@ async def _liveness(database: Database, project: str) -> list[Finding]:
     if not stuck:
         return [Finding("liveness", "ok", f"nothing is overdue in project {project}")]
     return [Finding(each["check"], "warning", f"{each['subject']}, since {each['since']}") for each in stuck]
+
+
+async def _workers(database: Database, project: str) -> list[Finding]:
+    """Report workers whose health needs attention. Their turns are safe: other workers continue them."""
+    from heliograph.cli.workers import warning_of
+    from heliograph.ledger.reader import Reader
+
+    warning = warning_of(await Reader(database, project).workers())
+    return [] if warning is None else [Finding("workers", "warning", warning)]
 
 
 async def _state_of(database: Database) -> SchemaState:

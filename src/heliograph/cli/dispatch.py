@@ -60,6 +60,8 @@ def _dispatch(arguments: list[str]) -> int:
         return int(end.code or 0)
     if options.call == "run:run" and options.app in ("stop", "halt"):
         return _dispatch(_of_runs(arguments, options.app))
+    if options.call == "worker:work" and options.apps[0] == "list":
+        return _dispatch(_of_workers(arguments))
     # settings are read from the environment only, so options are written into it
     if hasattr(options, "database_url"):
         if not options.database_url:
@@ -91,6 +93,12 @@ def _of_runs(arguments: list[str], verb: str) -> list[str]:
     """Rewrite `helio run stop RUN` to `helio runs stop RUN`. No application is named `stop`: they are FILE.py:app."""
     at = max(n for n, each in enumerate(arguments[: arguments.index(verb)]) if each == "run")
     return [*arguments[:at], "runs", *arguments[at + 1 :]]
+
+
+def _of_workers(arguments: list[str]) -> list[str]:
+    """Rewrite `helio worker list` to `helio workers`. No application is named `list`: they are FILE.py:app."""
+    at = max(n for n, each in enumerate(arguments[: arguments.index("list")]) if each == "worker")
+    return [*arguments[:at], "workers", *(each for each in arguments[at + 1 :] if each != "list")]
 
 
 def _call(command: str, argument: Any) -> int:

@@ -12,9 +12,10 @@ import msgspec
 from heliograph.cli.existing_database import open_existing
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.waits import child_lines
+from heliograph.cli.workers import last_beat
 from heliograph.client.budgets import Budget, budget_of
 from heliograph.error_text import safe_repr
-from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow
+from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow, WorkerRow
 from heliograph.signals.model import Signal
 
 _CONTENT_WIDTH = 100
@@ -35,7 +36,7 @@ def list_turns(options: Namespace) -> int:
 
 
 def show_turn(options: Namespace) -> int:
-    turn, leases, waits, cards, cause, budgets = asyncio.run(_show(options.turn))
+    turn, leases, waits, cards, cause, budgets, worker = asyncio.run(_show(options.turn))
     if options.json:
         json_line(
             {
@@ -45,10 +46,11 @@ def show_turn(options: Namespace) -> int:
                 "calls": waits,
                 "cards": cards,
                 "budgets": budgets,
+                "worker": worker,
             }
         )
         return 0
-    fields(_facts(turn, cause))
+    fields(_facts(turn, cause, worker))
     line()
     _print_leases(turn, leases)
     if budgets:
@@ -97,14 +99,15 @@ async def _list(options: Namespace) -> list[TurnRow]:
 
 async def _show(
     turn_id: str,
-) -> tuple[TurnRow, list[LeaseRow], list[WaitRow], list[CardRow], dict[str, Any], list[Budget]]:
+) -> tuple[TurnRow, list[LeaseRow], list[WaitRow], list[CardRow], dict[str, Any], list[Budget], WorkerRow | None]:
     async with open_existing(f"turn {turn_id}") as reader:
         turn = await reader.turn(turn_id)
         seq = int(turn.cause_id.rpartition("_")[2])
         [cause] = await reader.signals(turn.run_id, seq - 1, limit=1)
         waits = await reader.waits(turn_id)
         budgets = [budget_of(row) for row in await reader.budgets(turn)]
-        return turn, await reader.leases(turn_id), waits, await reader.cards(turn_id), _cause(cause), budgets
+        worker = None if turn.owner is None else await reader.worker(turn.owner)
+        return turn, await reader.leases(turn_id), waits, await reader.cards(turn_id), _cause(cause), budgets, worker
 
 
 def _cause(signal: Signal) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def _attempt(turn: TurnRow) -> str:
     return "-" if turn.status == "queued" else f"{turn.attempts + 1} of {turn.max_attempts}"
 
 
-def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
+def _facts(turn: TurnRow, cause: dict[str, Any], worker: WorkerRow | None) -> dict[str, str | None]:
     by = f" by {cause['agent']}" if cause["agent"] else ""
     return {
         "turn": turn.turn_id,
@@ -138,6 +141,9 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
         "status": f"{turn.status}, {turn.outcome}" if turn.outcome else turn.status,
         "phase": turn.phase,
         "owner": f"{turn.owner}, lease until {clock(turn.lease_until)}" if turn.owner and turn.lease_until else None,
+        "health": None
+        if worker is None
+        else f"the owner is {worker.health}, its last heartbeat was {last_beat(worker)}",
         "doing": _activity(turn),
         "stopping": f"since {clock(turn.stop_requested_at)}" if turn.stop_requested_at else None,
         "attempt": _attempt(turn),

@@ -8,6 +8,7 @@ import signal
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.garbage_collection import tuned_garbage_collection
@@ -18,6 +19,9 @@ from heliograph.cli.output import reserved_stdout
 from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
+
+if TYPE_CHECKING:
+    from heliograph.control.settings import HeartbeatSettings
 
 log = logging.getLogger("heliograph.cli")
 
@@ -67,11 +71,23 @@ async def _open_patiently() -> AsyncIterator[Runtime]:
         yield runtime
 
 
+def _heartbeat(options: Namespace) -> HeartbeatSettings | None:
+    """The settings of the heartbeats; None for the defaults."""
+    if options.heartbeat is None and options.missed_beats is None:
+        return None
+    from heliograph.control.settings import HeartbeatSettings  # slow to import
+
+    given = {} if options.missed_beats is None else {"missed_threshold": options.missed_beats}
+    if options.heartbeat == 0:
+        return HeartbeatSettings(enabled=False, **given)
+    return HeartbeatSettings(interval_seconds=options.heartbeat, **given)
+
+
 async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
     async with _open_patiently() as runtime:
         worker = runtime.worker(
             *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name,
-            projects=getattr(options, "project", ()),
+            projects=getattr(options, "project", ()), heartbeat=_heartbeat(options),
         )  # fmt: skip
         caught = []
 

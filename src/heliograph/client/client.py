@@ -22,7 +22,7 @@ from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, NotFound
-from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow
+from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow, WorkerRow
 from heliograph.run_options import check_callback
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.signals.model import Signal
@@ -267,6 +267,10 @@ class Client:
                                code="invalid_enum", path="/state")  # fmt: skip
         check_limit(limit)
         return await self._open.reader.callbacks(state, limit)
+
+    async def workers(self) -> list[WorkerRow]:
+        """List the workers of the project with their health, by label and start."""
+        return await self._open.reader.workers()
 
     async def redeliver(self, callback_id: str) -> None:
         """Send a callback again under the same id, starting with its first attempt. Raises NotFound (`unknown_callback`)."""

@@ -87,7 +87,7 @@ class TurnRunner:
         self._phases = PhaseEvents(workflow.phase_handlers, services.handler_queues, claimed, world)
         self._progress = PhaseProgress()
         turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities,
-                    rounds=Rounds.of(self.spec))  # fmt: skip
+                    metadata=workflow.ready_metadata[claimed.agent], rounds=Rounds.of(self.spec))  # fmt: skip
         self.turn = turn if turn.rounds is None else self._progress.restore(turn, self.owned)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)

@@ -69,6 +69,9 @@ _FUNCTIONS = (
     KernelFunction("forget", ("text", "jsonb"), takes_now=False),
     KernelFunction("set_limits", ("text", "jsonb"), takes_now=False),
     KernelFunction("prune", ("text", "timestamptz", "integer")),
+    KernelFunction("beat", ("text", "jsonb")),
+    KernelFunction("leave", ("text", "jsonb")),
+    KernelFunction("list_workers", ("text",)),
     KernelFunction("liveness", ("text",)),
     KernelFunction("doctor", ("text", "boolean"), takes_now=False),
 )

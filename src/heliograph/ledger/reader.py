@@ -24,6 +24,7 @@ from heliograph.ledger.rows import (
     RunRow,
     TurnRow,
     WaitRow,
+    WorkerRow,
 )
 from heliograph.records import Card
 from heliograph.signals.model import Signal, Source
@@ -156,6 +157,15 @@ class Reader:
     async def leases(self, turn_id: str) -> list[LeaseRow]:
         """Read the leases of a turn, the oldest first."""
         return await self._rows(LeaseRow, "lease_overview", "turn_id = $2", turn_id, order="turn_epoch")
+
+    async def workers(self, label: str | None = None) -> list[WorkerRow]:
+        """Read the workers of the project, by label and start. label: only those with this label."""
+        rows = msgspec.convert(await self._database.call("list_workers", self._project), list[WorkerRow])
+        return [row for row in rows if label in (None, row.label)]
+
+    async def worker(self, name: str) -> WorkerRow | None:
+        """Read one worker; None if it is not registered, for example because it ended."""
+        return next((row for row in await self.workers() if row.worker == name), None)
 
     async def signals(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Signal]:
         """Read at most `limit` signals of a run's log after position `after`, in order."""

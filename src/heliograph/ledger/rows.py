@@ -149,6 +149,34 @@ class CallbackRow(msgspec.Struct, frozen=True):
     finished_at: datetime | None
 
 
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker, and its health by the clock of the database.
+
+    health: healthy or degraded, as the worker has reported; unhealthy, if it has reported that, or if `missed_threshold`
+    heartbeats are missing; unknown for a worker without heartbeats. phase: `idle`, or the phase of its oldest turn.
+    slots_used: the turns that it runs, of at most `slots`. capabilities: its applications and agents. missed: how many
+    heartbeats are missing since the last one, at `beat_at`, `age_seconds` ago.
+    """
+
+    worker: str
+    label: str
+    version: str
+    health: str
+    phase: str
+    slots: int
+    slots_used: int
+    capabilities: list[str]
+    metadata: dict[str, Any]
+    metrics: dict[str, Any]
+    warnings: list[str]
+    interval_seconds: float | None
+    missed_threshold: int
+    missed: int | None
+    age_seconds: float
+    started_at: datetime
+    beat_at: datetime
+
+
 class BoxRow(msgspec.Struct, frozen=True):
     """A box. base_box_id: the box that it was forked from. writer_turn_id: the turn whose output box it is."""
 

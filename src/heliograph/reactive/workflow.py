@@ -11,6 +11,7 @@ from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_lifetime
 from heliograph.definitions.phase_handlers import PhaseHandler
+from heliograph.definitions.ready_metadata import ready_metadata
 from heliograph.definitions.retry_settings import NO_POLICIES, ModelPolicies, SignalPolicies
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
@@ -20,6 +21,7 @@ from heliograph.secrets import Resolver
 from heliograph.signals.names import check_key
 from heliograph.signals.pattern_table import PatternTable
 from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed
+from heliograph.types import JsonObject
 
 Reducer = Callable[[Any, Any], Any]
 
@@ -29,6 +31,7 @@ _RUNTIME_NAMES = (
     "agent:failed", "agent:progress", "harness:start", "harness:end", "harness:error", "text:delta", "text:complete",
     "thinking:delta", "thinking:complete", "tool:call", "tool:result", "ready", "plan_ready", "action_complete",
     "reflection_complete", "terminated", "error", "delegation", "delegation_response", "halt",
+    "heartbeat",
 )  # fmt: skip
 
 
@@ -59,6 +62,11 @@ class Workflow:
             for n, pattern in enumerate(agent.activate_when_all):
                 table.add(pattern, (agent.name, n))
         return table
+
+    @cached_property
+    def ready_metadata(self) -> Mapping[str, JsonObject]:
+        """For each agent, the `metadata` of its signal `ready`."""
+        return {name: ready_metadata([agent]) for name, agent in self.agents.items()}
 
     @cached_property
     def wakes_on_results(self) -> bool:

@@ -249,9 +249,18 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "heartbeat",
-        {"timestamp": "string", "phase": "string", "metrics?": "object", "status?": "string"},
+        {
+            "timestamp": "string",
+            "phase": "string",
+            "metrics?": "object",
+            "status?": "string",
+            "warnings?": "list",
+            "interval_seconds?": "number",
+            "worker?": "string",
+        },
         "runtime",
-        "The turn is still running.",
+        "A turn runs for longer than the interval of heartbeats, or the status of its worker has changed: `healthy`, `degraded` or"
+        " `unhealthy`.",
         "CTL-60",
     ),
 )

@@ -25,7 +25,8 @@ Step: TypeAlias = tuple[str, JsonObject, str]
 class Turn:
     """The state of the machine. activation_id: the signal that activated the agent. capabilities: its tools and signals.
 
-    rounds: the progress of an agent with hooks; None for an agent without.
+    metadata: its runtime, tools and models, for the signal `ready`. rounds: the progress of an agent with hooks; None for an
+    agent without.
     """
 
     agent: str
@@ -33,6 +34,7 @@ class Turn:
     activation_id: str
     phase: Phase = Phase.INIT
     capabilities: tuple[str, ...] = ()
+    metadata: JsonObject = field(default_factory=dict)
     rounds: Rounds | None = None
 
 
@@ -46,7 +48,8 @@ def through(turn: Turn, now: datetime, steps: Sequence[Step]) -> tuple[Turn, lis
 
 
 def ready(turn: Turn) -> Step:
-    return "ready", {"capabilities": list(turn.capabilities), "version": turn.version}, "ready"
+    metadata: JsonObject = {"metadata": turn.metadata} if turn.metadata else {}
+    return "ready", {"capabilities": list(turn.capabilities), "version": turn.version, **metadata}, "ready"
 
 
 def plan_ready(plan: JsonObject | None) -> Step:

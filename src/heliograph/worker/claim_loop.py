@@ -20,7 +20,9 @@ from heliograph.execution.runner import TurnRunner
 from heliograph.records import Claimed
 from heliograph.turn.interruptions import TurnAbandoned, TurnLost
 from heliograph.worker.fair_share import fair_shares
+from heliograph.worker.heartbeat import Heartbeat
 from heliograph.worker.leases import Leases, RunningTurns
+from heliograph.worker.registration import Registration
 from heliograph.worker.watchdog import Watchdog
 from heliograph.world.seam import BellKey
 
@@ -39,6 +41,7 @@ class Worker:
     name: unique among all workers of the database; every lease contains it.
     agent_loop: runs the agents that have a prompt.
     lease_seconds: the time for which a lease lasts without a renewal. Each lease is renewed three times in this time.
+    registration: with it, the worker registers before it claims, and sends heartbeats. None for a worker that nobody watches.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Worker:
         *,
         concurrency: int = 16,
         lease_seconds: float = 30.0,
+        registration: Registration | None = None,
     ):
         self.projects = list(projects)
         self._agent_loop = agent_loop
@@ -64,21 +68,28 @@ class Worker:
             services.project: Leases(services, self._running, self._drop, name, lease_seconds)
             for services in self.projects
         }
+        self.heartbeat = None if registration is None else Heartbeat(
+            name, registration, self.projects, self._running, concurrency, lease_seconds
+        )  # fmt: skip
         self._claim_rounds = 0
         self._claiming = asyncio.Lock()  # held during a claim
         self._claim_max = {services.project: _CLAIM_MAX for services in self.projects}
 
     async def run(self) -> None:
-        """Run turns until `stop`, then finish those in progress. Cancel it to leave them to their leases."""
+        """Register, and run turns until `stop`, then finish those in progress. Cancel it to leave them to their leases."""
         world = self._world
+        if self.heartbeat is not None:
+            await self.heartbeat.register(lambda: self.is_stopping)
         work = [
             key
             for services in self.projects
             for key in services.bell_keys(*(f"work:{target}" for target in services.targets))
         ]
         subscription = world.subscribe([*work, self._slot])
-        tasks = [*(world.spawn(f"{self.name} heartbeat", leases.keep()) for leases in self._leases.values()),
+        tasks = [*(world.spawn(f"{self.name} leases", leases.keep()) for leases in self._leases.values()),
                  world.spawn(f"{self.name} watchdog", self.watchdog.run())]  # fmt: skip
+        if self.heartbeat is not None:
+            tasks.append(world.spawn(f"{self.name} heartbeats", self.heartbeat.keep()))
         try:
             is_rung, was_full = True, False
             while not self.is_stopping or self._running:

@@ -151,14 +151,15 @@ begin
                        'suspend', 'defer', 'finish', 'react',
                        'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
                        'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_pending_reactions',
-                       'declare_wire', 'remember',
+                       'declare_wire', 'remember', 'beat', 'leave',
                        'read_outbox', 'mark_published', 'take_callbacks', 'record_callbacks', 'sweep_callbacks']),
                 (array['heliograph_api'],
                  array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs',
                        'put_boxes', 'redeliver_callbacks',
                        'remember', 'forget']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
-                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness', 'bell_key'])) g (roles, names)
+                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness', 'list_workers',
+                       'bell_key'])) g (roles, names)
           join pg_proc p on p.pronamespace = 'heliograph'::regnamespace and p.proname = any (g.names) order by p.oid
     loop
         execute format('grant execute on function %s to %s', v_each.name, v_each.roles);

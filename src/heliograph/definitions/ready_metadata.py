@@ -1,0 +1,48 @@
+"""What the signal `ready` of an agent, and the registration of a worker, report about runtime, tools and models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from heliograph.definitions.agent import AgentSpec
+from heliograph.types import Json, JsonObject
+
+_RUNTIME = f"python {sys.version_info.major}.{sys.version_info.minor}"
+_MODELS_MAX = 100  # in one report
+
+
+def ready_metadata(agents: Iterable[AgentSpec], default_model: str | None = None) -> JsonObject:
+    """Return {runtime, tools_loaded, models: [{provider, model}]} for these agents.
+
+    tools_loaded: their different tools; an MCP server counts as one. default_model: the model of agents that name none.
+    """
+    specs = list(agents)
+    tools = {id(tool) for spec in specs for tool in spec.tools}
+    named = [
+        default_model if model is None else model
+        for spec in specs
+        if spec.prompt is not None or spec.model is not None
+        for model in spec.models
+    ]
+    models = [described for model in named if (described := _describe(model)) is not None]
+    distinct: list[Json] = []
+    for each in models:
+        if each not in distinct and len(distinct) < _MODELS_MAX:
+            distinct.append(each)
+    return {"runtime": _RUNTIME, "tools_loaded": len(tools), **({"models": distinct} if distinct else {})}
+
+
+def _describe(model: Any) -> JsonObject | None:
+    """Return {provider, model} for a name such as `openai:gpt-5`, a harness or a model object; None if it has no name."""
+    if isinstance(model, str):
+        provider, _, name = model.rpartition(":")
+        return {"provider": provider, "model": name} if provider else {"model": name}
+    own_name, system = (
+        getattr(model, "model_name", None) or getattr(model, "model", None),
+        getattr(model, "system", None),
+    )
+    if not isinstance(own_name, str):
+        return None
+    return {"provider": system, "model": own_name} if isinstance(system, str) else {"model": own_name}

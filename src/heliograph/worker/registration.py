@@ -1,0 +1,53 @@
+"""What a worker reports about itself before it claims: its name for operators, what it serves, and its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from itertools import islice
+
+from heliograph.definitions.ready_metadata import ready_metadata
+from heliograph.policy.heartbeat import HeartbeatPolicy
+from heliograph.process_metrics import ProcessMetrics
+from heliograph.reactive.workflow import Workflow
+from heliograph.types import JsonObject
+
+_NAMES_MAX = 500  # of one registration, which each heartbeat repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The description of a worker, and how often it reports its health.
+
+    label: several workers may share it. capabilities: its applications, and their agents as `application/agent`.
+    read_metrics: measures its process.
+    """
+
+    label: str
+    version: str
+    capabilities: Sequence[str]
+    metadata: JsonObject
+    policy: HeartbeatPolicy
+    read_metrics: Callable[[], Mapping[str, float]]
+
+
+def describe_worker(
+    label: str, workflows: Sequence[Workflow], policy: HeartbeatPolicy, default_model: str | None = None
+) -> Registration:
+    """Describe a worker of this process that serves these applications. default_model: see `ready_metadata`."""
+    served = sorted({workflow.name: workflow for workflow in workflows}.items())
+    names = (
+        name for app, workflow in served for name in (app, *(f"{app}/{agent}" for agent in sorted(workflow.agents)))
+    )
+    metrics = ProcessMetrics()
+    metadata = ready_metadata((agent for _, workflow in served for agent in workflow.agents.values()), default_model)
+    if metrics.memory_limit_mb is not None:
+        metadata["memory_mb"] = metrics.memory_limit_mb
+    return Registration(label, _version(), tuple(islice(names, _NAMES_MAX)), metadata, policy, metrics.read)
+
+
+@cache
+def _version() -> str:
+    return version("heliograph")  # reads a file

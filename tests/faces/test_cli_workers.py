@@ -1,0 +1,105 @@
+"""`helio workers`, and what other commands say about the health of workers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.ledger.pool import Database
+from tests.faces.cli_support import Shell, normalised, open_shell
+from tests.runtime.kit import until
+
+SERVING = {"capabilities": ["press", "press/writer", "press/critic"], "slots": 16, "interval_seconds": 3600}
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    return open_shell(tmp_path, database_url)
+
+
+async def beat(database: Database, worker: str, **fields: Any) -> None:
+    await database.call("beat", "default", [{"worker": worker, "label": worker.split(":")[0], **SERVING, **fields}])
+
+
+async def helio(shell: Shell, *arguments: str) -> tuple[int, str]:
+    done = await asyncio.to_thread(shell.helio, *arguments)
+    return done.returncode, normalised(done.stdout + done.stderr)
+
+
+@pytest.mark.proves("CTL-63", "CTL-65")
+async def test_workers_are_listed_with_health_phase_slots_and_warnings(shell: Shell, database: Database) -> None:
+    await beat(database, "pod-1:7:abcdefgh", slots_used=2, phase="act")
+    await beat(database, "pod-2:7:abcdefgh", status="degraded", warnings=["High memory usage", "Late"])
+    assert await helio(shell, "workers") == (
+        0,
+        "WORKER  HEALTH  LAST BEAT  PHASE  TURNS  SERVES  WARNINGS\n"
+        "WORKER  healthy  SPAN ago  act  2/16  press  -\n"
+        "WORKER  degraded  SPAN ago  idle  0/16  press  High memory usage; Late",
+    )
+    [row] = await asyncio.to_thread(shell.rows, "worker", "list", "--name", "pod-1")
+    assert (row["worker"], row["health"], row["capabilities"]) == (
+        "pod-1:7:abcdefgh",
+        "healthy",
+        SERVING["capabilities"],
+    )
+    assert row["age_seconds"] >= 0
+
+
+@pytest.mark.proves("CTL-75")
+async def test_check_tells_a_probe_whether_any_worker_is_alive(shell: Shell, database: Database) -> None:
+    assert await helio(shell, "workers") == (0, "no workers; helio worker FILE.py:app starts one")
+    code, text = await helio(shell, "workers", "--name", "pod-1", "--check")
+    assert (code, "no worker named pod-1 is registered" in text) == (3, True)
+    await beat(database, "pod-1:7:abcdefgh", status="unhealthy")
+    assert (await helio(shell, "workers", "--name", "pod-1", "--check"))[0] == 1
+    await beat(database, "pod-1:9:abcdefgh", status="degraded")  # the container has restarted
+    assert (await helio(shell, "workers", "--name", "pod-1", "--check"))[0] == 0
+    await beat(database, "pod-2:7:abcdefgh", interval_seconds=None)
+    assert (await helio(shell, "workers", "--name", "pod-2", "--check"))[0] == 1
+    assert (await helio(shell, "workers", "--name", "pod-2"))[0] == 0
+
+
+async def test_doctor_warns_of_workers_that_are_not_healthy(shell: Shell, database: Database) -> None:
+    await beat(database, "pod-0:7:abcdefgh")
+    code, text = await helio(shell, "db", "doctor")
+    assert (code, "workers" in text) == (0, False)
+    for n in range(1, 5):
+        await beat(database, f"pod-{n}:7:abcdefgh", status="unhealthy")
+    code, text = await helio(shell, "db", "doctor")
+    assert (code, text.splitlines()[-1]) == (
+        0,
+        "warning  workers: WORKER is unhealthy, SPAN ago; WORKER is unhealthy, SPAN ago; WORKER is unhealthy, SPAN ago, and 1 "
+        "more; helio workers lists all",
+    )
+
+
+async def test_running_turn_is_shown_with_the_health_of_its_owner(shell: Shell, database: Database) -> None:
+    started = await asyncio.to_thread(shell.start, "run", "press.py:app", "--no-worker", "--run-id", "r")
+    try:
+        claimed: list[Any] = []
+
+        async def is_claimed() -> bool:
+            claimed.extend(await database.call("claim", "default", ["press"], "pod-1:7:abcdefgh", 1, 60.0))
+            return bool(claimed)
+
+        await until(is_claimed)
+        [turn] = claimed
+        await beat(database, "pod-1:7:abcdefgh", status="degraded")
+        _, text = await helio(shell, "turn", "show", turn["turn_id"])
+        assert "health  the owner is degraded, its last heartbeat was SPAN ago" in text
+        [shown] = await asyncio.to_thread(shell.rows, "turn", "show", turn["turn_id"])
+        assert shown["worker"]["health"] == "degraded"
+    finally:
+        started.process.kill()
+        started.end()
+
+
+@pytest.mark.parametrize(
+    ("options", "path"), [(("--heartbeat", "-1"), "--heartbeat"), (("--missed-beats", "0"), "--missed-beats")]
+)
+def test_options_of_heartbeats_are_checked(shell: Shell, options: tuple[str, ...], path: str) -> None:
+    done = shell.helio("worker", "press.py:app", *options)
+    assert (done.returncode, path in done.stderr) == (2, True)
