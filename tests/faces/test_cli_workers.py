@@ -21,7 +21,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 async def beat(database: Database, worker: str, **fields: Any) -> None:
-    await database.call("beat", "default", [{"worker": worker, "label": worker.split(":")[0], **SERVING, **fields}])
+    await database.call("beat", "default", [{"worker": worker, "label": worker.partition(":")[0], **SERVING, **fields}])
 
 
 async def helio(shell: Shell, *arguments: str) -> tuple[int, str]:

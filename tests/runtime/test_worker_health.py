@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -48,11 +48,11 @@ def counted(runtime: Runtime) -> Iterator[Counter[str]]:
         calls[function] += 1
         return await call(function, *args)
 
-    runtime.world.call = count  # type: ignore[method-assign]
+    runtime.world.call = count
     try:
         yield calls
     finally:
-        runtime.world.call = call  # type: ignore[method-assign]
+        runtime.world.call = call
 
 
 async def heartbeats(rig: Rig, run_id: str) -> list[Any]:
@@ -87,7 +87,7 @@ async def test_worker_claims_nothing_before_it_is_registered(rig: Rig) -> None:
     worker, stopping = rig.runtime.worker(held.app.workflow), asyncio.Event()
     async with registering(rig, worker):
         task = asyncio.create_task(rig.runtime.serve(worker, stopping))
-        await until(lambda: rig.fetch(BLOCKED))
+        await until(lambda: _is_found(rig.fetch(BLOCKED)))
         await asyncio.sleep(0.1)  # it would claim now
         assert [turn.status for turn in await rig.runtime.reader.turns()] == ["dispatched"]
     await rig.ended(run_id)
@@ -127,7 +127,7 @@ async def test_registration_waits_for_a_store_that_is_away_and_a_stop_ends_the_w
 async def test_registered_worker_is_listed_with_its_applications_until_it_ends(rig: Rig) -> None:
     held = Held()
     async with rig.serving(held.app, label="pod-1", concurrency=3) as worker:
-        await until(rig.client.workers)
+        await until(lambda: _is_found(rig.client.workers()))
         [row] = await rig.client.workers()
         assert (row.worker, row.label, row.health, row.phase, row.slots) == (worker.name, "pod-1", "healthy", "idle", 3)
         assert row.capabilities == ["held", "held/writer"]
@@ -139,7 +139,7 @@ async def test_registered_worker_is_listed_with_its_applications_until_it_ends(r
     assert await rig.client.workers() == []
 
 
-@pytest.mark.proves("CTL-64", "CTL-62")
+@pytest.mark.proves("CTL-61", "CTL-62", "CTL-64")
 async def test_heartbeats_of_a_worker_are_one_call_for_all_projects_and_turns(rig: Rig) -> None:
     held, project = Held(), rig.runtime.settings.project
     projects = [project, f"{project}-b", f"{project}-c"]
@@ -262,7 +262,7 @@ async def test_worker_with_heartbeats_off_registers_and_sends_none(rig: Rig) -> 
 async def test_blocked_event_loop_is_reported(rig: Rig) -> None:
     held = Held()
     async with rig.serving(held.app, heartbeat=HeartbeatSettings(interval_seconds=1)) as worker:
-        await until(rig.client.workers)
+        await until(lambda: _is_found(rig.client.workers()))
         assert worker.heartbeat is not None
         health = worker.heartbeat._assess(timedelta(seconds=4).total_seconds())
         await worker.heartbeat._beat(health)
@@ -291,6 +291,10 @@ def one_id(signals: Any) -> str:
 
 async def _is(value: bool) -> bool:
     return value
+
+
+async def _is_found(rows: Awaitable[Sequence[Any]]) -> bool:
+    return bool(await rows)
 
 
 async def _logged(rig: Rig, run_id: str, count: int) -> bool:
