@@ -310,14 +310,14 @@ class ForgottenMemory(TypedDict):
     memory_id: str
 
 
-class Departure(TypedDict):
+class Deregistration(TypedDict):
     """A worker that has ended. projects: those that it served, besides the project of the call."""
 
     worker: str
     projects: NotRequired[list[str]]
 
 
-class Beat(Departure):
+class Beat(Deregistration):
     """A heartbeat of a worker, with everything that registers it."""
 
     label: NotRequired[str]
@@ -340,5 +340,5 @@ REQUESTS: Mapping[str, Any] = {
     "release": Release, "append": Append, "begin_call": BeginCall, "record_call": RecordCall, "suspend": Suspension,
     "defer": Deferral, "finish": Finish, "stop": Stop, "stop_runs": StopRun, "react": React, "report": Report,
     "record_callbacks": CallbackAttempt, "put_boxes": PutBox, "fork_boxes": ForkBox, "replace_boxes": ReplaceBoxes,
-    "remember": Memory, "forget": ForgottenMemory, "beat": Beat, "leave": Departure,
+    "remember": Memory, "forget": ForgottenMemory, "beat": Beat, "deregister": Deregistration,
 }  # fmt: skip

@@ -204,7 +204,7 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
     except TimeoutError:
         log.warning("the worker left its outbox to others: it was not published within %s s", _SETTLE_SECONDS)
     if worker.heartbeat is not None:
-        await worker.heartbeat.leave()
+        await worker.heartbeat.deregister()
 
 
 @asynccontextmanager

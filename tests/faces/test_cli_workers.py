@@ -49,7 +49,7 @@ async def test_workers_are_listed_with_health_phase_slots_and_warnings(shell: Sh
 
 
 @pytest.mark.proves("CTL-75")
-async def test_check_tells_a_probe_whether_any_worker_is_alive(shell: Shell, database: Database) -> None:
+async def test_check_reports_to_a_probe_that_a_worker_is_alive(shell: Shell, database: Database) -> None:
     assert await helio(shell, "workers") == (0, "no workers; helio worker FILE.py:app starts one")
     code, text = await helio(shell, "workers", "--name", "pod-1", "--check")
     assert (code, "no worker named pod-1 is registered" in text) == (3, True)
@@ -76,7 +76,7 @@ async def test_doctor_warns_of_workers_that_are_not_healthy(shell: Shell, databa
     )
 
 
-async def test_running_turn_is_shown_with_the_health_of_its_owner(shell: Shell, database: Database) -> None:
+async def test_turn_show_names_the_health_of_the_owner(shell: Shell, database: Database) -> None:
     started = await asyncio.to_thread(shell.start, "run", "press.py:app", "--no-worker", "--run-id", "r")
     try:
         claimed: list[Any] = []
@@ -90,8 +90,8 @@ async def test_running_turn_is_shown_with_the_health_of_its_owner(shell: Shell, 
         await beat(database, "pod-1:7:abcdefgh", status="degraded")
         _, text = await helio(shell, "turn", "show", turn["turn_id"])
         assert "health  the owner is degraded, its last heartbeat was SPAN ago" in text
-        [shown] = await asyncio.to_thread(shell.rows, "turn", "show", turn["turn_id"])
-        assert shown["worker"]["health"] == "degraded"
+        [printed] = await asyncio.to_thread(shell.rows, "turn", "show", turn["turn_id"])
+        assert printed["worker"]["health"] == "degraded"
     finally:
         started.process.kill()
         started.end()

@@ -90,7 +90,7 @@ async def test_probe_fails_for_a_frozen_worker_and_succeeds_when_it_continues(
 
 
 @pytest.mark.proves("G-19")
-async def test_turn_of_a_killed_worker_moves_by_its_lease_whatever_its_health_is(
+async def test_turn_of_a_killed_worker_moves_by_its_lease_before_its_health_changes(
     shell: Shell, database: Database, started: list[Running]
 ) -> None:
     """The first worker is still healthy, by its slow heartbeats, when the second one continues its turn."""

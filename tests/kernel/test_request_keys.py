@@ -70,7 +70,7 @@ def requests(claimed: Item) -> dict[str, Item]:
         "remember": {"memory_id": "m", "text": "t"},
         "forget": {"memory_id": "m"},
         "beat": {"worker": "w"},
-        "leave": {"worker": "w"},
+        "deregister": {"worker": "w"},
     }  # fmt: skip
 
 

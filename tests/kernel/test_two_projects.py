@@ -133,7 +133,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("remember", ([{"memory_id": "memory_0", "text": "mine"}],), [{"memory_id": "memory_0", "outcome": "remembered"}]),
         ("recall", ("secret", None, 100), []),
         ("forget", ([{"memory_id": "memory_1"}],), [{"memory_id": "memory_1", "outcome": "unknown"}]),
-        ("leave", ([{"worker": "worker-1"}],), [{"worker": "worker-1", "outcome": "unknown"}]),
+        ("deregister", ([{"worker": "worker-1"}],), [{"worker": "worker-1", "outcome": "unknown"}]),
         ("beat", ([{"worker": "worker-1"}],), [{"worker": "worker-1", "outcome": "ready"}]),
         ("list_workers", (), ...),
         ("liveness", (), []),

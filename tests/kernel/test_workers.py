@@ -1,4 +1,4 @@
-"""beat, leave, list_workers: a worker registers with its first heartbeat; its health follows from the clock at reading."""
+"""beat, deregister, list_workers: a worker registers with its first heartbeat; its health follows from the clock at reading."""
 
 from __future__ import annotations
 
@@ -97,10 +97,12 @@ async def test_one_call_records_a_worker_in_all_of_its_projects(kernel: Kernel) 
     assert (answer, counted.commits) == ({"worker": "w1", "outcome": "ready"}, 1)
     for project in (kernel.project, *others):
         assert [row["worker"] for row in await kernel.call("list_workers", project=project)] == ["w1"]
-    assert await kernel.call("leave", [{"worker": "w1", "projects": others}]) == [{"worker": "w1", "outcome": "left"}]
+    assert await kernel.call("deregister", [{"worker": "w1", "projects": others}]) == [
+        {"worker": "w1", "outcome": "deregistered"}
+    ]
     for project in (kernel.project, *others):
         assert await kernel.call("list_workers", project=project) == []
-    assert await kernel.call("leave", [{"worker": "w1"}]) == [{"worker": "w1", "outcome": "unknown"}]
+    assert await kernel.call("deregister", [{"worker": "w1"}]) == [{"worker": "w1", "outcome": "unknown"}]
 
 
 @pytest.mark.proves("S1")
@@ -150,7 +152,7 @@ async def test_heartbeat_does_not_wait_for_a_dead_worker_that_another_transactio
 
 async def test_heartbeat_commits_without_waiting_for_the_disk(kernel: Kernel) -> None:
     setting = "select current_setting('synchronous_commit')"
-    for function, item in (("beat", WORKER), ("leave", {"worker": "w1"})):
+    for function, item in (("beat", WORKER), ("deregister", {"worker": "w1"})):
         async with kernel.connection.transaction():
             await kernel.connection.execute("set local synchronous_commit = on")
             await kernel.call("list_workers")

@@ -195,7 +195,9 @@ async def test_ready_of_an_agent_has_its_capabilities_and_version(rig: Rig) -> N
     run_id = (await rig.run(app)).run_id
     envelopes = [envelope async for envelope in Client.on(rig.runtime).control_signals(run_id)]
     (ready,) = of_type(envelopes, "ready")
-    assert ready["signal"]["payload"] == {"capabilities": ["lead:done"], "version": "2.1"}
+    metadata = ready["signal"]["payload"]["metadata"]
+    assert ready["signal"]["payload"] == {"capabilities": ["lead:done"], "version": "2.1", "metadata": metadata}
+    assert metadata["tools_loaded"] == 0
 
 
 @pytest.mark.proves("G-14")

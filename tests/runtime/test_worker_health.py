@@ -158,7 +158,7 @@ async def test_heartbeats_of_a_worker_are_one_call_for_all_projects_and_turns(ri
             held.released.set()
             for run_id in runs:
                 await rig.ended(run_id)
-    assert calls["leave"] == 1
+    assert calls["deregister"] == 1
     assert [len(await heartbeats(rig, run_id)) for run_id in runs] == [1] * 5
 
 
@@ -170,7 +170,7 @@ async def test_short_turns_cost_no_further_calls(rig: Rig) -> None:
         async with rig.serving(held.app):
             for n in range(3):
                 await rig.ended(await rig.start(held.app, run_id=f"r{n}"))
-    assert (calls["beat"], calls["leave"], calls["append"]) == (1, 1, 0)
+    assert (calls["beat"], calls["deregister"], calls["append"]) == (1, 1, 0)
     assert list(calls).index("beat") < list(calls).index("claim")
     assert [await heartbeats(rig, f"r{n}") for n in range(3)] == [[], [], []]
 
@@ -238,7 +238,7 @@ async def test_worker_with_heartbeats_loses_a_turn_with_its_lease(rig: Rig, monk
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert worker.heartbeat is not None
-    await worker.heartbeat.leave()
+    await worker.heartbeat.deregister()
     turn = await rig.turn_of("writer")
     assert (turn.outcome, turn.attempts) == ("success", 1)
 

@@ -231,9 +231,9 @@ class Ledger:
         """Record a heartbeat in all projects of a worker; the first one registers it (77_workers.sql). Not repeated."""
         await self.world.call("beat", self.project, [worker])
 
-    async def leave(self, worker: str, projects: Sequence[str]) -> None:
+    async def deregister(self, worker: str, projects: Sequence[str]) -> None:
         """Remove a worker from the list of workers of these projects."""
-        await self.world.call("leave", self.project, [{"worker": worker, "projects": list(projects)}])
+        await self.world.call("deregister", self.project, [{"worker": worker, "projects": list(projects)}])
 
     async def prune(self, before: datetime, limit: int) -> dict[str, Any]:
         """Delete a batch of the rows that ended before `before` (75_prune.sql). Requires operator rights."""

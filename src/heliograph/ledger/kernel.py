@@ -70,7 +70,7 @@ _FUNCTIONS = (
     KernelFunction("set_limits", ("text", "jsonb"), takes_now=False),
     KernelFunction("prune", ("text", "timestamptz", "integer")),
     KernelFunction("beat", ("text", "jsonb")),
-    KernelFunction("leave", ("text", "jsonb")),
+    KernelFunction("deregister", ("text", "jsonb")),
     KernelFunction("list_workers", ("text",)),
     KernelFunction("liveness", ("text",)),
     KernelFunction("doctor", ("text", "boolean"), takes_now=False),

@@ -63,10 +63,10 @@ class Heartbeat:
             await self._beat(self._assess(now - due))
             due = max(due, now) + policy.interval_seconds
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Remove the worker from the list, because it ends by itself. If this fails, the worker turns unhealthy there."""
         try:
-            await self._within_timeout(self._ledger.leave(self._worker, self._projects))
+            await self._within_timeout(self._ledger.deregister(self._worker, self._projects))
         except HeliographError as error:
             log.info("worker %s remains in the list of workers for now: %s", self._worker, error.message)
 

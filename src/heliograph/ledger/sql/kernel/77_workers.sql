@@ -125,18 +125,18 @@ create function heliograph._wrong_beat(p_item jsonb) returns text
              then 'projects, capabilities and warnings must be lists of strings' end)
 $$;
 
--- leave: remove workers that have ended by themselves.
+-- deregister: remove workers that have ended by themselves.
 --   p_items: [{worker, projects}], as in beat.
---   Returns [{worker, outcome}] in the order of p_items: 'left', or 'unknown' where p_project has no such worker.
+--   Returns [{worker, outcome}] in the order of p_items: 'deregistered', or 'unknown' where p_project has no such worker.
 --   raises: see _enter, also for the further projects; 22023 for projects that are no list of names
 --   locks:  the rows of the workers
-create function heliograph.leave(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+create function heliograph.deregister(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_wrong text;
     v_each record;
-    v_left bigint[] := '{}';
+    v_gone bigint[] := '{}';
 begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items, '{worker,projects}');
@@ -155,11 +155,11 @@ begin
         perform heliograph._enter_at(v_each.name, p_now);
         delete from heliograph.workers where project_id = v_each.name and worker = v_each.worker;
         if found and v_each.name = p_project then
-            v_left := v_left || v_each.n;
+            v_gone := v_gone || v_each.n;
         end if;
     end loop;
     return (select coalesce(jsonb_agg(jsonb_build_object('worker', i.item -> 'worker',
-                       'outcome', case when i.n = any (v_left) then 'left' else 'unknown' end) order by i.n), '[]')
+                       'outcome', case when i.n = any (v_gone) then 'deregistered' else 'unknown' end) order by i.n), '[]')
               from jsonb_array_elements(p_items) with ordinality i (item, n));
 end $$;
 

@@ -151,7 +151,7 @@ begin
                        'suspend', 'defer', 'finish', 'react',
                        'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
                        'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_pending_reactions',
-                       'declare_wire', 'remember', 'beat', 'leave',
+                       'declare_wire', 'remember', 'beat', 'deregister',
                        'read_outbox', 'mark_published', 'take_callbacks', 'record_callbacks', 'sweep_callbacks']),
                 (array['heliograph_api'],
                  array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs',
