@@ -46,6 +46,7 @@ async def test_workers_are_listed_with_health_phase_slots_and_warnings(shell: Sh
         SERVING["capabilities"],
     )
     assert row["age_seconds"] >= 0
+    assert await asyncio.to_thread(shell.rows, "--project", "list", "worker", "list", "--name", "list") == []
 
 
 @pytest.mark.proves("CTL-75")

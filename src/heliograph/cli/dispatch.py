@@ -97,8 +97,11 @@ def _of_runs(arguments: list[str], verb: str) -> list[str]:
 
 def _of_workers(arguments: list[str]) -> list[str]:
     """Rewrite `helio worker list` to `helio workers`. No application is named `list`: they are FILE.py:app."""
-    at = max(n for n, each in enumerate(arguments[: arguments.index("list")]) if each == "worker")
-    return [*arguments[:at], "workers", *(each for each in arguments[at + 1 :] if each != "list")]
+    last = max(n for n, each in enumerate(arguments) if each == "list")
+    at = max(n for n, each in enumerate(arguments[:last]) if each == "worker")
+    rest = arguments[at + 1 :]
+    rest.remove("list")
+    return [*arguments[:at], "workers", *rest]
 
 
 def _call(command: str, argument: Any) -> int:

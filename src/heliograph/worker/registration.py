@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 
 from heliograph.definitions.ready_metadata import ready_metadata
@@ -50,4 +50,8 @@ def describe_worker(
 
 @cache
 def _version() -> str:
-    return version("heliograph")  # reads a file
+    """The version of Heliograph. It is read from a file that a copy of the source alone does not have."""
+    try:
+        return version("heliograph")
+    except PackageNotFoundError:
+        return "unknown"
