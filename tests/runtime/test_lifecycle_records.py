@@ -34,7 +34,8 @@ async def test_ready_lists_the_capabilities_and_the_version_of_the_agent(rig: Ri
                      asks_human=True, emits=["lead:done"], version="2.1")  # fmt: skip
     app.agent(name="clerk", activate_on=["lead:done"], version="7")(lambda _ctx: None)
     result = await rig.run(app)
-    ready = {signal.agent: signal.payload for signal in result.signals if signal.name == "ready"}
+    ready: dict[Any, Any] = {signal.agent: signal.payload for signal in result.signals if signal.name == "ready"}
+    assert [payload.pop("metadata")["tools_loaded"] for payload in ready.values()] == [1, 0]
     assert ready == {
         "lead": {"capabilities": ["search", "delegate_to_clerk", "ask_human", "lead:done"], "version": "2.1"},
         "clerk": {"capabilities": [], "version": "7"},
