@@ -63,6 +63,12 @@ async def test_check_reports_to_a_probe_that_a_worker_is_alive(shell: Shell, dat
     assert (await helio(shell, "workers", "--name", "pod-2"))[0] == 0
 
 
+def test_check_without_a_database_finds_no_worker(tmp_path: Path) -> None:
+    shell = open_shell(tmp_path, None)
+    assert shell.helio("workers", "--check").returncode == 3
+    assert shell.helio("workers").returncode == 0
+
+
 async def test_doctor_warns_of_workers_that_are_not_healthy(shell: Shell, database: Database) -> None:
     await beat(database, "pod-0:7:abcdefgh")
     code, text = await helio(shell, "db", "doctor")

@@ -20,7 +20,7 @@ _WARNINGS_WIDTH = 100
 
 def list_workers(options: Namespace) -> int:
     """Print the workers. Returns 0, also for an empty list; with --check, 1 unless one of them is healthy or degraded."""
-    rows = asyncio.run(_list(options.name))
+    rows = asyncio.run(_list(options.name, "worker" if options.check else None))
     for row in rows if options.json else ():
         json_line(row)
     if rows and not options.json:
@@ -49,8 +49,8 @@ def last_beat(row: WorkerRow) -> str:
     return ago if not row.missed else f"{ago}, {row.missed} missed"
 
 
-async def _list(label: str | None) -> list[WorkerRow]:
-    async with open_existing() as reader:
+async def _list(label: str | None, wanted: str | None) -> list[WorkerRow]:
+    async with open_existing(wanted) as reader:
         return await reader.workers(label)
 
 
