@@ -127,7 +127,8 @@ $$;
 
 -- deregister: remove workers that have ended by themselves.
 --   p_items: [{worker, projects}], as in beat.
---   Returns [{worker, outcome}] in the order of p_items: 'deregistered', or 'unknown' where p_project has no such worker.
+--   Returns [{worker, outcome}] in the order of p_items: 'deregistered', or 'unknown' where p_project has no
+--   such worker.
 --   raises: see _enter, also for the further projects; 22023 for projects that are no list of names
 --   locks:  the rows of the workers
 create function heliograph.deregister(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -159,7 +160,8 @@ begin
         end if;
     end loop;
     return (select coalesce(jsonb_agg(jsonb_build_object('worker', i.item -> 'worker',
-                       'outcome', case when i.n = any (v_gone) then 'deregistered' else 'unknown' end) order by i.n), '[]')
+                       'outcome', case when i.n = any (v_gone) then 'deregistered' else 'unknown' end)
+                                     order by i.n), '[]')
               from jsonb_array_elements(p_items) with ordinality i (item, n));
 end $$;
 
