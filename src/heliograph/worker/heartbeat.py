@@ -1,7 +1,7 @@
 """Register a worker before it claims, and then send its heartbeats.
 
 Operators see from them which workers are healthy. A heartbeat is never a fence: a lease alone decides who owns a turn, so a worker
-whose heartbeats fail runs its turns to the end, and one that sends heartbeats loses a turn with its lease (decision 0041).
+whose heartbeats fail runs its turns to the end, and one that sends heartbeats loses a turn with its lease (decision 0042).
 """
 
 from __future__ import annotations

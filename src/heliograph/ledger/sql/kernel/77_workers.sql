@@ -1,5 +1,5 @@
 -- Workers: which processes are ready to run turns, and whether they are healthy. Operators read this. A lease alone
--- decides which worker owns a turn, and no function decides anything by a heartbeat (decision 0041).
+-- decides which worker owns a turn, and no function decides anything by a heartbeat (decision 0042).
 
 -- beat: record the heartbeats of workers. The first one registers a worker: it is ready.
 --   p_items: [{worker, projects, label, version, capabilities, metadata, slots, slots_used, interval_seconds,
