@@ -71,5 +71,5 @@ def test_connection_error_is_recognized_also_as_the_cause_of_another_error(error
 
 
 def test_text_without_keys_keeps_three_characters_of_each_long_word() -> None:
-    assert without_keys("the key 'sk-live-0123456789abcdef' is not known") == "the key 'sk-…' is not known"
+    assert without_keys("the key 'sk-test-9876543210fedcba' is not known") == "the key 'sk-…' is not known"
     assert without_keys("Bearer eyJhbGciOiJIUzI1NiJ9.e30.ZRrHA1JJJW8opsbCGfG_HACGpVUMN_a9IV7pAx") == "Bearer eyJ…"
