@@ -89,10 +89,13 @@ def plan_json(given: Any) -> JsonObject | None:
         for step in plan.steps:
             if not isinstance(step, ToolStep | DelegationStep | ModelStep):
                 raise TypeError(f"a step must be a ToolStep, a DelegationStep or a ModelStep, not {safe_repr(step)}")
+        found = to_json(plan)
+        _PLAN.validate_python(
+            found
+        )  # the fields of a Plan are not checked when it is made, and later phases read this form
     except (pydantic.ValidationError, TypeError) as error:
         raise InvalidInput(f"the plan hook must return a Plan or None: {safe_repr(str(error), 500)}",
                            code="wrong_type") from None  # fmt: skip
-    found = to_json(plan)
     assert isinstance(found, dict)
     return found
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.lifecycle import Lifecycle
 from heliograph.records import Wait
@@ -105,4 +107,9 @@ def event_of(wait: Wait) -> PhaseEnded | Raised:
 
 
 def _changes(before: Mapping[str, Json], after: Mapping[str, Json]) -> JsonObject:
-    return {key: value for key, value in after.items() if key not in before or before[key] != value}
+    """Compared as JSON, because 0, 0.0 and False are equal in Python."""
+    return {key: value for key, value in after.items() if key not in before or _text(before[key]) != _text(value)}
+
+
+def _text(value: Json) -> bytes:
+    return msgspec.json.encode(value, order="sorted")

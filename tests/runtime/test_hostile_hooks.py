@@ -1,0 +1,50 @@
+"""Agents with hooks whose values are not what the types of a hook promise."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import DelegationStep, ModelStep, PhaseContext, Plan, ToolStep
+from tests.runtime.hooks_kit import Hooked
+from tests.runtime.kit import Rig, lost, one
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [Plan([ToolStep(5)]), Plan([ToolStep("search", "x")]), Plan([DelegationStep(None)]), Plan([ModelStep(None)]), Plan([], 7)],  # type: ignore[arg-type]
+    ids=["tool", "arguments", "agent", "prompt", "summary"],
+)  # fmt: skip
+async def test_plan_with_a_field_of_another_type_fails_the_turn_in_its_phase(rig: Rig, plan: Any) -> None:
+    async def invalid(_ctx: PhaseContext) -> Plan:
+        return plan  # type: ignore[no-any-return]
+
+    hooked = Hooked(plan=invalid)
+    error = one((await rig.run(hooked.app())).signals, "agent:failed")["error"]
+    assert (error["code"], error["recoverable"]) == ("PLAN_FAILED", False)
+    assert "must return a Plan" in error["message"]
+    assert hooked.ran == ["init", "plan", "terminate"]
+
+
+async def test_working_memory_that_changes_between_equal_values_survives_a_lost_worker(rig: Rig) -> None:
+    begun, seen = asyncio.Event(), list[Any]()
+
+    async def init(ctx: PhaseContext) -> None:
+        ctx.working_memory["found"] = 0
+
+    async def plan(ctx: PhaseContext) -> None:
+        ctx.working_memory["found"] = False
+
+    async def act(ctx: PhaseContext) -> None:
+        seen.append(ctx.working_memory["found"])
+        if ctx.attempt == 1:
+            begun.set()
+            await asyncio.Event().wait()
+
+    app = Hooked(init=init, plan=plan, act=act).app()
+    run_id = await lost(rig, app, begun)
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert [type(each) for each in seen] == [bool, bool]
