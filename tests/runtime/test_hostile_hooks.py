@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph import DelegationStep, ModelStep, PhaseContext, Plan, ToolStep
-from tests.runtime.hooks_kit import Hooked
+from tests.runtime.hooks_kit import ORDER, Hooked
 from tests.runtime.kit import Rig, lost, one
 
 
@@ -48,3 +48,50 @@ async def test_working_memory_that_changes_between_equal_values_survives_a_lost_
     async with rig.serving(app):
         await rig.ended(run_id)
     assert [type(each) for each in seen] == [bool, bool]
+
+
+async def ask(ctx: PhaseContext) -> None:
+    await ctx.call("ask")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(Hooked(terminate=ask), [*ORDER[:3]]), (Hooked(terminate=ask), [*ORDER[:3], "terminate"])],
+    ids=["reflect and terminate removed", "reflect removed"],
+)  # fmt: skip
+async def test_turn_of_an_agent_that_lost_a_finished_hook_fails_and_its_worker_goes_on(
+    rig: Rig, before: Hooked, after: list[str]
+) -> None:
+    app = before.app()
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("ask")
+        await rig.turn_of("worker", "suspended")
+    await command.report(result="yes")
+    newer = Hooked(after).app()
+    other = await rig.start(newer)
+    async with rig.serving(newer):
+        error = one(await rig.ended(run_id), "agent:failed")["error"]
+        assert one(await rig.ended(other), "workflow:end")["outcome"] == "success"
+    assert error["code"] == "NOT_DETERMINISTIC"
+    assert "does not follow from the hooks" in error["message"]
+
+
+async def test_hook_reads_objects_in_one_key_order_before_and_after_a_suspension(rig: Rig) -> None:
+    seen = list[list[str]]()
+
+    async def init(ctx: PhaseContext) -> None:
+        ctx.working_memory["found"] = {"zebra": 1, "b": 2, "aa": {"y": 1, "x": 2}}
+
+    async def act(ctx: PhaseContext) -> None:
+        found = ctx.working_memory["found"]
+        seen.append([*found, *found["aa"]])
+        await ctx.call("ask")
+
+    app = Hooked(init=init, act=act).app()
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("ask")
+        await command.report(result="yes")
+        await rig.ended(run_id)
+    assert seen == [["aa", "b", "zebra", "x", "y"]] * 2

@@ -12,7 +12,7 @@ from heliograph.execution.context import Context
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Memory
 from heliograph.records import Outcome
-from heliograph.signals.payload import copied
+from heliograph.signals.payload import copied, in_key_order
 from heliograph.turn.rounds import PhaseResults, Rounds
 from heliograph.types import Json, JsonObject
 
@@ -37,11 +37,11 @@ class PhaseContext(Context):
         self.phase = phase
         self.iteration = rounds.count - 1
         self.max_iterations = rounds.lifecycle.max_iterations
-        self.working_memory: dict[str, Any] = copied(results.memory)
+        self.working_memory: dict[str, Any] = in_key_order(results.memory)
         plan = owned.spec.hooks.get("plan")
         has_own_form = isinstance(plan, ModelHook) and plan.schema is not None
-        self.plan: Any = copied(rounds.plan) if has_own_form else plan_of(rounds.plan)
-        self.output: Json = copied((rounds.acted or {}).get("output") if end is None else end.deliver.output)
+        self.plan: Any = in_key_order(rounds.plan) if has_own_form else plan_of(in_key_order(rounds.plan))
+        self.output: Json = in_key_order((rounds.acted or {}).get("output") if end is None else end.deliver.output)
         self.outcome: Outcome | None = None if end is None else end.deliver.outcome
         self.error: JsonObject | None = None if end is None else copied(end.deliver.error)
         self.emitted.extend(results.emitted)

@@ -16,24 +16,36 @@ from heliograph.execution.step_recorder import store_call
 from heliograph.records import WriteResult
 from heliograph.turn.events import RecordPhase
 from heliograph.turn.journal import Journal
-from heliograph.turn.machine import advance
+from heliograph.turn.machine import turn_after
 from heliograph.turn.phase_signals import Turn
-from heliograph.turn.rounds import PhaseResults, event_of, phase_ends
+from heliograph.turn.rounds import PhaseResults, phase_ends
 from heliograph.turn.taint import Taint
 
 
 class PhaseProgress:
-    """results: those of the recorded phases. cleanups: the functions that the phases of this claim have registered."""
+    """results: those of the recorded phases. cleanups: the functions that the phases of this claim have registered.
+
+    problem: why the agent cannot continue after the recorded phases; None where it can.
+    """
 
     def __init__(self) -> None:
         self.results = PhaseResults()
+        self.problem: str | None = None
         self.cleanups: Cleanups | None = None
         self._later = self.results
 
     def restore(self, turn: Turn, owned: OwnedTurn) -> Turn:
-        """The turn after its recorded phases. Their signals are in the log already, so the effects are dropped."""
+        """The turn after its recorded phases. Their signals are in the log already, so the effects are dropped.
+
+        Another version of the agent may have other hooks: then `problem` is set, and the turn stands at the last phase that both have.
+        """
         for wait in phase_ends(owned.claimed.waits):
-            turn, _ = advance(turn, event_of(wait), owned.world.now())
+            following = turn_after(turn, wait, owned.world.now())
+            if following is None:
+                self.problem = (f"phase {wait.call_id} is recorded, and does not follow from the hooks that agent {turn.agent} has "
+                                "now: give an agent with other hooks another name, or let its turns end first")  # fmt: skip
+                break
+            turn = following
             self.results = self._later = self.results.after(wait)
         return turn
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from heliograph.codes import ACTION_FAILED, UNDECODABLE
+from heliograph.codes import ACTION_FAILED, NOT_DETERMINISTIC, UNDECODABLE
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput, KernelRejected
 from heliograph.execution.agent_run import act
@@ -170,6 +170,8 @@ class TurnRunner:
         return None if self.owned.cancel_flag.reason is None else Stopped(self.owned.cancel_flag.reason)
 
     def _first_event(self) -> Hydrated | Raised:
+        if self._progress.problem is not None:
+            return Raised("failed", NOT_DETERMINISTIC, self._progress.problem)
         event = first_event(self.claimed, self.spec)
         if isinstance(event, Raised):
             log.error("%s was dispatched without a message of type turn in the inbox", self.claimed.turn_id)

@@ -233,3 +233,10 @@ def _render(place: _Place | None) -> str:
         place, key = place
         keys.append(str(key).replace("~", "~0").replace("/", "~1"))
     return "".join(f"/{key}" for key in reversed(keys))
+
+
+def in_key_order(value: T) -> T:
+    """Return a copy of JSON whose objects list their keys in order: the same before and after the database stored it."""
+    if isinstance(value, dict):
+        return {key: in_key_order(value[key]) for key in sorted(value)}  # type: ignore[return-value]
+    return [in_key_order(each) for each in value] if isinstance(value, list) else value  # type: ignore[return-value]

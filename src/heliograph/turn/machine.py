@@ -27,7 +27,7 @@ from datetime import datetime
 from typing import assert_never
 
 from heliograph.codes import CANCELED, IN_DOUBT, INIT_FAILED, TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.records import Outcome
+from heliograph.records import Outcome, Wait
 from heliograph.turn.calls import CallResult
 from heliograph.turn.events import (
     Act,
@@ -46,6 +46,7 @@ from heliograph.turn.events import (
 from heliograph.turn.phase_signals import Turn, action_complete, plan_ready, ready, through
 from heliograph.turn.phases import BadTransition, Phase
 from heliograph.turn.round_transitions import decide, phase_ended
+from heliograph.turn.rounds import event_of
 from heliograph.turn.turn_ends import deliver, fail, good_end, stop, terminate
 from heliograph.types import Json, JsonObject
 
@@ -72,6 +73,16 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
             return _continue(turn, event, now)
         case _:
             assert_never(event)
+
+
+def turn_after(turn: Turn, end: Wait, now: datetime) -> Turn | None:
+    """The turn after a recorded end of a phase; None where this version of the agent has no such phase at this point."""
+    rounds = turn.rounds
+    if rounds is None or turn.phase is Phase.TERMINATE or rounds.record_id(turn.phase) != end.call_id:
+        return None
+    following, _ = advance(turn, event_of(end), now)
+    is_undecided = following.rounds is None or following.rounds.end is None
+    return None if following.phase is Phase.TERMINATE and is_undecided else following
 
 
 def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Effect]]:
