@@ -61,6 +61,8 @@ class Function:
         value = PARAMETERS[name](project, known)
         if self.name not in REQUESTS or name not in ITEMS:
             return value
+        if self.name == "beat":
+            value = [{**item, "status": "healthy"} for item in value]  # of a worker; the others are of calls
         return [{key: item[key] for key in item if key in shape_of(REQUESTS[self.name])} for item in value]
 
 
@@ -151,4 +153,5 @@ def _item(turn: Item, token: str, number: int) -> Item:
         "message_type": "turn", "result_fields": None, "parent_turn_id": turn["turn_id"], "writer_turn_id": turn["turn_id"],
         "memory_id": f"memory_{number}", "text": "the outsider's", "metadata": {}, "budget": {"tokens": 1}, "budgets": ["turn_c"], "reserve": {"tokens": 1},
         "used": {"tokens": 1}, "callback_id": f"callback_{number}", "attempt": 1, "state": "delivered", "again_seconds": None,
+        "worker": "worker-1",
     }  # fmt: skip

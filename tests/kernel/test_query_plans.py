@@ -56,6 +56,10 @@ insert into memories (project_id, memory_id, agent, text, metadata, created_at)
   select 'filled', 'memory_old_' || n, 'agent_' || n, 'a memory', '{{}}', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into callbacks (project_id, callback_id, run_id, turn_id, url, state, created_at, finished_at)
   select 'filled', 'callback_old_' || n, 'run_' || n, 'done_' || n, 'https://x', 'delivered', now(), now() from generate_series(1, {FINISHED_TURNS} / 5) n;
+insert into workers (project_id, worker, label, version, capabilities, metadata, slots, slots_used, interval_seconds,
+    missed_threshold, phase, status, metrics, warnings, started_at, beat_at)
+  select 'filled', 'worker_' || n, 'worker', '1', '[]', '{{}}', 16, 0, 30, 3, 'idle', 'healthy', '{{}}', '[]', now(), now()
+    from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into budgets (project_id, turn_id, kind, amount_max, used)
   select 'filled', 'done_' || n, 'tokens', 100, 50 from generate_series(1, {FINISHED_TURNS} / 5) n;
 update agent_turns set budgets = array[agent_turn_id] where agent_turn_id in (select turn_id from budgets where used > 0);
