@@ -147,12 +147,13 @@ _VARYING = [
     (re.compile(r"\d\d:\d\d:\d\d\.\d{3}"), "TIME"),
     (re.compile(r"[\w.-]+:\d+:[0-9a-z]{8}\b"), "WORKER"),
     (re.compile(r"(\b|\+)\d+(\.\d)? (ms|s)\b"), "SPAN"),
+    (re.compile(r"\bpython \d\.\d+"), "PYTHON"),
     (re.compile(r" {2,}"), "  "),
 ]
 
 
 def normalised(text: str) -> str:
-    """Replace ids, times, owners and widths, which differ between runs, by their kind."""
+    """Replace ids, times, owners, versions of Python and widths, which differ between runs, by their kind."""
     for pattern, kind in _VARYING:
         text = pattern.sub(kind, text)
     return text.strip()

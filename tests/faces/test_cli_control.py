@@ -10,8 +10,8 @@ from heliograph.control.envelope import read_envelope
 from tests.faces.cli_support import Shell, normalised, open_shell
 
 LINES = """\
-TIME  sig_run_ID_3  ready  writer -> runtime  {"capabilities":["draft:ready"],"version":"1"}
-TIME  sig_run_ID_13  ready  critic -> runtime  {"capabilities":[],"version":"1"}"""
+TIME  sig_run_ID_3  ready  writer -> runtime  {"capabilities":["draft:ready"],"version":"1","metadata":{"runtime":"PYTHON","tools_loaded":0}}
+TIME  sig_run_ID_13  ready  critic -> runtime  {"capabilities":[],"version":"1","metadata":{"runtime":"PYTHON","tools_loaded":0}}"""
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ PLAIN = """\
 run run_ID of press has started; resume it with: helio run press.py:app --run-id run_ID
 TIME  workflow:start  -  {"topic":"ink"}
 TIME  agent:activated  writer
-TIME  ready  writer  {"version":"1","capabilities":["draft:ready"]}
+TIME  ready  writer  {"version":"1","metadata":{"runtime":"PYTHON","tools_loaded":0},"capabilities":["draft:ready"]}
 TIME  plan_ready  writer  {"steps":1,"tools_required":[]}
 TIME  agent:progress  writer  50% half way
 TIME  action_complete  writer  {"success":true,"steps_executed":1}

@@ -30,6 +30,8 @@ COLUMNS = {
     ("memories", "metadata"): "$1::text is not null",
     ("turn_waiting_tools", "reserved"): f"{_TURNS} and reserved is not null",
 }
+# Rows of workers belong to no run; only the list of workers reads them.
+OF_WORKERS = {("workers", name) for name in ("capabilities", "metadata", "metrics", "warnings")}
 
 
 async def columns(connection: asyncpg.Connection) -> set[tuple[str, str]]:

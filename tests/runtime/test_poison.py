@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from heliograph import Context, Heliograph
+from heliograph import Client, Context, Heliograph
 from heliograph.codes import UNDECODABLE
 from heliograph.config import Settings
 from heliograph.errors import KernelRejected
@@ -103,7 +104,7 @@ async def test_undecodable_value_affects_at_most_its_own_run(
 async def test_matrix_has_every_column_that_contains_json(rig: Rig) -> None:
     connection = await asyncpg.connect(rig.url)
     try:
-        assert await poison.columns(connection) == set(poison.COLUMNS)
+        assert await poison.columns(connection) == poison.COLUMNS.keys() | poison.OF_WORKERS
     finally:
         await connection.close()
 
@@ -299,3 +300,24 @@ async def _read_everything(reader: Reader, run_id: str) -> None:
         await reader.cards_of_box(turn.output_box_id)
         await reader.budgets(turn)
         await reader.leases(turn.turn_id)
+
+
+@pytest.mark.parametrize("name", poison.POISONS)
+async def test_undecodable_row_of_a_worker_affects_only_the_list_of_workers(rig: Rig, name: str) -> None:
+    app = application()
+    run_id = await rig.start(app, {"n": 0})
+    async with rig.serving(app):
+        (command,) = await rig.taken("oracle")
+        connection = await asyncpg.connect(rig.url)
+        try:
+            done = await connection.execute(
+                "update heliograph.workers set metrics = jsonb_build_object('spoiled', $1::text::jsonb)"
+                " where project_id = $2", poison.POISONS[name], rig.runtime.settings.project)  # fmt: skip
+            assert done == "UPDATE 1"
+        finally:
+            await connection.close()
+        with suppress(KernelRejected):  # rejected as a whole, or printed
+            assert len(await Client.on(rig.runtime).workers()) == 1
+        await command.report(result=1)
+        await rig.ended(run_id)
+    assert (await rig.runtime.reader.run(run_id)).outcome == "success"
