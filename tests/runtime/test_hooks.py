@@ -136,6 +136,7 @@ async def test_hook_waits_in_its_phase_and_earlier_hooks_do_not_run_again(rig: R
     assert of_phases([signal for signal in signals if signal.agent == "worker"]) == PHASES
 
 
+@pytest.mark.more
 async def test_signals_of_all_hooks_are_emitted_once_at_the_end(rig: Rig) -> None:
     async def emit(ctx: PhaseContext) -> None:
         ctx.emit("worked", ctx.phase)

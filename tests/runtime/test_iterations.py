@@ -11,6 +11,8 @@ from tests.runtime.hooks_kit import Hooked, of_phases
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import payloads
 
+pytestmark = pytest.mark.more  # each test runs all phases several times
+
 
 def reflecting(*decisions: Any) -> Hooked:
     """An agent whose reflect hook decides these one after the other, the last for ever; its output counts the rounds."""

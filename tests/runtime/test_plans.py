@@ -32,6 +32,8 @@ from tests.runtime.hooks_kit import PHASES, of_phases
 from tests.runtime.kit import START, Rig, lost, one
 from tests.runtime.loop_kit import payloads
 
+pytestmark = pytest.mark.more  # each test runs all phases several times
+
 CALLS: list[Any] = []
 
 

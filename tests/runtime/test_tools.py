@@ -54,6 +54,7 @@ async def test_tool_of_another_agent_does_not_run(rig: Rig) -> None:
     assert script.offered == ["look"]
 
 
+@pytest.mark.more
 async def test_failed_or_late_attempt_is_retried_if_its_effect_allows_it(rig: Rig) -> None:
     tries: list[float] = []
 
