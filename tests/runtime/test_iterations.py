@@ -15,7 +15,7 @@ pytestmark = pytest.mark.more  # each test runs all phases several times
 
 
 def reflecting(*decisions: Any) -> Hooked:
-    """An agent whose reflect hook decides these one after the other, the last for ever; its output counts the rounds."""
+    """An agent whose reflect hook decides these one after the other, the last one again and again; its output counts the rounds."""
 
     async def act(ctx: PhaseContext) -> str:
         return f"draft {ctx.iteration + 1}"

@@ -24,10 +24,10 @@ OFTEN = HeartbeatSettings(interval_seconds=0.05)
 BLOCKED = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like 'select heliograph.beat(%'"
 
 
-class Held:
+class WaitingAgent:
     """An application whose agent waits until it is released."""
 
-    def __init__(self, name: str = "held") -> None:
+    def __init__(self, name: str = "waiting") -> None:
         self.begun, self.released = asyncio.Event(), asyncio.Event()
         self.app = Heliograph(name)
 
@@ -81,10 +81,10 @@ async def registering(rig: Rig, worker: Worker) -> AsyncIterator[None]:
 
 @pytest.mark.proves("CTL-58", "G-31")
 async def test_worker_claims_nothing_before_it_is_registered(rig: Rig) -> None:
-    held = Held()
-    held.released.set()
-    run_id = await rig.start(held.app)
-    worker, stopping = rig.runtime.worker(held.app.workflow), asyncio.Event()
+    waiting = WaitingAgent()
+    waiting.released.set()
+    run_id = await rig.start(waiting.app)
+    worker, stopping = rig.runtime.worker(waiting.app.workflow), asyncio.Event()
     async with registering(rig, worker):
         task = asyncio.create_task(rig.runtime.serve(worker, stopping))
         await until(lambda: _is_found(rig.fetch(BLOCKED)))
@@ -109,12 +109,12 @@ async def test_registration_waits_for_a_store_that_is_away_and_a_stop_ends_the_w
         await beat(ledger, worker)
 
     monkeypatch.setattr(Ledger, "beat", failing)
-    held = Held()
-    held.released.set()
-    assert (await rig.run(held.app)).outcome == "success"
+    waiting = WaitingAgent()
+    waiting.released.set()
+    assert (await rig.run(waiting.app)).outcome == "success"
     assert next(failures, None) is None
     failures = iter(lambda: True, None)
-    worker = rig.runtime.worker(held.app.workflow)
+    worker = rig.runtime.worker(waiting.app.workflow)
     with counted(rig.runtime) as calls:
         task = asyncio.create_task(worker.run())
         await asyncio.sleep(0)
@@ -125,12 +125,12 @@ async def test_registration_waits_for_a_store_that_is_away_and_a_stop_ends_the_w
 
 @pytest.mark.proves("CTL-57", "G-31", "CTL-61", "G-20")
 async def test_registered_worker_is_listed_with_its_applications_until_it_ends(rig: Rig) -> None:
-    held = Held()
-    async with rig.serving(held.app, label="pod-1", concurrency=3) as worker:
+    waiting = WaitingAgent()
+    async with rig.serving(waiting.app, label="pod-1", concurrency=3) as worker:
         await until(lambda: _is_found(rig.client.workers()))
         [row] = await rig.client.workers()
         assert (row.worker, row.label, row.health, row.phase, row.slots) == (worker.name, "pod-1", "healthy", "idle", 3)
-        assert row.capabilities == ["held", "held/writer"]
+        assert row.capabilities == ["waiting", "waiting/writer"]
         assert row.version
         assert row.metadata["runtime"].startswith("python")
         assert (row.metadata["tools_loaded"], row.metadata["memory_mb"] > 0) == (0, True)
@@ -141,13 +141,13 @@ async def test_registered_worker_is_listed_with_its_applications_until_it_ends(r
 
 @pytest.mark.proves("CTL-61", "CTL-62", "CTL-64")
 async def test_heartbeats_of_a_worker_are_one_call_for_all_projects_and_turns(rig: Rig) -> None:
-    held, project = Held(), rig.runtime.settings.project
+    waiting, project = WaitingAgent(), rig.runtime.settings.project
     projects = [project, f"{project}-b", f"{project}-c"]
-    runs = [await rig.start(held.app, run_id=f"r{n}") for n in range(5)]
+    runs = [await rig.start(waiting.app, run_id=f"r{n}") for n in range(5)]
     with counted(rig.runtime) as calls:
-        async with rig.serving(held.app, projects=projects, heartbeat=OFTEN) as worker:
+        async with rig.serving(waiting.app, projects=projects, heartbeat=OFTEN) as worker:
             metrics_of(worker, {})
-            await held.begun.wait()
+            await waiting.begun.wait()
             await until(lambda: _are_logged(rig, runs))
             before = calls["beat"]
             await until(lambda: _is(calls["beat"] >= before + 4))
@@ -155,7 +155,7 @@ async def test_heartbeats_of_a_worker_are_one_call_for_all_projects_and_turns(ri
             for each in projects:
                 [row] = await rig.runtime.database.call("list_workers", each)
                 assert (row["slots_used"], row["phase"], row["metrics"]["pending_tasks"]) == (5, "act", 5)
-            held.released.set()
+            waiting.released.set()
             for run_id in runs:
                 await rig.ended(run_id)
     assert calls["deregister"] == 1
@@ -164,12 +164,12 @@ async def test_heartbeats_of_a_worker_are_one_call_for_all_projects_and_turns(ri
 
 @pytest.mark.proves("CTL-58")
 async def test_short_turns_cost_no_further_calls(rig: Rig) -> None:
-    held = Held()
-    held.released.set()
+    waiting = WaitingAgent()
+    waiting.released.set()
     with counted(rig.runtime) as calls:
-        async with rig.serving(held.app):
+        async with rig.serving(waiting.app):
             for n in range(3):
-                await rig.ended(await rig.start(held.app, run_id=f"r{n}"))
+                await rig.ended(await rig.start(waiting.app, run_id=f"r{n}"))
     assert (calls["beat"], calls["deregister"], calls["append"]) == (1, 1, 0)
     assert list(calls).index("beat") < list(calls).index("claim")
     assert [await heartbeats(rig, f"r{n}") for n in range(3)] == [[], [], []]
@@ -177,16 +177,16 @@ async def test_short_turns_cost_no_further_calls(rig: Rig) -> None:
 
 @pytest.mark.proves("CTL-60", "CTL-61", "CTL-63", "CTL-65")
 async def test_log_of_a_long_turn_has_its_first_heartbeat_and_each_change_of_status(rig: Rig) -> None:
-    held, metrics = Held(), {"memory_percent": 50.0}
-    run_id = await rig.start(held.app)
-    async with rig.serving(held.app, heartbeat=OFTEN) as worker:
+    waiting, metrics = WaitingAgent(), {"memory_percent": 50.0}
+    run_id = await rig.start(waiting.app)
+    async with rig.serving(waiting.app, heartbeat=OFTEN) as worker:
         metrics_of(worker, metrics)
         await until(lambda: _logged(rig, run_id, 1))
         metrics["memory_percent"] = 94.0
         await until(lambda: _logged(rig, run_id, 2))
         metrics["memory_percent"] = 51.0
         await until(lambda: _logged(rig, run_id, 3))
-        held.released.set()
+        waiting.released.set()
         signals = await rig.ended(run_id)
     first, second, third = await heartbeats(rig, run_id)
     assert [each["status"] for each in (first, second, third)] == ["healthy", "degraded", "healthy"]
@@ -200,7 +200,7 @@ async def test_log_of_a_long_turn_has_its_first_heartbeat_and_each_change_of_sta
 
 @pytest.mark.proves("G-19")
 async def test_worker_without_heartbeats_finishes_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, attempts = Held(), Counter[str]()
+    waiting, attempts = WaitingAgent(), Counter[str]()
     beat = Ledger.beat
 
     async def only_first(ledger: Ledger, worker: Any) -> None:
@@ -210,12 +210,12 @@ async def test_worker_without_heartbeats_finishes_its_turn(rig: Rig, monkeypatch
         await beat(ledger, worker)
 
     monkeypatch.setattr(Ledger, "beat", only_first)
-    run_id = await rig.start(held.app)
-    async with rig.serving(held.app, heartbeat=OFTEN, lease_seconds=1.0):
+    run_id = await rig.start(waiting.app)
+    async with rig.serving(waiting.app, heartbeat=OFTEN, lease_seconds=1.0):
         await until(lambda: _is(attempts["beat"] > 5))
         [row] = await rig.client.workers()
         assert row.health == "unhealthy"
-        held.released.set()
+        waiting.released.set()
         await rig.ended(run_id)
     turn = await rig.turn_of("writer")
     assert (turn.outcome, turn.attempts) == ("success", 0)
@@ -223,15 +223,15 @@ async def test_worker_without_heartbeats_finishes_its_turn(rig: Rig, monkeypatch
 
 @pytest.mark.proves("G-19")
 async def test_worker_with_heartbeats_loses_a_turn_with_its_lease(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, other = Held(), Held()
+    waiting, other = WaitingAgent(), WaitingAgent()
     other.released.set()
-    run_id = await rig.start(held.app)
-    worker = rig.runtime.worker(held.app.workflow, heartbeat=OFTEN, lease_seconds=0.3, concurrency=1)
+    run_id = await rig.start(waiting.app)
+    worker = rig.runtime.worker(waiting.app.workflow, heartbeat=OFTEN, lease_seconds=0.3, concurrency=1)
     leases = worker._leases[rig.runtime.settings.project]
     monkeypatch.setattr(leases, "_renew", lambda _runners: _is(False))  # its leases are never renewed
     monkeypatch.setattr(worker.watchdog, "run", lambda: asyncio.sleep(3600))
     task = asyncio.create_task(worker.run())
-    await held.begun.wait()
+    await waiting.begun.wait()
     async with rig.serving(other.app):
         await rig.ended(run_id)
         assert {row.worker: row.health for row in await rig.client.workers()}[worker.name] == "healthy"
@@ -245,23 +245,23 @@ async def test_worker_with_heartbeats_loses_a_turn_with_its_lease(rig: Rig, monk
 
 @pytest.mark.proves("CTL-64")
 async def test_worker_with_heartbeats_off_registers_and_sends_none(rig: Rig) -> None:
-    held = Held()
-    run_id = await rig.start(held.app)
+    waiting = WaitingAgent()
+    run_id = await rig.start(waiting.app)
     with counted(rig.runtime) as calls:
-        async with rig.serving(held.app, heartbeat=HeartbeatSettings(enabled=False, interval_seconds=0.01)):
-            await held.begun.wait()
+        async with rig.serving(waiting.app, heartbeat=HeartbeatSettings(enabled=False, interval_seconds=0.01)):
+            await waiting.begun.wait()
             [row] = await rig.client.workers()
             assert (row.health, row.interval_seconds, row.missed) == ("unknown", None, None)
             await asyncio.sleep(0.1)  # heartbeats would be sent now
-            held.released.set()
+            waiting.released.set()
             await rig.ended(run_id)
     assert calls["beat"] == 1
 
 
 @pytest.mark.proves("CTL-62")
 async def test_blocked_event_loop_is_reported(rig: Rig) -> None:
-    held = Held()
-    async with rig.serving(held.app, heartbeat=HeartbeatSettings(interval_seconds=1)) as worker:
+    waiting = WaitingAgent()
+    async with rig.serving(waiting.app, heartbeat=HeartbeatSettings(interval_seconds=1)) as worker:
         await until(lambda: _is_found(rig.client.workers()))
         assert worker.heartbeat is not None
         health = worker.heartbeat._assess(timedelta(seconds=4).total_seconds())
@@ -274,9 +274,9 @@ async def test_blocked_event_loop_is_reported(rig: Rig) -> None:
 
 @pytest.mark.proves("CTL-57", "CTL-58", "G-31")
 async def test_ready_of_an_agent_precedes_its_plan_and_names_its_tools_and_models(rig: Rig) -> None:
-    held = Held()
-    held.released.set()
-    result = await rig.run(held.app)
+    waiting = WaitingAgent()
+    waiting.released.set()
+    result = await rig.run(waiting.app)
     ready = one(result.signals, "ready")
     assert ready["metadata"]["tools_loaded"] == 0
     names = [each.name for each in result.signals]

@@ -5,7 +5,7 @@ It imitates the four faults of a network:
     cut      both ends receive a reset at once: a reply may be lost after its commit
     hold     nothing passes for a while, then everything does: a write arrives after its lease has expired
     slow     every packet takes longer
-    vanish   one end is gone without a message: a process that waits for a reply waits for ever
+    vanish   one end is gone without a message: a process that waits for a reply gets none
 """
 
 from __future__ import annotations
