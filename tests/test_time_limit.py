@@ -14,18 +14,32 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = """
 import sys, pytest
 from tests import time_limit
-time_limit.SECONDS = -1.0
+time_limit.SECONDS = float(sys.argv[2])
+time_limit.FAILS_AT = float(sys.argv[3])
 sys.exit(pytest.main([sys.argv[1], "-q", "-p", "no:cacheprovider", "-p", "tests.time_limit", "-o", "markers=more"]))
 """
 
 
-@pytest.mark.parametrize(("mark", "code"), [("", 1), ("@pytest.mark.more", 0)], ids=["unmarked", "marked"])
-def test_unmarked_test_over_the_limit_fails(tmp_path: Path, mark: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("mark", "limit", "fails_at", "code", "listed"),
+    [
+        pytest.param("", 1e-9, 1, 1, True, id="twice the limit"),
+        pytest.param("", 1e-9, 1e12, 0, True, id="over the limit"),
+        pytest.param("", 60, 1, 0, False, id="below the limit"),
+        pytest.param("@pytest.mark.more", 1e-9, 1, 0, False, id="marked"),
+    ],
+)
+def test_unmarked_test_over_the_limit_is_listed_and_at_the_double_fails(
+    tmp_path: Path, mark: str, limit: float, fails_at: float, code: int, listed: bool
+) -> None:
     (tmp_path / "test_slow.py").write_text(f"import pytest\n{mark}\ndef test_slow(): pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    done = subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], cwd=ROOT, check=False, text=True, capture_output=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path), str(limit), str(fails_at)],
+        cwd=ROOT, check=False, text=True, capture_output=True,
+    )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
-    assert ("mark it `more`" in done.stdout) is bool(code)
+    assert ("mark it `more`" in done.stdout) is listed
 
 
 def test_limit_grows_with_the_load() -> None:
