@@ -2,7 +2,7 @@
 
 The tests check modules, classes, functions, parameters and attributes of the product; its keys of JSON; functions,
 tables, columns, parameters and values in SQL; options of the command line; and modules, classes, functions, parameters
-and attributes of the tests, the model, the benchmark and the tools.
+and attributes of the tests, the model, the benchmark, the tools and the examples.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ ALLOWED: dict[str, str] = {
     "test_every_message_that_says_pip_install_names_an_extra_of_heliograph": "a message may say something",
 }
 # The code beside the product. Its test modules may end in `kit`: shared fixtures and helpers.
-BESIDE = ("tests", "model", "bench", "tools")
+BESIDE = ("tests", "model", "bench", "tools", "examples")
 
 
 def words_of(name: str) -> set[str]:

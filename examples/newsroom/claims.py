@@ -42,7 +42,7 @@ class Shape:
     pattern: re.Pattern[str]
     but_not: re.Pattern[str] | None = None
 
-    def fits(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         if self.but_not is not None:
             text = self.but_not.sub(" ", text)
         return self.pattern.search(text) is not None
@@ -52,7 +52,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE | re.VERBOSE)
 
 
-_PEOPLE = (
+_COUNTED = (
     r"(?:users?|customers?|developers?|people|companies|teams?|downloads?|installations?|stars|projects|countries)"
 )
 _BETTER = (
@@ -107,7 +107,7 @@ SHAPES = (
         "warning",
         _pattern(
             rf"""\b(?:\d[\d.,]*|hundreds|thousands|tens\s+of\s+thousands|millions|billions)(?:\s?(?:k|million|billion))?\+?
-            \s+(?:of\s+)?(?:\w+\s+)?{_PEOPLE}\b"""
+            \s+(?:of\s+)?(?:\w+\s+)?{_COUNTED}\b"""
         ),
         _pattern(r"\b(?:[1-9]?\d|one|two|three)\s+(?:\w+\s+)?[a-z]+\b"),
     ),
@@ -137,7 +137,7 @@ SHAPES = (
     ABSOLUTE,
 )
 
-_SAYS_WHERE = _pattern(
+_SOURCE = _pattern(
     r"""\[\d{1,3}\]|\(\w+[^()]{0,40}\b(?:19|20)\d\d[a-z]?\)|(?:^|[(;,.:]\s*)see\b|\bsources?:|\b(?:table|figure|fig\.|section
     |chapter|appendix)\s+(?:\d|below|above)|\b(?:measured|according\s+to|benchmarks?|reproduce|cf\.|reported\s+by
     |from\s+the\s+(?:docs|documentation|paper|report))\b"""
@@ -205,7 +205,7 @@ def _shape_of(text: str) -> Shape | None:
     bare = without_code(text)
     if bare.rstrip().endswith("?") or _IS_RULE.search(bare):
         return None
-    return next((shape for shape in SHAPES if shape.fits(bare)), None)
+    return next((shape for shape in SHAPES if shape.matches(bare)), None)
 
 
 def _supports(part: Part) -> bool:
@@ -214,8 +214,8 @@ def _supports(part: Part) -> bool:
     return any(_COMMAND.search(code) for code in part.code) or _names_source(part.sentences)
 
 
-def _names_source(spoken: Sequence[Sentence]) -> bool:
-    return any(_SAYS_WHERE.search(sentence.text) for sentence in spoken)
+def _names_source(prose: Sequence[Sentence]) -> bool:
+    return any(_SOURCE.search(sentence.text) for sentence in prose)
 
 
 def _lines_of(claims: Sequence[Claim], limit: int = 12) -> str:

@@ -109,7 +109,7 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
 
 _VOWELS = re.compile(r"[aeiouyáéíóúàèìòùâêîôûäëïöü]+")
 # Written together, spoken apart: medium, previous, client, create, continuous, being, doing, actual, prism.
-_SPOKEN_APART = re.compile(
+_PRONOUNCED_APART = re.compile(
     r"i[au](?<![tcsg]i.)|io(?<![tcsgx]io)|ie[nt](?<![tcr]ie.)|(?<=cr)eat(?=e|i|or)|(?:rea|dea)$|uou"
     r"|[aeouy]ing|ua(?<![qg]ua)|ism$|[^aeiouy]n't$"
 )
@@ -131,4 +131,4 @@ def _syllables(word: str) -> int:
         return len(word)  # spelled out: SQL, API, HTTP
     word = word.lower()
     groups = len(_VOWELS.findall(word.partition("'")[0]))
-    return max(1, groups + len(_SPOKEN_APART.findall(word)) - len(_SILENT.findall(word)))
+    return max(1, groups + len(_PRONOUNCED_APART.findall(word)) - len(_SILENT.findall(word)))

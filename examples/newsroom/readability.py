@@ -39,29 +39,29 @@ _PASSIVE = re.compile(
 
 def review(document: Document, base: Path | None = None) -> list[Finding]:
     """Find sentences over 40 words, sections above grade 16, and much passive voice."""
-    spoken = _spoken(document)
-    found = _long_sentences(spoken)
-    if is_english(_words_of(spoken)):
+    prose = _prose(document)
+    found = _long_sentences(prose)
+    if is_english(_words_of(prose)):
         found += _hard_sections(document)
-        passive = [sentence for sentence in spoken if is_passive(sentence.text)]
-        if len(spoken) >= TEXT_SENTENCES_MIN and len(passive) > PASSIVE_SHARE_MAX * len(spoken):
-            message = f"{len(passive)} of {len(spoken)} sentences look passive; say who does it where that matters"
+        passive = [sentence for sentence in prose if is_passive(sentence.text)]
+        if len(prose) >= TEXT_SENTENCES_MIN and len(passive) > PASSIVE_SHARE_MAX * len(prose):
+            message = f"{len(passive)} of {len(prose)} sentences look passive; say who does it where that matters"
             found.append(_remark("note", passive[0], message))
     return settle(found)
 
 
 def figures(document: Document, base: Path | None = None) -> dict[str, Any]:
     """Counts and scores of the whole text; `sections` are the forty with the most words, in order of the document."""
-    spoken = _spoken(document)
+    prose = _prose(document)
     measured = [measure(section) for section in document.sections]
     largest = sorted(measured, key=lambda one: -one["words"])[:SECTIONS_SHOWN]
-    longest = sorted(spoken, key=lambda sentence: (-count_words(sentence.text), sentence.line))[:LONGEST_SHOWN]
-    english = is_english(_words_of(spoken))
-    passive = sum(is_passive(sentence.text) for sentence in spoken)
+    longest = sorted(prose, key=lambda sentence: (-count_words(sentence.text), sentence.line))[:LONGEST_SHOWN]
+    english = is_english(_words_of(prose))
+    passive = sum(is_passive(sentence.text) for sentence in prose)
     return {
-        **_scores(spoken),
+        **_scores(prose),
         "language": "English" if english else "not English, as far as its words show",
-        "passive_share": round(passive / len(spoken), 3) if spoken and english else None,
+        "passive_share": round(passive / len(prose), 3) if prose and english else None,
         "longest_sentences": [
             {"line": one.line, "words": count_words(one.text), "excerpt": excerpt(one.text)} for one in longest
         ],
@@ -71,8 +71,8 @@ def figures(document: Document, base: Path | None = None) -> dict[str, Any]:
 
 def measure(section: Section) -> dict[str, Any]:
     """The scores of one section's own prose, with its heading and line."""
-    spoken = [sentence for part in section.parts if part.is_prose for sentence in part.sentences]
-    return {"heading": excerpt(section.heading, 80), "line": section.line, **_scores(spoken)}
+    prose = [sentence for part in section.parts if part.is_prose for sentence in part.sentences]
+    return {"heading": excerpt(section.heading, 80), "line": section.line, **_scores(prose)}
 
 
 def is_passive(sentence: str) -> bool:
@@ -86,22 +86,22 @@ def _is_participle(word: str) -> bool:
     return word in IRREGULAR_PARTICIPLES or (len(word) > 4 and word.endswith("ed") and not word.endswith("eed"))
 
 
-def _spoken(document: Document) -> list[Sentence]:
+def _prose(document: Document) -> list[Sentence]:
     return [sentence for part in document.prose for sentence in part.sentences]
 
 
-def _words_of(spoken: Sequence[Sentence]) -> list[str]:
-    return [word for sentence in spoken for word in words(sentence.text)]
+def _words_of(prose: Sequence[Sentence]) -> list[str]:
+    return [word for sentence in prose for word in words(sentence.text)]
 
 
-def _scores(spoken: Sequence[Sentence]) -> dict[str, Any]:
+def _scores(prose: Sequence[Sentence]) -> dict[str, Any]:
     """Count words and sentences, and compute the scores, which are None under thirty words and outside English."""
-    found = _words_of(spoken)
-    counted = sum(count_words(sentence.text) for sentence in spoken)
-    per_sentence = counted / len(spoken) if spoken else 0.0
+    found = _words_of(prose)
+    counted = sum(count_words(sentence.text) for sentence in prose)
+    per_sentence = counted / len(prose) if prose else 0.0
     scores: dict[str, Any] = {
         "words": counted,
-        "sentences": len(spoken),
+        "sentences": len(prose),
         "average_sentence_words": round(per_sentence, 1),
         "syllables": None,
         "flesch_reading_ease": None,
@@ -117,9 +117,9 @@ def _scores(spoken: Sequence[Sentence]) -> dict[str, Any]:
     return scores
 
 
-def _long_sentences(spoken: Sequence[Sentence]) -> list[Finding]:
+def _long_sentences(prose: Sequence[Sentence]) -> list[Finding]:
     """Find the longest sentences over 40 words; beyond a dozen, one finding counts the others."""
-    sized = [(count_words(sentence.text), sentence) for sentence in spoken]
+    sized = [(count_words(sentence.text), sentence) for sentence in prose]
     long = sorted(((size, one) for size, one in sized if size > LONG_WORDS), key=lambda pair: (-pair[0], pair[1].line))
     found = []
     for size, sentence in long[:LONG_REPORTED]:

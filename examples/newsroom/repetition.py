@@ -178,9 +178,9 @@ def _flow(document: Document) -> list[tuple[str, int]]:
     return flow
 
 
-def _has_matter(said: Sequence[str], times: int) -> bool:
+def _has_matter(phrase: Sequence[str], times: int) -> bool:
     """Whether the phrase has enough content words: two if it occurs often, otherwise three."""
-    return sum(word not in STOP_WORDS for word in said) >= (2 if times >= PHRASE_TIMES_OFTEN else 3)
+    return sum(word not in STOP_WORDS for word in phrase) >= (2 if times >= PHRASE_TIMES_OFTEN else 3)
 
 
 def _apart(places: list[int], taken: bytearray) -> list[int]:

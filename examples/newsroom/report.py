@@ -21,7 +21,7 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 CRITICS = (readability, structure, repetition, claims)
 PROMPT_FINDINGS_MAX = 40
-NOT_CHECKED_SHOWN = 40
+NOT_CHECKED_LISTED = 40
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#])")
 _LINE_START = re.compile(r"^(\s*)([-+=]|\d+[.)])", re.MULTILINE)
@@ -134,11 +134,11 @@ def _table(figures: Figures) -> str:
     rows = ["| Figure | Value |", "|---|---:|"]
     for critic, key, label in _ROWS:
         if key in figures.get(critic, {}):
-            rows.append(f"| {label} | {_shown(key, figures[critic][key])} |")
+            rows.append(f"| {label} | {_formatted(key, figures[critic][key])} |")
     return "\n".join(rows)
 
 
-def _shown(key: str, value: Any) -> str:
+def _formatted(key: str, value: Any) -> str:
     if value is None:
         return "not measured"
     if key.endswith("_share"):
@@ -180,11 +180,11 @@ def _not_checked(figures: Figures, findings_by_critic: Mapping[str, Sequence[Fin
         for check in critic.CHECKS
     ]
     skipped = figures.get("structure", {}).get("not_checked", [])
-    for entry in skipped[:NOT_CHECKED_SHOWN]:
+    for entry in skipped[:NOT_CHECKED_LISTED]:
         lines.append(f"- line {entry['line']}: {code_span(entry['target'])} ({_line(entry['reason'])})")
     total = figures.get("structure", {}).get("links_not_checked", 0)
-    if total > NOT_CHECKED_SHOWN:
-        lines.append(f"- {total - NOT_CHECKED_SHOWN:,} more links")
+    if total > NOT_CHECKED_LISTED:
+        lines.append(f"- {total - NOT_CHECKED_LISTED:,} more links")
     return "\n".join(lines)
 
 

@@ -204,15 +204,11 @@ class Ledger:
         """Call put_boxes, fork_boxes or replace_boxes (82_boxes.sql)."""
         return await self._write(function, list(items))
 
-    async def read_box(self, box_id: str) -> list[Card]:
-        """Read all cards of a box in order, those of its base boxes first; an unknown box has none.
+    async def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
+        """Yield the cards of a box in order, page by page, those of its base boxes first; an unknown box has none.
 
         Raises KernelRejected (UNDECODABLE) for a card that cannot be decoded.
         """
-        return [card async for page in self.pages_of_box(box_id) for card in page]
-
-    async def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
-        """Yield the cards of a box page by page, see `read_box`."""
         after = 0
         while page := await self._page(box_id, after):
             yield page

@@ -22,6 +22,7 @@ from heliograph.turn.interruptions import TurnAbandoned, TurnLost
 from heliograph.worker.fair_share import fair_shares
 from heliograph.worker.heartbeat import Heartbeat
 from heliograph.worker.leases import Leases, RunningTurns
+from heliograph.worker.outage_log import OutageLog
 from heliograph.worker.registration import Registration
 from heliograph.worker.watchdog import Watchdog
 from heliograph.world.seam import BellKey
@@ -72,6 +73,7 @@ class Worker:
             name, registration, self.projects, self._running, concurrency, lease_seconds
         )  # fmt: skip
         self._claim_rounds = 0
+        self._outages = OutageLog()
         self._claiming = asyncio.Lock()  # held during a claim
         self._claim_max = {services.project: _CLAIM_MAX for services in self.projects}
 
@@ -132,10 +134,14 @@ class Worker:
         """Claim until there is no work or no free slot; return whether there was any work."""
         while True:
             try:
-                return await self._claim_round()
+                has_found = await self._claim_round()
             except StoreUnavailable as error:  # retried here: no bell rings when the store is back
-                log.warning("cannot claim: %s", error.message)
+                if self._outages.is_due("claim", self._world.monotonic()):
+                    log.warning("cannot claim, retrying: %s", error.message)
                 await self._world.sleep(_CLAIM_AGAIN_SECONDS)
+            else:
+                self._outages.end("claim")
+                return has_found
 
     async def _claim_round(self) -> bool:
         """Offer each project its share of the free slots, and unused shares to the other projects."""

@@ -8,14 +8,12 @@ the call that breaks it, before it does damage
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import interval
-from heliograph.testing.oracles.heads import MAKES, HeadOracle
-from heliograph.testing.oracles.records import Books, Violation
+from heliograph.testing.oracles.heads import MAKES
 from heliograph.testing.oracles.stops import StopOracle
 from heliograph.testing.oracles.waits import WaitOracle
 
@@ -27,19 +25,9 @@ class Oracles(WaitOracle, StopOracle):
     """Receives every event of the stage; `violations` lists the broken rules, `counters` the events."""
 
     def __init__(self, backend: Backend, project: str):
+        super().__init__()
         self.backend = backend
         self.project = project
-        self.books = Books()
-        self.resolved = {}
-        self.violations: list[Violation] = []
-        self.counters: Counter[str] = Counter()
-        self.heads = HeadOracle(self.books, self.count, self.blame)
-
-    def blame(self, kind: str, detail: str) -> None:
-        self.violations.append(Violation(kind, detail))
-
-    def count(self, what: str, number: int = 1) -> None:
-        self.counters[what] += number
 
     def effect(self, key: str, *, is_once: bool = True) -> None:
         """Record that a turn, or one of its steps, changed the outside world."""

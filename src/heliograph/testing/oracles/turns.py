@@ -12,7 +12,7 @@ from heliograph.records import WriteResult
 from heliograph.testing.kernel.tables import end_of, interval
 from heliograph.testing.oracles.heads import HeadOracle
 from heliograph.testing.oracles.human_tasks import is_kept, record_ended, waits_for_humans
-from heliograph.testing.oracles.records import Books, Token, TurnBook
+from heliograph.testing.oracles.records import Books, Token, TurnBook, Violation
 
 # The outcomes for the owner of a turn. Every other caller receives stale.
 _OWNERS = frozenset({
@@ -23,15 +23,18 @@ _OWNERS = frozenset({
 class TurnOracle:
     """One method for each kernel function, of the same name, updates the books from the arguments and the answer."""
 
-    books: Books
-    heads: HeadOracle
-    resolved: dict[str, set[str]]  # by turn, the kinds of the calls that one kernel call has resolved
+    def __init__(self) -> None:
+        self.books = Books()
+        self.resolved: dict[str, set[str]] = {}  # by turn, the kinds of the calls that one kernel call has resolved
+        self.violations: list[Violation] = []
+        self.counters: Counter[str] = Counter()
+        self.heads = HeadOracle(self.books, self.count, self.blame)
 
     def blame(self, kind: str, detail: str) -> None:
-        raise NotImplementedError
+        self.violations.append(Violation(kind, detail))
 
     def count(self, what: str, number: int = 1) -> None:
-        raise NotImplementedError
+        self.counters[what] += number
 
     def turn(self, turn_id: str) -> TurnBook:
         return self.books.turns[turn_id]

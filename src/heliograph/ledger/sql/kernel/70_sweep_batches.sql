@@ -52,8 +52,8 @@ begin
                         when 'stuck' then heliograph._sweep_stuck(p_project, p_agent_id, p_turn_id, p_now)
                         when 'stop' then heliograph._sweep_stop(p_project, p_agent_id, p_turn_id, p_now) end;
 exception when others then
-    if sqlstate ~ '^(40|53|57|58)' then
-        raise;  -- the server lacks a resource or is about to stop: no candidate has failed
+    if heliograph._is_server_error(sqlstate) then
+        raise;  -- no candidate has failed
     end if;
     v_failed := jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm);
     update heliograph.agent_state_head set sweep_failures = sweep_failures + 1
@@ -85,11 +85,18 @@ begin
     update heliograph.agent_state_head set sweep_failures = 0 where project_id = p_project and agent_id = p_agent_id;
     return v_woken;
 exception when others then
-    if sqlstate ~ '^(40|53|57|58)' then
+    if heliograph._is_server_error(sqlstate) then
         raise;
     end if;
     return null;
 end $$;
+
+-- _is_server_error: whether the server lacks a resource, is about to stop or undid the transaction (classes 40, 53, 57
+--   and 58).
+create function heliograph._is_server_error(p_sqlstate text) returns boolean
+    language sql immutable as $$
+    select p_sqlstate ~ '^(40|53|57|58)'
+$$;
 
 -- _check_sweep: reject a negative limit.
 --   raises: 22023
