@@ -31,7 +31,7 @@ def read(folder: Path, **changes: str) -> Mutation:
         ({"why": "'x'"}, "unknown keys"),
     ],
 )
-def test_mutation_that_does_not_apply_is_refused(tmp_path: Path, changes: dict[str, str], message: str) -> None:
+def test_mutation_that_does_not_apply_is_rejected(tmp_path: Path, changes: dict[str, str], message: str) -> None:
     with pytest.raises(BadMutation, match=message):
         read(tmp_path, **changes)
 

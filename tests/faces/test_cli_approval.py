@@ -252,7 +252,7 @@ def test_call_in_doubt_is_listed_with_its_decisions_and_accepts_a_result(shell: 
 
 
 @pytest.mark.more
-def test_invalid_decision_is_refused_and_changes_nothing(shell: Shell, started: list[Running]) -> None:
+def test_invalid_decision_is_rejected_and_changes_nothing(shell: Shell, started: list[Running]) -> None:
     run(shell, started, "app", "trip", 4)
     before = tasks(shell)
     turn = before["May I book?"]["turn_id"]
@@ -291,7 +291,7 @@ def test_invalid_decision_is_refused_and_changes_nothing(shell: Shell, started: 
     assert tasks(shell) == before
 
 
-def test_late_decision_is_refused_with_a_reason(shell: Shell, started: list[Running]) -> None:
+def test_late_decision_is_rejected_with_a_reason(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "desk.py:app", "--run-id", "late", "--state", '{"late": true}')
     started.append(running)
     assert running.end() == 1

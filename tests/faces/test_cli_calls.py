@@ -106,7 +106,7 @@ def test_reported_error_fails_the_run(shell: Shell, waiting: Running) -> None:
     assert "TOOL_ERROR: approve (call c1): too much" in waiting.text
 
 
-def test_refused_report_names_its_call_and_the_next_step(shell: Shell, waiting: Running) -> None:
+def test_rejected_report_names_its_call_and_the_next_step(shell: Shell, waiting: Running) -> None:
     call = taken(shell)
     turn, token = call["turn_id"], ("--token", call["token"])
     (shell.folder / "latin.json").write_bytes(b'"\xe4"')

@@ -34,7 +34,7 @@ def test_control_signals_of_a_run_are_printed_as_lines_and_as_envelopes(shell: S
         assert [read_envelope(row).to_wire() for row in rows] == rows
 
 
-def test_control_signals_of_an_unknown_run_are_refused(shell: Shell) -> None:
+def test_control_signals_of_an_unknown_run_are_rejected(shell: Shell) -> None:
     for follow in ((), ("--follow",)):
         done = shell.helio("signal", "control", "run_none", *follow)
         assert (done.returncode, done.stdout) == (3, "")

@@ -161,7 +161,7 @@ def check(shell: Shell, case: Case) -> None:
 
 @pytest.mark.proves("S20")
 @pytest.mark.parametrize("case", WITHOUT_DATABASE, ids=lambda case: case.arguments[:60])
-def test_bad_input_is_refused_before_a_database_is_opened(folder: Path, case: Case) -> None:
+def test_bad_input_is_rejected_before_a_database_is_opened(folder: Path, case: Case) -> None:
     check(Shell(folder, "postgresql://nobody@127.0.0.1:1/none"), case)
 
 
@@ -202,7 +202,7 @@ def test_missing_database_and_wheel_are_reported_with_the_setting(folder: Path) 
     assert "no database: set HELIOGRAPH_DATABASE_URL" in done.stderr
 
 
-async def test_schema_of_another_version_is_refused_and_names_the_next_command(
+async def test_schema_of_another_version_is_rejected_and_names_the_next_command(
     folder: Path, database: Database, database_url: str
 ) -> None:
     shell = Shell(folder, database_url)

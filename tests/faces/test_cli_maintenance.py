@@ -69,7 +69,7 @@ async def test_prune_removes_only_old_ended_runs(shell: Shell, database_url: str
 
 
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "ever", "9" * 9 + "d"])
-def test_invalid_age_is_refused(shell: Shell, age: str) -> None:
+def test_invalid_age_is_rejected(shell: Shell, age: str) -> None:
     done = shell.helio("db", "prune", f"--older-than={age}")
     assert (done.returncode, "--older-than must be an age like 30d" in done.stderr) == (2, True)
 
@@ -109,7 +109,7 @@ def test_limits_are_listed_changed_and_reset_for_one_project(shell: Shell) -> No
         ("project_id=1", "there is no limit project_id"),
     ],
 )
-def test_invalid_limit_value_is_refused_and_changes_nothing(shell: Shell, change: str, message: str) -> None:
+def test_invalid_limit_value_is_rejected_and_changes_nothing(shell: Shell, change: str, message: str) -> None:
     done = shell.helio("db", "limits", change, "depth_max=1")
     assert (done.returncode, message in done.stderr) == (2, True)
     [limits] = shell.rows("db", "limits")

@@ -129,7 +129,7 @@ def test_trace_draws_causes_and_why_follows_them_to_the_root(shell: Shell) -> No
     assert "parent" not in chain[-1].get("source", {})
 
 
-def test_run_id_in_place_of_a_signal_id_is_refused_with_the_command_for_runs(shell: Shell) -> None:
+def test_run_id_in_place_of_a_signal_id_is_rejected_with_the_command_for_runs(shell: Shell) -> None:
     run_id = run_of(shell)
     done = shell.helio("signal", "why", run_id)
     assert (done.returncode, done.stdout) == (3, "")

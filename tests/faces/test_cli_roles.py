@@ -73,7 +73,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
     ],
     ids=["unknown role", "nothing", "unknown service", "no project", "revoke unknown"],
 )
-def test_impossible_grant_is_refused_with_a_message(
+def test_impossible_grant_is_rejected_with_a_message(
     shell: Shell, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     done = shell.helio("db", *arguments)

@@ -140,7 +140,7 @@ def test_ended_run_is_only_read(shell: Shell) -> None:
     assert len(shell.rows("turn", "list", "--run", "once")) == 2
 
 
-def test_run_id_with_another_state_is_refused(shell: Shell) -> None:
+def test_run_id_with_another_state_is_rejected(shell: Shell) -> None:
     shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "once")
     other = shell.helio("run", "press.py:app", "--state", '{"topic": "oil"}', "--run-id", "once", "--json")
     assert other.returncode == 4

@@ -67,7 +67,7 @@ async def test_messages_reports_and_stops_reach_a_run_from_outside(environment: 
 
 
 @pytest.mark.proves("L0-35")
-async def test_action_is_accepted_by_an_idle_agent_at_once_or_refused(environment: str) -> None:
+async def test_action_is_accepted_by_an_idle_agent_at_once_or_rejected(environment: str) -> None:
     app = desk()
     async with open_runtime(Settings(database_url=environment)) as runtime:
         run_id, _ = await runtime.start(app.workflow, {})
@@ -122,7 +122,7 @@ async def test_client_of_another_project_sees_nothing_of_this_one(environment: s
         ("enqueue", ("r", "a"), {"context_box_id": "../x"}, "invalid_id"),
     ],
 )
-async def test_invalid_request_is_refused_before_the_store_is_called(
+async def test_invalid_request_is_rejected_before_the_store_is_called(
     environment: str, method: str, arguments: Any, options: Any, code: str
 ) -> None:
     async with Client() as client:
@@ -131,7 +131,7 @@ async def test_invalid_request_is_refused_before_the_store_is_called(
     assert caught.value.code == code
 
 
-async def test_closed_client_is_refused_with_the_way_to_open_it() -> None:
+async def test_closed_client_is_rejected_with_the_way_to_open_it() -> None:
     with pytest.raises(HeliographError, match="async with Client"):
         await Client().report("turn_1", "c1", result=1)
 

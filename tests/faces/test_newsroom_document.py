@@ -58,7 +58,7 @@ def kinds(document: Document) -> list[str]:
     ],
     ids=["missing", "empty", "blank", "latin-1", "binary", "too large"],
 )
-def test_invalid_document_is_refused_with_a_code(tmp_path: Path, content: bytes | None, code: str) -> None:
+def test_invalid_document_is_rejected_with_a_code(tmp_path: Path, content: bytes | None, code: str) -> None:
     path = tmp_path / "draft.md"
     if content is not None:
         path.write_bytes(content)
@@ -69,7 +69,7 @@ def test_invalid_document_is_refused_with_a_code(tmp_path: Path, content: bytes 
 
 
 @pytest.mark.parametrize(("name", "code"), [("", "is_directory"), ("a\0b", "file_unreadable")], ids=["folder", "nul"])
-def test_missing_file_is_refused_with_a_code(tmp_path: Path, name: str, code: str) -> None:
+def test_missing_file_is_rejected_with_a_code(tmp_path: Path, name: str, code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_document(f"{tmp_path}/{name}")
     assert refused.value.code == code

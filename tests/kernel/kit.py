@@ -115,7 +115,7 @@ def ending(
     }  # fmt: skip
 
 
-def saying(claimed: Item, *signals: Item, signals_emitted: int = 0, **fields: Any) -> Item:
+def turn_item(claimed: Item, *signals: Item, signals_emitted: int = 0, **fields: Any) -> Item:
     """Build an item of a claimed turn, with its signals if it has any."""
     names = {key: claimed[key] for key in ("agent_id", "turn_id", "epoch")}
     appended = {"signals_emitted": signals_emitted, "signals": list(signals)} if signals else {}
@@ -184,10 +184,10 @@ class Kernel:
         return claimed
 
     async def append(self, claimed: Item, *signals: Item, **fields: Any) -> Item:
-        return await self._one("append", saying(claimed, *signals, **fields))
+        return await self._one("append", turn_item(claimed, *signals, **fields))
 
     async def renew(self, claimed: Item, lease: float = 30, **fields: Any) -> Item:
-        (answer,) = await self.call("renew", [saying(claimed, **fields)], lease)
+        (answer,) = await self.call("renew", [turn_item(claimed, **fields)], lease)
         return dict(answer)
 
     async def finish(self, claimed: Item, **fields: Any) -> Item:

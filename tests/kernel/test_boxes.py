@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Connect, Item, Kernel, saying
+from tests.kernel.kit import Connect, Item, Kernel, turn_item
 from tests.kernel.test_isolation import opened, when_blocked
 
 
@@ -36,7 +36,7 @@ async def write(kernel: Kernel, claimed: Item, *texts: str) -> None:
 
 
 async def replace(kernel: Kernel, claimed: Item, **boxes: Any) -> Item:
-    (answer,) = await kernel.call("replace_boxes", [saying(claimed, **boxes)])
+    (answer,) = await kernel.call("replace_boxes", [turn_item(claimed, **boxes)])
     return dict(answer)
 
 
@@ -88,7 +88,7 @@ async def test_no_function_lets_a_worker_write_into_a_context_box(kernel: Kernel
     card = {"card_id": "card_x", "kind": "note", "content": 1}
     for item in ({"cards": [card | {"box_id": "context_1"}]}, {"cards": [card], "box_id": "context_1"}):
         with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "box_id"'):
-            await kernel.call("append", [saying(claimed, **item)])
+            await kernel.call("append", [turn_item(claimed, **item)])
     assert await read(kernel, "context_1") == ["first"]
     assert {row["box_id"] for row in await kernel.rows("cards", "*", "agent_turn_id = 'turn_1'")} == {"box_turn_1"}
 
@@ -203,7 +203,7 @@ async def test_two_open_turns_never_write_to_one_box(kernel: Kernel) -> None:
     ("nowhere", None, "unknown_box"), (None, None, "unknown_box"), ("box_turn_x", None, "unknown_box"),
     ("box_turn_a", "turn_x", "unknown_turn"), ("box_turn_a", "turn_done", "unknown_turn"),
 ])  # fmt: skip
-async def test_fork_without_a_base_or_a_turn_is_refused(
+async def test_fork_without_a_base_or_a_turn_is_rejected(
     kernel: Kernel, base: str | None, writer: str | None, outcome: str
 ) -> None:
     await kernel.finish(await kernel.running("run_d", "turn_done"), ends="success")
@@ -220,7 +220,7 @@ async def test_empty_box_has_empty_forks(kernel: Kernel) -> None:
     assert (await read(kernel, "fork_1"), await read(kernel, "nowhere")) == ([], [])
 
 
-async def test_taken_card_id_is_refused(kernel: Kernel) -> None:
+async def test_taken_card_id_is_rejected(kernel: Kernel) -> None:
     items = [
         {"box_id": box, "cards": [{"card_id": "card_1", "kind": "note", "content": 1}]}
         for box in ("context_1", "context_2")
@@ -267,7 +267,7 @@ NONSENSE: list[tuple[str, Item, str]] = [
 
 
 @pytest.mark.parametrize(("function", "item", "message"), NONSENSE, ids=str)
-async def test_malformed_box_is_refused(kernel: Kernel, function: str, item: Item, message: str) -> None:
+async def test_malformed_box_is_rejected(kernel: Kernel, function: str, item: Item, message: str) -> None:
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
         await kernel.call(function, [{"box_id": "good"}, item])
@@ -275,7 +275,7 @@ async def test_malformed_box_is_refused(kernel: Kernel, function: str, item: Ite
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, None])
-async def test_page_of_zero_or_unbounded_size_is_refused(kernel: Kernel, limit: int | None) -> None:
+async def test_page_of_zero_or_unbounded_size_is_rejected(kernel: Kernel, limit: int | None) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit must be between 1 and 1000"):
         await kernel.call("read_box", "context_1", 0, limit)
 
@@ -322,7 +322,7 @@ async def test_box_operations_cost_the_same_with_ten_thousand_cards_as_with_ten(
             "a fork": await buffers(kernel, "select heliograph.fork_boxes($1, $2, now())", kernel.project,
                                     [{"box_id": f"more_{name}", "base_box_id": box}]),
             "an append": await buffers(kernel, "select heliograph.append($1, $2, now())", kernel.project,
-                                       [saying(claimed, cards=[card])]),
+                                       [turn_item(claimed, cards=[card])]),
             "an ending": await buffers(kernel, "select heliograph.stop($1, $2, now())", kernel.project,
                                        [{"turn_id": f"turn_{name}", "mode": "force"}]),
         }  # fmt: skip

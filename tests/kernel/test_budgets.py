@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Item, Kernel, saying
+from tests.kernel.kit import Item, Kernel, turn_item
 from tests.kernel.test_prune import DAY, prune
 from tests.kernel.waits import activated, begin, child, record, reported, suspend, tool, wait
 
@@ -40,7 +40,7 @@ async def test_call_reserves_its_maximum_and_settles_its_usage(kernel: Kernel) -
     assert (await budget(kernel))["tokens"] == (25, 0, 0)
 
 
-async def test_call_beyond_its_budget_is_refused_and_writes_nothing(kernel: Kernel) -> None:
+async def test_call_beyond_its_budget_is_rejected_and_writes_nothing(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
     assert await outcome(kernel, claimed, "c1", 70) == "fresh"
     before = await kernel.everything()
@@ -59,7 +59,7 @@ async def test_calls_of_one_batch_share_the_remaining_budget_in_order(kernel: Ke
     claimed = await kernel.running(budget=TOKENS)
     requests = [("c1", 60), ("c2", 50), ("c3", 40), ("c2", 50), ("c4", None)]
     items = [
-        saying(claimed, call_id=call_id, tool="x", reserve=None if tokens is None else {"tokens": tokens})
+        turn_item(claimed, call_id=call_id, tool="x", reserve=None if tokens is None else {"tokens": tokens})
         for call_id, tokens in requests
     ]
     answers = await kernel.call("begin_call", items)
@@ -74,7 +74,7 @@ async def test_calls_of_one_batch_share_the_remaining_budget_in_order(kernel: Ke
 
 async def test_stale_call_does_not_block_others_of_its_batch(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
-    item = saying(claimed, call_id="c1", tool="x", reserve={"tokens": 60})
+    item = turn_item(claimed, call_id="c1", tool="x", reserve={"tokens": 60})
     answers = await kernel.call("begin_call", [item | {"epoch": 1}, item])
     assert [answer["outcome"] for answer in answers] == ["stale", "fresh"]
     assert (await wait(kernel, "turn_a", "c1"))["reserved"] == {"tokens": 60}
@@ -165,7 +165,7 @@ async def test_tool_call_counts_once_for_any_number_of_attempts(kernel: Kernel, 
 
 @pytest.mark.proves("S12")
 @pytest.mark.parametrize("other", [1, 2])
-async def test_tool_call_counts_once_also_after_a_refusal(kernel: Kernel, other: int) -> None:
+async def test_tool_call_counts_once_also_after_a_rejection(kernel: Kernel, other: int) -> None:
     claimed = await kernel.running(budget={"tool_calls": 1, "tokens": 100})
     assert (await begin(kernel, claimed, "c1", "pure", reserve={"tool_calls": 1, "tokens": 60}))["outcome"] == "fresh"
     for _ in range(other):  # rejected for one owner, or for two
@@ -243,7 +243,7 @@ async def test_turn_without_a_budget_reads_no_budget_rows(kernel: Kernel) -> Non
 @pytest.mark.parametrize("wrong", [
     {}, [], 5, {"tokens": -1}, {"tokens": 1.5}, {"tokens": "5"}, {"tokens": None}, {"hours": 5}, {"tokens": 10**16},
 ], ids=str)  # fmt: skip
-async def test_invalid_amount_is_refused_by_its_field_name(kernel: Kernel, wrong: Any) -> None:
+async def test_invalid_amount_is_rejected_by_its_field_name(kernel: Kernel, wrong: Any) -> None:
     claimed = await kernel.running(budget=TOKENS)
     before = await kernel.everything()
     with pytest.raises(asyncpg.DataError, match="reserve has"):
@@ -282,7 +282,7 @@ async def test_doctor_finds_an_orphaned_reservation(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("change", ["used = 101", "reserved = 101", "used = 60, reserved = 60", "reserved = -1"])
-async def test_constraint_refuses_a_budget_above_its_limit(kernel: Kernel, change: str) -> None:
+async def test_constraint_rejects_a_budget_above_its_limit(kernel: Kernel, change: str) -> None:
     await kernel.running(budget=TOKENS)
     with pytest.raises(asyncpg.CheckViolationError):
         await kernel.harm(f"update budgets set {change} where project_id = $1")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.kernel.kit import Item, Kernel, connect, draft, ending, message, run_item, saying, stopping
+from tests.kernel.kit import Item, Kernel, connect, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import TOKEN, activated, child, command, result, suspended, tool
 
 EACH = 300
@@ -49,14 +49,14 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
         "start": of("started", ("start_runs", [run_item("run_new", ["writer"], {"turn_new": "writer"})])),
         "enqueue": of("queued", ("enqueue", [message(run, "critic", "turn_new")])),
         "claim": Measured([("claim", ["newsroom"], "worker", 1, 30.0)], lambda answer: len(answer) == 1),
-        "append": of("ok", ("append", [saying(one, draft("x", f"sig_{run}_1"), cards=[card])])),
-        "renew": of("ok", ("renew", [saying(one)], 30.0)),
-        "release": of("ok", ("release", [saying(one)])),
-        "defer": of("deferred", ("defer", [saying(one, reason="x", delay_seconds=1, deferrals_max=None)])),
-        "begin": of("fresh", ("begin_call", [saying(one, **BEGUN)])),
-        "record": of("ok", ("begin_call", [saying(one, **BEGUN)]),
-                     ("record_call", [saying(one, call_id="i1", status="success", result=1)])),
-        "suspend": of("suspended", ("suspend", [saying(one, *activated("critic", parent=f"sig_{run}_1"), calls=family)])),
+        "append": of("ok", ("append", [turn_item(one, draft("x", f"sig_{run}_1"), cards=[card])])),
+        "renew": of("ok", ("renew", [turn_item(one)], 30.0)),
+        "release": of("ok", ("release", [turn_item(one)])),
+        "defer": of("deferred", ("defer", [turn_item(one, reason="x", delay_seconds=1, deferrals_max=None)])),
+        "begin": of("fresh", ("begin_call", [turn_item(one, **BEGUN)])),
+        "record": of("ok", ("begin_call", [turn_item(one, **BEGUN)]),
+                     ("record_call", [turn_item(one, call_id="i1", status="success", result=1)])),
+        "suspend": of("suspended", ("suspend", [turn_item(one, *activated("critic", parent=f"sig_{run}_1"), calls=family)])),
         "report": of("applied", ("report", [result("turn_suspended_7", "c1", token=TOKEN)])),
         "early report": of("early", ("report", [result(turn, "c7")])),
         "finish": of("ok", ("finish", [ending(one, ends="success")])),
@@ -92,10 +92,10 @@ async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     measured = {
         "start": of("started", ("start_runs", [_run(f"new_{n}") for n in range(BATCH)])),
         "claim": Measured([("claim", ["newsroom"], "worker", BATCH, 30.0)], lambda answer: len(answer) == BATCH),
-        "append": of("ok", ("append", [saying(one, draft("x", f"sig_{one['run_id']}_1")) for one in some])),
-        "renew": of("ok", ("renew", [saying(one) for one in some], 30.0)),
-        "begin": of("fresh", ("begin_call", [saying(one, **BEGUN) for one in some])),
-        "suspend": of("suspended", ("suspend", [saying(one, calls=[tool("c8")]) for one in some])),
+        "append": of("ok", ("append", [turn_item(one, draft("x", f"sig_{one['run_id']}_1")) for one in some])),
+        "renew": of("ok", ("renew", [turn_item(one) for one in some], 30.0)),
+        "begin": of("fresh", ("begin_call", [turn_item(one, **BEGUN) for one in some])),
+        "suspend": of("suspended", ("suspend", [turn_item(one, calls=[tool("c8")]) for one in some])),
         "report": of("applied", ("report", [result(f"turn_suspended_{n}", "c1", token=TOKEN) for n in range(BATCH)])),
         "finish": of("ok", ("finish", [ending(one, ends="success") for one in some])),
         "outbox": Measured([("read_outbox", BATCH)], lambda answer: len(answer) == BATCH),
@@ -119,7 +119,7 @@ async def _at_work(kernel: Kernel) -> list[Item]:
     """
     ended = await kernel.call("finish", [ending(one, ends="success") for one in await _claimed(kernel, "finished")])
     asleep = await kernel.call(
-        "suspend", [saying(one, calls=[command("c1")]) for one in await _claimed(kernel, "suspended")]
+        "suspend", [turn_item(one, calls=[command("c1")]) for one in await _claimed(kernel, "suspended")]
     )
     assert ({each["outcome"] for each in ended}, {each["outcome"] for each in asleep}) == ({"ok"}, {"suspended"})
     running = await _claimed(kernel, "running")

@@ -199,7 +199,7 @@ async def test_callback_is_not_abandoned_while_workers_attempt_others(kernel: Ke
 
 
 @pytest.mark.parametrize(("limit", "older"), [(-1, 0.0), (1, -1.0), (1, None), (1, 4e7)])
-async def test_sweep_of_callbacks_with_an_invalid_number_is_refused(
+async def test_sweep_of_callbacks_with_an_invalid_number_is_rejected(
     kernel: Kernel, limit: int, older: float | None
 ) -> None:
     with pytest.raises(asyncpg.DataError, match="must be"):
@@ -207,7 +207,7 @@ async def test_sweep_of_callbacks_with_an_invalid_number_is_refused(
 
 
 @pytest.mark.parametrize("url", ["gopher://x", "", 7, "https://a b", "https://x/" + "a" * 2000, "https://x\n"])
-async def test_invalid_url_is_refused_by_name(kernel: Kernel, url: Any) -> None:
+async def test_invalid_url_is_rejected_by_name(kernel: Kernel, url: Any) -> None:
     await kernel.start("run_a", ["writer"], {"turn_0": "writer"})
     with pytest.raises(asyncpg.DataError, match="callback_url must begin with https://"):
         await kernel.enqueue("run_a", "writer", "turn_a", callback_url=url)

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Item, Kernel, draft, saying
+from tests.kernel.kit import Item, Kernel, draft, turn_item
 from tests.kernel.waits import answers, begin, edges, record, reported, status, suspend, suspended, tool, wait
 
 FEWER_CALLS = "make fewer calls in one turn, or raise the limit with helio db limits waits_max=NUMBER"
@@ -181,13 +181,13 @@ async def test_effect_may_be_recorded_as_a_failure(kernel: Kernel, how: str) -> 
 async def test_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
     claimed = await kernel.running()
     begun = [
-        saying(claimed, call_id=call, tool="t", effect="once", timeout_seconds=None) for call in ("i1", "i2", "i1")
+        turn_item(claimed, call_id=call, tool="t", effect="once", timeout_seconds=None) for call in ("i1", "i2", "i1")
     ]
     begun.insert(1, begun[0] | {"epoch": 99})
     assert [each["outcome"] for each in await kernel.call("begin_call", begun)] == ["fresh", "stale", "fresh", "fresh"]
     recorded = [
-        saying(claimed, draft("one", claimed["activation_id"]), call_id="i1", status="success", result=1),
-        saying(
+        turn_item(claimed, draft("one", claimed["activation_id"]), call_id="i1", status="success", result=1),
+        turn_item(
             claimed,
             draft("again", claimed["activation_id"]),
             call_id="i1",
@@ -195,10 +195,10 @@ async def test_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
             result=1,
             signals_emitted=1,
         ),
-        saying(
+        turn_item(
             claimed, draft("two", claimed["activation_id"]), call_id="i2", status="success", result=2, signals_emitted=1
         ),
-        saying(claimed, call_id="i3", status="success", result=3),
+        turn_item(claimed, call_id="i3", status="success", result=3),
     ]
     outcomes = [each["outcome"] for each in await kernel.call("record_call", recorded)]
     assert outcomes == ["ok", "duplicate", "ok", "rejected"]
@@ -207,7 +207,7 @@ async def test_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K13")
-async def test_result_without_an_intent_is_refused(kernel: Kernel) -> None:
+async def test_result_without_an_intent_is_rejected(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     answer = await record(kernel, claimed, "i1")
@@ -231,7 +231,7 @@ async def test_inline_calls_and_their_results_have_limits(kernel: Kernel) -> Non
         'select heliograph.set_limits($1, \'{"waits_max": 2, "result_bytes_max": 100, "payload_bytes_max": 300}\')',
         kernel.project,
     )
-    items = [saying(claimed, call_id=f"i{n}", tool="t", effect="once") for n in range(3)]
+    items = [turn_item(claimed, call_id=f"i{n}", tool="t", effect="once") for n in range(3)]
     outcomes = [(each["outcome"], each.get("code")) for each in await kernel.call("begin_call", items)]
     assert outcomes == [("fresh", None), ("fresh", None), ("rejected", "too_many_waits")]
     assert (await begin(kernel, claimed, "i0"))["outcome"] == "fresh"  # one that is known takes no place
@@ -252,7 +252,7 @@ WRONG: list[tuple[str, Item]] = [
 @pytest.mark.parametrize(("field", "wrong"), WRONG, ids=lambda value: str(value)[:40])
 async def test_malformed_call_is_not_begun(kernel: Kernel, field: str, wrong: Item) -> None:
     claimed = await kernel.running()
-    item = saying(claimed, call_id="i1", tool="t", effect="once") | wrong
+    item = turn_item(claimed, call_id="i1", tool="t", effect="once") | wrong
     with pytest.raises(asyncpg.InvalidParameterValueError, match=field):
         await kernel.call("begin_call", [item])
 
@@ -283,7 +283,7 @@ OPEN_AS = {"step_id": "s1", "tool": "charge"}
 REFUSED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "message": "no"}, "open_as": OPEN_AS}
 
 
-async def test_refused_call_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
+async def test_rejected_call_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
     claimed = await kernel.running()
     results = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
     answer = await record(kernel, claimed, "i1", None, *results, **REFUSED)
@@ -324,7 +324,7 @@ async def test_end_of_a_phase_is_opened_and_recorded_with_its_signals_and_the_ne
 
 async def test_call_twice_in_a_batch_is_recorded_once_within_the_limits(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    twice = [saying(claimed, call_id="i1", **REFUSED) for _ in range(2)]
+    twice = [turn_item(claimed, call_id="i1", **REFUSED) for _ in range(2)]
     assert [row["outcome"] for row in await kernel.call("record_call", twice)] == ["ok", "duplicate"]
     await kernel.call("set_limits", {"waits_max": 1})
     refused = await record(kernel, claimed, "i2", None, **REFUSED)
@@ -334,11 +334,11 @@ async def test_call_twice_in_a_batch_is_recorded_once_within_the_limits(kernel: 
 
 
 @pytest.mark.proves("S12")
-async def test_batch_of_refused_calls_exceeds_no_limit(kernel: Kernel) -> None:
+async def test_batch_of_rejected_calls_exceeds_no_limit(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i0")
     await kernel.call("set_limits", {"waits_max": 3})
-    items = [saying(claimed, call_id=f"i{n}", **REFUSED) for n in (1, 2, 3, 2, 4, 0)]
+    items = [turn_item(claimed, call_id=f"i{n}", **REFUSED) for n in (1, 2, 3, 2, 4, 0)]
     answers = await kernel.call("record_call", items)
     assert [each["outcome"] for each in answers] == ["ok", "ok", "rejected", "duplicate", "rejected", "ok"]
     message = "the turn would have 4 calls; at most 3 are allowed: " + FEWER_CALLS
@@ -364,7 +364,7 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
         ({"tool": "charge", "step_id": "s" * 201}, "a step id must have at most 200 bytes"),
     ],
 )
-async def test_malformed_refused_call_is_not_opened(kernel: Kernel, results: Any, message: str) -> None:
+async def test_malformed_rejected_call_is_not_opened(kernel: Kernel, results: Any, message: str) -> None:
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
         await record(kernel, claimed, "i1", None, **{**REFUSED, "open_as": results})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kit import TARGET, Item, Kernel, draft, saying
+from tests.kernel.kit import TARGET, Item, Kernel, draft, turn_item
 from tests.kernel.waits import (
     activated,
     answers,
@@ -209,7 +209,7 @@ async def test_turns_of_one_instance_run_one_after_another(kernel: Kernel) -> No
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_impossible_delegation_is_refused_and_writes_nothing(
+async def test_impossible_delegation_is_rejected_and_writes_nothing(
     kernel: Kernel, code: str, limits: Item, call: Item
 ) -> None:
     claimed = await kernel.running()
@@ -320,11 +320,11 @@ async def test_claim_of_a_child_returns_whether_an_earlier_owner_emitted_signals
     await suspended(kernel, *calls, signals=activated("critic", "critic"))
     first = await kernel.claim_one()
     assert first["has_emitted_signals"] is False
-    await kernel.call("release", [saying(first)])
+    await kernel.call("release", [turn_item(first)])
     again = await kernel.claim_one()
     assert again["has_emitted_signals"] is False  # it was claimed before, and emitted nothing
     await kernel.append(again, draft("agent:progress", again["activation_id"]))
-    await kernel.call("release", [saying(again)])
+    await kernel.call("release", [turn_item(again)])
     last = await kernel.claim_one()
     assert last["has_emitted_signals"] is True
     assert (await kernel.finish(last))["outcome"] == "ok"

@@ -186,7 +186,7 @@ async def test_clock_that_goes_backwards_keeps_leases_in_order(kernel: Kernel) -
 
 
 @pytest.mark.parametrize("lease", [-1, 0, 0.09, 86400.1, float("nan"), float("inf"), float("-inf"), None])
-async def test_lease_that_ends_at_once_or_never_is_refused(kernel: Kernel, lease: float) -> None:
+async def test_lease_that_ends_at_once_or_never_is_rejected(kernel: Kernel, lease: float) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="lease"):
         await kernel.claim(lease=lease)
     with pytest.raises(asyncpg.InvalidParameterValueError, match="lease"):
@@ -194,12 +194,12 @@ async def test_lease_that_ends_at_once_or_never_is_refused(kernel: Kernel, lease
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1001, None])
-async def test_claim_with_a_limit_out_of_range_is_refused(kernel: Kernel, limit: int) -> None:
+async def test_claim_with_a_limit_out_of_range_is_rejected(kernel: Kernel, limit: int) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit"):
         await kernel.claim(limit)
 
 
-async def test_claim_without_a_worker_is_refused(kernel: Kernel) -> None:
+async def test_claim_without_a_worker_is_rejected(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     for worker in (None, "", "w" * 201):
         with pytest.raises(asyncpg.InvalidParameterValueError, match="the name of a worker must"):

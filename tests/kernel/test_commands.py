@@ -100,7 +100,7 @@ async def test_commands_of_another_project_are_not_seen(kernel: Kernel) -> None:
     ("limit", "seconds"),
     [(0, 30.0), (1001, 30.0), (None, 30.0), (1, -1.0), (1, float("nan")), (1, 86401.0), (1, None), (1, float("inf"))],
 )
-async def test_limit_or_a_time_out_of_range_is_refused(kernel: Kernel, limit: Any, seconds: Any) -> None:
+async def test_limit_or_a_time_out_of_range_is_rejected(kernel: Kernel, limit: Any, seconds: Any) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="must be between"):
         await take(kernel, limit=limit, seconds=seconds)
 

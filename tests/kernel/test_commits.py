@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from heliograph.ledger import pool
-from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, run_item, saying
+from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, run_item, turn_item
 
 
 class Counted:
@@ -104,7 +104,7 @@ async def test_runtime_call_is_exactly_one_statement(
     queries.clear()
     await database.call("start_runs", kernel.project, [run_item("run_a", ["writer"], {"turn_a": "writer"})])
     (claimed,) = await database.call("claim", kernel.project, [TARGET], "worker-1", 1, 30.0)
-    await database.call("append", kernel.project, [saying(claimed, draft("note", claimed["activation_id"]))])
+    await database.call("append", kernel.project, [turn_item(claimed, draft("note", claimed["activation_id"]))])
     (answer,) = await database.call("finish", kernel.project, [ending(claimed, ends="success")])
     await database.close()
     assert answer["outcome"] == "ok"

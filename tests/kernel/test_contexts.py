@@ -16,7 +16,7 @@ from tests.kernel.waits import activated, child, suspend
 @pytest.mark.proves("L0-92", "L0-95", "L0-30")
 @pytest.mark.parametrize(("box_id", "code"), [("no-such-box", "unknown_box"), ("box_no_such_turn", "unknown_box"),
                                               ("box_turn_a", "box_in_use"), ("fork_1", "box_in_use")])  # fmt: skip
-async def test_missing_or_unfinished_box_is_refused_as_a_context(kernel: Kernel, box_id: str, code: str) -> None:
+async def test_missing_or_unfinished_box_is_rejected_as_a_context(kernel: Kernel, box_id: str, code: str) -> None:
     await put(kernel, "context_1", "first")
     claimed = await kernel.running()
     await fork(kernel, "fork_1", "context_1", "turn_a")

@@ -21,8 +21,8 @@ from tests.kernel.kit import (
     ending,
     message,
     run_item,
-    saying,
     stopping,
+    turn_item,
     woken,
 )
 from tests.kernel.waits import TOKEN, activated, child, command, result, timer
@@ -85,12 +85,12 @@ class Client:
     async def append(self) -> None:
         note = draft("note", "sig_x_1", is_pending=self.random.random() < 0.3)
         await self.call("append", [
-            saying(each, note, signals_emitted=self.random.randint(0, 2), cards=[{"card_id": f"{each['turn_id']} {n}", "kind": "n", "content": n}])
+            turn_item(each, note, signals_emitted=self.random.randint(0, 2), cards=[{"card_id": f"{each['turn_id']} {n}", "kind": "n", "content": n}])
             for n, each in enumerate(self.some(self.owned))
         ])  # fmt: skip
 
     async def renew(self) -> None:
-        await self.call("renew", [saying(each) for each in self.some(self.owned)], 1.0)
+        await self.call("renew", [turn_item(each) for each in self.some(self.owned)], 1.0)
 
     async def finish(self) -> None:
         ended = self.some(self.owned)
@@ -111,7 +111,7 @@ class Client:
                                child("c4", self.random.choice(AGENTS), turn, instance=turn)])  # fmt: skip
             join = self.random.choice(["all", "each"])
             items.append(
-                saying(each, *activated("critic"), signals_emitted=self.random.randint(0, 2), calls=calls, join=join)
+                turn_item(each, *activated("critic"), signals_emitted=self.random.randint(0, 2), calls=calls, join=join)
             )
             self.owned.remove(each)
         await self.call("suspend", items)
@@ -124,7 +124,7 @@ class Client:
     async def release_turns(self) -> None:
         function = self.random.choice(["release", "defer"])
         more: Item = {"delay_seconds": self.random.choice([0, 0.05])} if function == "defer" else {}
-        await self.call(function, [saying(each, **more) for each in self.some(self.owned)])
+        await self.call(function, [turn_item(each, **more) for each in self.some(self.owned)])
 
     async def stop(self) -> None:
         mode, grace = self.random.choice(["force", "graceful"]), self.random.choice([0, 0.5])

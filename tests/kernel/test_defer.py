@@ -7,7 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Item, Kernel, saying
+from tests.kernel.kit import Item, Kernel, turn_item
 from tests.kernel.waits import answers, defer, inbox, report, status, suspend, suspended, tool
 
 
@@ -141,7 +141,9 @@ async def test_deferred_turn_can_be_stopped_and_expires(kernel: Kernel) -> None:
 
 async def test_batch_has_the_effect_of_its_items_one_after_another(kernel: Kernel) -> None:
     first, second = await kernel.running(), await kernel.running("run_b", "turn_b")
-    items: list[Item] = [saying(each, reason=None, delay_seconds=n) for n, each in enumerate((second, first, second))]
+    items: list[Item] = [
+        turn_item(each, reason=None, delay_seconds=n) for n, each in enumerate((second, first, second))
+    ]
     outcomes = [(each["turn_id"], each["outcome"]) for each in await kernel.call("defer", items)]
     assert outcomes == [("turn_b", "deferred"), ("turn_a", "deferred"), ("turn_b", "stale")]
     assert [each["turn_id"] for each in await kernel.claim()] == ["turn_b"]
@@ -150,7 +152,7 @@ async def test_batch_has_the_effect_of_its_items_one_after_another(kernel: Kerne
 @pytest.mark.parametrize(
     "wrong", [{"delay_seconds": d} for d in (None, -1, "NaN", "inf", 1e15)] + [{"deferrals_max": -1}], ids=str
 )
-async def test_time_or_a_cap_out_of_range_is_refused_by_name(kernel: Kernel, wrong: Item) -> None:
+async def test_time_or_a_cap_out_of_range_is_rejected_by_name(kernel: Kernel, wrong: Item) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=next(iter(wrong))):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kit import Kernel, saying
+from tests.kernel.kit import Kernel, turn_item
 
 SWEEPS = ("leases", "expired", "waits", "stops", "reports", "queued", "stuck")
 
@@ -61,7 +61,7 @@ async def test_only_the_time_without_a_worker_counts(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")  # queued behind it
     kernel.wait(25)
-    await kernel.call("renew", [saying(claimed)], 600.0)
+    await kernel.call("renew", [turn_item(claimed)], 600.0)
     kernel.wait(60)
     assert await swept(kernel) == []
     assert (await kernel.finish(claimed, version=2))["outcome"] == "ok"  # which dispatches the next one
@@ -74,7 +74,7 @@ async def test_only_the_time_without_a_worker_counts(kernel: Kernel) -> None:
 async def test_deferred_turn_waits_for_a_worker_from_when_it_is_due(kernel: Kernel) -> None:
     await limited(kernel)
     claimed = await kernel.running()
-    item: Any = saying(claimed, reason="later", delay_seconds=100.0, deferrals_max=None)
+    item: Any = turn_item(claimed, reason="later", delay_seconds=100.0, deferrals_max=None)
     [answer] = await kernel.call("defer", [item])
     assert answer["outcome"] == "deferred"
     kernel.wait(129)

@@ -138,7 +138,7 @@ async def test_repeated_early_report_is_stored_once(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S11")
-async def test_early_reports_beyond_the_limit_are_refused_with_a_retry(kernel: Kernel) -> None:
+async def test_early_reports_beyond_the_limit_are_rejected_with_a_retry(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.connection.execute("select heliograph.set_limits($1, '{\"waits_max\": 2}')", kernel.project)
     assert [await reported(kernel, "turn_a", f"c{n}") for n in (1, 2)] == ["early", "early"]

@@ -100,7 +100,7 @@ async def test_duplicate_is_recognized_long_after_its_turn_is_done(kernel: Kerne
 
 
 @pytest.mark.parametrize(("run_id", "agent"), [("run_a", "nobody"), ("run_x", "writer"), ("", ""), ("run_a", "")])
-async def test_unknown_agent_is_refused(kernel: Kernel, run_id: str, agent: str) -> None:
+async def test_unknown_agent_is_rejected(kernel: Kernel, run_id: str, agent: str) -> None:
     await kernel.running()
     before = await kernel.everything()
     assert (await kernel.enqueue(run_id, agent, "turn_1"))["outcome"] == "unknown_agent"
@@ -109,7 +109,7 @@ async def test_unknown_agent_is_refused(kernel: Kernel, run_id: str, agent: str)
 
 @pytest.mark.proves("S1")
 @pytest.mark.parametrize("run_id", ["run_a/b", "/", "", "r" * 201])
-async def test_run_id_that_resembles_an_agent_id_is_refused(kernel: Kernel, run_id: str) -> None:
+async def test_run_id_that_resembles_an_agent_id_is_rejected(kernel: Kernel, run_id: str) -> None:
     with pytest.raises(
         asyncpg.InvalidParameterValueError, match=r"a run id must (have 1 to 200 bytes|not contain a slash)"
     ):

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import DELIVERABLE, Connect, Item, Kernel, draft, ending, saying
+from tests.kernel.kit import DELIVERABLE, Connect, Item, Kernel, draft, ending, turn_item
 
 NOTE = {"card_id": "card_note", "kind": "note", "content": {"text": "a thought"}}
 
@@ -56,7 +56,7 @@ async def test_heartbeat_under_another_epoch_extends_no_lease(kernel: Kernel, la
 
 @pytest.mark.proves("L0-02", "K6")
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 3, 2**63 - 1])
-async def test_every_epoch_except_the_owners_is_refused(kernel: Kernel, epoch: int) -> None:
+async def test_every_epoch_except_the_owners_is_rejected(kernel: Kernel, epoch: int) -> None:
     claimed = await kernel.running()
     await refused(kernel, claimed | {"epoch": epoch})
 
@@ -65,7 +65,7 @@ async def test_every_epoch_except_the_owners_is_refused(kernel: Kernel, epoch: i
 @pytest.mark.parametrize(
     "wrong", [{"turn_id": "turn_x"}, {"agent_id": "run_a/critic"}, {"agent_id": "run_x/y"}], ids=str
 )
-async def test_every_turn_and_agent_except_the_owners_is_refused(kernel: Kernel, wrong: Item) -> None:
+async def test_every_turn_and_agent_except_the_owners_is_rejected(kernel: Kernel, wrong: Item) -> None:
     claimed = await kernel.running()
     await refused(kernel, claimed | wrong)
 
@@ -154,7 +154,7 @@ async def test_heartbeat_renews_owned_turns_and_returns_the_lost_ones(kernel: Ke
     late = await lose(kernel)
     now = await kernel.claim_one()
     other = await kernel.running("run_b", "turn_b")
-    items = [saying(each) for each in (late, other, now, now | {"turn_id": "turn_x"})]
+    items = [turn_item(each) for each in (late, other, now, now | {"turn_id": "turn_x"})]
     answers = await kernel.call("renew", items, 30.0)
     assert [(each["turn_id"], each["outcome"]) for each in answers] == [
         ("turn_a", "stale"), ("turn_b", "ok"), ("turn_a", "ok"), ("turn_x", "stale"),
@@ -186,7 +186,7 @@ async def test_another_owners_deliverable_for_a_finished_turn_is_stale(kernel: K
 async def test_one_stale_item_does_not_disturb_the_others_of_its_call(kernel: Kernel, function: str) -> None:
     late = await lose(kernel)
     other = await kernel.running("run_b", "turn_b")
-    make: Any = {"append": saying, "finish": lambda c: ending(c, wakes={f"next_{c['turn_id']}": "critic"})}[function]
+    make: Any = {"append": turn_item, "finish": lambda c: ending(c, wakes={f"next_{c['turn_id']}": "critic"})}[function]
     answers = await kernel.call(function, [make(late), make(other)])
     assert [(each["turn_id"], each["outcome"]) for each in answers] == [("turn_a", "stale"), ("turn_b", "ok")]
 

@@ -181,7 +181,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "reaction", "code"), REFUSALS, ids=str)
-async def test_malformed_ending_is_refused_and_writes_nothing(
+async def test_malformed_ending_is_rejected_and_writes_nothing(
     kernel: Kernel, fields: dict[str, Any], reaction: dict[str, Any], code: str
 ) -> None:
     claimed = await kernel.running()
@@ -204,7 +204,7 @@ async def test_ending_that_wakes_no_agent_writes_no_turn(kernel: Kernel) -> None
 
 
 @pytest.mark.proves("L0-06", "K23")
-async def test_ending_that_wakes_a_turn_under_a_taken_id_is_refused_and_writes_nothing(
+async def test_ending_that_wakes_a_turn_under_a_taken_id_is_rejected_and_writes_nothing(
     kernel: Kernel,
 ) -> None:
     claimed = await kernel.running()
@@ -262,7 +262,7 @@ async def test_task_event_of_every_outcome_points_to_the_card(kernel: Kernel, by
 
 
 @pytest.mark.proves("L0-84", "L0-85")
-async def test_ending_that_lacks_a_required_result_field_is_refused_and_writes_nothing(kernel: Kernel) -> None:
+async def test_ending_that_lacks_a_required_result_field_is_rejected_and_writes_nothing(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {})
     fields = [{"name": "total"}, {"name": "note", "required": False}]
     await kernel.enqueue("run_a", "critic", "turn_a", result_fields=fields)

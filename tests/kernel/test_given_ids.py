@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Connect, Item, Kernel, draft, ending, message, run_item, saying
+from tests.kernel.kit import Connect, Item, Kernel, draft, ending, message, run_item, turn_item
 from tests.kernel.waits import activated, child, command, reported, status, suspend, tool
 
 WRONG = ["", "a:b", "a\nb", "\x7f", "a\u0085b", "i" * 201, "ü" * 101]
@@ -28,12 +28,18 @@ async def test_no_given_id_is_empty_or_long_or_has_a_colon_or_a_control_characte
         ("start_runs", run_item("run_b", ["writer"], {wrong: "writer"})),
         ("enqueue", message("run_a", "critic", wrong)),
         ("finish", ending(claimed, wakes={wrong: "critic"})),
-        ("append", saying(claimed, cards=[note(wrong)])),
-        ("suspend", saying(claimed, cards=[note(wrong)], calls=[tool("c1")])),
-        ("suspend", saying(claimed, calls=[tool(wrong)])),
-        ("suspend", saying(claimed, *activated("critic"), calls=[kid | {"child": kid["child"] | {"turn_id": wrong}}])),
-        ("suspend", saying(claimed, *activated("critic"), calls=[kid | {"child": kid["child"] | {"instance": wrong}}])),
-        ("begin_call", saying(claimed, call_id=wrong, tool="charge")),
+        ("append", turn_item(claimed, cards=[note(wrong)])),
+        ("suspend", turn_item(claimed, cards=[note(wrong)], calls=[tool("c1")])),
+        ("suspend", turn_item(claimed, calls=[tool(wrong)])),
+        (
+            "suspend",
+            turn_item(claimed, *activated("critic"), calls=[kid | {"child": kid["child"] | {"turn_id": wrong}}]),
+        ),
+        (
+            "suspend",
+            turn_item(claimed, *activated("critic"), calls=[kid | {"child": kid["child"] | {"instance": wrong}}]),
+        ),
+        ("begin_call", turn_item(claimed, call_id=wrong, tool="charge")),
         ("put_boxes", {"box_id": wrong, "cards": []}),
         ("put_boxes", {"box_id": "context_1", "cards": [note(wrong)]}),
         ("fork_boxes", {"box_id": wrong, "base_box_id": "box_turn_a"}),
@@ -66,7 +72,7 @@ async def test_ids_of_future_endings_and_results_cannot_be_taken(kernel: Kernel)
 
 
 @pytest.mark.proves("K2", "L0-93")
-async def test_card_id_of_another_card_is_refused_and_not_dropped(kernel: Kernel) -> None:
+async def test_card_id_of_another_card_is_rejected_and_not_dropped(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_b": "critic"})
     writer, critic = sorted(await kernel.claim(), key=lambda each: str(each["turn_id"]))
     assert (await kernel.append(writer, cards=[note("card_1"), note("card_2")]))["outcome"] == "ok"
@@ -109,7 +115,7 @@ async def test_two_children_with_one_turn_id_start_the_first_or_none(kernel: Ker
     assert (await suspend(kernel, first, *twice, signals=activated("critic", "critic")))["code"] == "id_conflict"
     assert await kernel.everything() == before
     items = [
-        saying(each, *activated("critic", parent=f"sig_{each['run_id']}_1"), calls=[child("c1", "critic", "kid")])
+        turn_item(each, *activated("critic", parent=f"sig_{each['run_id']}_1"), calls=[child("c1", "critic", "kid")])
         for each in (first, second)
     ]
     answers = await kernel.call("suspend", items)
@@ -130,7 +136,7 @@ async def test_instance_must_belong_to_an_agent_of_the_run(kernel: Kernel) -> No
 
 
 @pytest.mark.proves("L0-36", "SIG-11", "S3")
-async def test_message_with_an_empty_name_cause_or_parent_is_refused(kernel: Kernel) -> None:
+async def test_message_with_an_empty_name_cause_or_parent_is_rejected(kernel: Kernel) -> None:
     await kernel.running()
     before = await kernel.everything()
     for name in (None, "", "A b", "a::b", ":a", "a:", "é", "a\n", "n" * 201, ":".join("a" * 17)):
@@ -173,7 +179,7 @@ async def test_message_is_a_duplicate_only_with_equal_boxes_and_fields(kernel: K
     ]
     assert outcomes == ["queued", "duplicate", *["conflict"] * len(others)]
     critic = await kernel.claim_one()  # a turn may read another box by now: the message is the same
-    await kernel.call("replace_boxes", [saying(critic, context_box_id=None)])
+    await kernel.call("replace_boxes", [turn_item(critic, context_box_id=None)])
     assert (await kernel.enqueue("run_a", "critic", "turn_1", **sent))["outcome"] == "duplicate"
     del claimed
 
@@ -184,7 +190,7 @@ FIELDS: list[Any] = [{"a": 1}, "total", 7, [1], [{}], [{"name": ""}], [{"name": 
 
 @pytest.mark.proves("L0-84", "S11")
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
-async def test_impossible_result_fields_are_refused_at_the_request(kernel: Kernel, fields: Any) -> None:
+async def test_impossible_result_fields_are_rejected_at_the_request(kernel: Kernel, fields: Any) -> None:
     claimed = await kernel.running()
     kid = child("c1", "critic", "turn_k", result_fields=fields)
     before = await kernel.everything()
@@ -200,18 +206,18 @@ async def test_impossible_result_fields_are_refused_at_the_request(kernel: Kerne
 
 
 @pytest.mark.proves("S11")
-async def test_missing_or_unknown_value_is_refused_by_its_field_name(kernel: Kernel) -> None:
+async def test_missing_or_unknown_value_is_rejected_by_its_field_name(kernel: Kernel) -> None:
     claimed = await kernel.running()
     tried: list[tuple[str, Item, str]] = [
         ("enqueue", message("run_a", "critic", "turn_1", message_type="foo"), "message_type must be turn or ui_action"),
         ("enqueue", message("run_a", "critic", "turn_1", ttl_seconds="abc"), "ttl_seconds must be above 0"),
         ("enqueue", message("run_a", "critic", "turn_1", actor="a" * 201), "actor must have at most 200 bytes"),
-        ("append", saying(claimed, phase="dance"), "phase must be init, plan"),
-        ("append", saying(claimed, cards=[{"kind": "note", "content": 1}]), "a card id must have 1 to 200 bytes"),
-        ("append", saying(claimed, cards=[{"card_id": "c", "content": 1}]), "the kind of a card must have 1 to 200 bytes"),
-        ("append", saying(claimed, cards=[{"card_id": "c", "kind": "note"}]), "a card must have content"),
-        ("suspend", saying(claimed, phase="dance", calls=[tool("c1")]), "phase must be init, plan"),
-        ("suspend", saying(claimed, cards=[{"card_id": "c", "kind": "note"}], calls=[tool("c1")]), "a card must have content"),
+        ("append", turn_item(claimed, phase="dance"), "phase must be init, plan"),
+        ("append", turn_item(claimed, cards=[{"kind": "note", "content": 1}]), "a card id must have 1 to 200 bytes"),
+        ("append", turn_item(claimed, cards=[{"card_id": "c", "content": 1}]), "the kind of a card must have 1 to 200 bytes"),
+        ("append", turn_item(claimed, cards=[{"card_id": "c", "kind": "note"}]), "a card must have content"),
+        ("suspend", turn_item(claimed, phase="dance", calls=[tool("c1")]), "phase must be init, plan"),
+        ("suspend", turn_item(claimed, cards=[{"card_id": "c", "kind": "note"}], calls=[tool("c1")]), "a card must have content"),
         ("finish", ending(claimed, outcome="great"), "outcome must be success"),
         ("finish", ending(claimed) | {"content": None}, "a deliverable must have content"),
         ("start_runs", run_item("run_b", ["a" * 201], {}), "agents: a name must have 1 to 200 bytes"),
@@ -225,7 +231,7 @@ async def test_missing_or_unknown_value_is_refused_by_its_field_name(kernel: Ker
 
 
 @pytest.mark.proves("S11")
-async def test_refusal_of_too_many_children_has_their_number(kernel: Kernel) -> None:
+async def test_rejection_of_too_many_children_has_their_number(kernel: Kernel) -> None:
     claimed = await kernel.running()
     answer = await kernel.append(claimed, cards=[note(f"card_{n}") for n in range(1001)])
     assert answer["message"] == (

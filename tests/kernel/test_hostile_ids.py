@@ -94,7 +94,7 @@ async def test_calls_boxes_and_stops_return_any_text_unchanged(kernel: Kernel, t
 
 
 @pytest.mark.proves("S3", "S11")
-async def test_nul_is_refused_by_every_function_with_a_message(kernel: Kernel) -> None:
+async def test_nul_is_rejected_by_every_function_with_a_message(kernel: Kernel) -> None:
     """22021 for a parameter that is text, 22P05 for a text within JSON."""
     await fill(kernel)
     before = await kernel.everything()
@@ -136,7 +136,7 @@ async def test_nul_is_refused_by_every_function_with_a_message(kernel: Kernel) -
         "kind",
     ],
 )
-async def test_id_too_long_for_a_key_is_refused_and_writes_nothing(kernel: Kernel, field: str) -> None:
+async def test_id_too_long_for_a_key_is_rejected_and_writes_nothing(kernel: Kernel, field: str) -> None:
     """Never with PostgreSQL's own error for an index row that is too large (54000)."""
     await fill(kernel)
     ids = await known(kernel, TOKEN, 10_000.0)

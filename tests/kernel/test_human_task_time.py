@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kit import Item, Kernel, ending, saying
+from tests.kernel.kit import Item, Kernel, ending, turn_item
 from tests.kernel.waits import activated, child, report, suspend, suspended, tool
 
 TTL = 10.0
@@ -113,7 +113,7 @@ async def delegated(kernel: Kernel, parent_ttl: float, child_ttl: float) -> Item
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=parent_ttl)
     (claimed,) = await kernel.claim()
     call = child("c1", "critic", "turn_b", ttl_seconds=child_ttl)
-    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=[call])])
+    await kernel.call("suspend", [turn_item(claimed, *activated("critic"), calls=[call])])
     (below,) = await kernel.claim()
     return below
 
@@ -153,7 +153,7 @@ async def test_turn_that_waits_for_a_person_a_tool_and_a_turn_gets_each_second_b
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=TTL)
     (claimed,) = await kernel.claim()
     calls = [child("c1", "critic", "turn_b", ttl_seconds=TTL), question("c2"), tool("c3", None)]
-    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=calls)])
+    await kernel.call("suspend", [turn_item(claimed, *activated("critic"), calls=calls)])
     (below,) = await kernel.claim()
     kernel.wait(1)
     await suspend(kernel, below, question("c1"))
@@ -179,7 +179,7 @@ async def nested(kernel: Kernel) -> Item:
     for agent, turn_id in (("critic", "turn_b"), ("editor", "turn_c")):
         (claimed,) = await kernel.claim()
         call = child("c1", agent, turn_id, ttl_seconds=TTL)
-        await kernel.call("suspend", [saying(claimed, *activated(agent), calls=[call])])
+        await kernel.call("suspend", [turn_item(claimed, *activated(agent), calls=[call])])
     (below,) = await kernel.claim()
     return below
 
@@ -202,7 +202,7 @@ async def test_met_goal_stops_questions_and_not_the_work_that_a_deferred_parent_
     await kernel.enqueue("run_a", "judge", "turn_j")
     (judge,) = await kernel.claim(lease=600)
     call = child("c1", "critic", "turn_b", ttl_seconds=TTL)
-    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=[call])])
+    await kernel.call("suspend", [turn_item(claimed, *activated("critic"), calls=[call])])
     (below,) = await kernel.claim()
     await suspend(kernel, below, question("c1"))
     kernel.wait(2 * TTL)
@@ -256,7 +256,7 @@ async def test_turn_with_an_open_question_after_a_met_goal_ends_by_its_time_limi
     await kernel.enqueue("run_a", "judge", "turn_j")
     (judge,) = await kernel.claim(lease=600)
     calls = [child("c1", "critic", "turn_b", ttl_seconds=TTL), question("c2")]
-    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=calls)])
+    await kernel.call("suspend", [turn_item(claimed, *activated("critic"), calls=calls)])
     (below,) = await kernel.claim()
     await suspend(kernel, below, question("c1"))
     kernel.wait(2 * TTL)
@@ -294,7 +294,7 @@ async def test_deferred_parent_with_a_question_of_its_own_gets_each_wait_back_wi
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=TTL)
     (claimed,) = await kernel.claim()
     calls = [child("c1", "critic", "turn_b", ttl_seconds=1000), question("c2")]
-    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=calls)])
+    await kernel.call("suspend", [turn_item(claimed, *activated("critic"), calls=calls)])
     (below,) = await kernel.claim()
     await suspend(kernel, below, question("c1"))
     kernel.wait(20)

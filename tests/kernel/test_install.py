@@ -274,7 +274,7 @@ async def test_migration_may_take_longer_than_a_call_of_the_kernel(
     await opened.close()
 
 
-async def test_database_newer_than_the_program_is_refused_and_unchanged(connection: asyncpg.Connection) -> None:
+async def test_database_newer_than_the_program_is_rejected_and_unchanged(connection: asyncpg.Connection) -> None:
     await install(connection)
     await connection.execute(
         "insert into heliograph.schema_version (version, name, checksum) values (9999, 'later', 'x')"
@@ -288,7 +288,7 @@ async def test_database_newer_than_the_program_is_refused_and_unchanged(connecti
     assert await objects(connection) == before
 
 
-async def test_migration_edited_after_its_release_is_refused(connection: asyncpg.Connection) -> None:
+async def test_migration_edited_after_its_release_is_rejected(connection: asyncpg.Connection) -> None:
     await install(connection)
     await connection.execute("update heliograph.schema_version set checksum = 'of other contents'")
     before = await objects(connection)
@@ -299,7 +299,7 @@ async def test_migration_edited_after_its_release_is_refused(connection: asyncpg
     assert await objects(connection) == before
 
 
-async def test_unusable_database_is_refused_with_the_next_command(connection: asyncpg.Connection) -> None:
+async def test_unusable_database_is_rejected_with_the_next_command(connection: asyncpg.Connection) -> None:
     with pytest.raises(Rejected, match="run helio db install") as refused:
         check(await read_state(connection))
     assert refused.value.code == "schema_missing"

@@ -130,7 +130,7 @@ async def test_rolled_back_claim_frees_the_head(kernel: Kernel, beside: Connect)
 
 
 @pytest.mark.proves("K21", "L0-01")
-async def test_second_active_turn_of_an_agent_waits_and_is_refused(kernel: Kernel, beside: Connect) -> None:
+async def test_second_active_turn_of_an_agent_waits_and_is_rejected(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1")

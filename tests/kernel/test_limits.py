@@ -43,7 +43,7 @@ async def test_project_has_the_limits_of_the_specification_until_it_sets_its_own
     ([], "p_limits must be an object"), (7, "p_limits must be an object"), ({"Queue_max": 1}, '"Queue_max"'),
     ({"queue_max": 0}, "queue_max"), ({"cards_max": -1}, "cards_max"), ({"depth_max": "deep"}, "deep"),
 ], ids=lambda value: ascii(value)[:30])  # fmt: skip
-async def test_invalid_limit_is_refused(kernel: Kernel, limits: Any, problem: str) -> None:
+async def test_invalid_limit_is_rejected(kernel: Kernel, limits: Any, problem: str) -> None:
     with pytest.raises((asyncpg.DataError, asyncpg.CheckViolationError), match=problem):
         await kernel.call("set_limits", limits)
     assert {key: value for key, value in (await limit(kernel)).items() if key in DEFAULTS} == DEFAULTS
@@ -261,7 +261,7 @@ async def test_large_content_is_stored_once_and_read_as_part_of_its_cards(kernel
 
 
 @pytest.mark.proves("S11")
-async def test_content_beyond_the_blob_limit_is_refused(kernel: Kernel) -> None:
+async def test_content_beyond_the_blob_limit_is_rejected(kernel: Kernel) -> None:
     await limit(kernel, card_bytes_max=500, blob_bytes_max=2000)
     claimed = await kernel.running()
     large = {"text": " ".join(f"word {n}" for n in range(500))}

@@ -101,7 +101,7 @@ async def test_memories_of_another_project_are_neither_found_nor_forgotten(kerne
 
 
 @pytest.mark.proves("S11")
-async def test_memory_beyond_a_limit_is_refused_and_the_others_of_its_call_are_kept(kernel: Kernel) -> None:
+async def test_memory_beyond_a_limit_is_rejected_and_the_others_of_its_call_are_kept(kernel: Kernel) -> None:
     await kernel.call("set_limits", {"memories_max": 2, "memory_bytes_max": 20})
     items = [
         {"memory_id": f"m{n}", "agent": "writer", "text": text} for n, text in enumerate(("x" * 18, "x" * 21, "y", "z"))
@@ -128,7 +128,7 @@ async def test_memory_beyond_a_limit_is_refused_and_the_others_of_its_call_are_k
     ({"text": 5}, "text"), ({"agent": ""}, "agent"), ({"agent": 5}, "agent"), ({"metadata": []}, "metadata"),
     ({"ttl_seconds": 0}, "ttl_seconds"), ({"ttl_seconds": "1"}, "ttl_seconds"),
 ], ids=str)  # fmt: skip
-async def test_malformed_memory_is_refused_by_its_field_name(kernel: Kernel, item: Item, field: str) -> None:
+async def test_malformed_memory_is_rejected_by_its_field_name(kernel: Kernel, item: Item, field: str) -> None:
     good = {"memory_id": "m1", "text": "sun"}
     with pytest.raises(asyncpg.DataError, match=field):
         await kernel.call("remember", [{**good, "memory_id": "m0"}, good | item])

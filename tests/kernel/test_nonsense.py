@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tests.kernel.filled import fill
-from tests.kernel.kit import TARGET, Item, Kernel, activation, as_id, draft, ending, message, run_item, saying
+from tests.kernel.kit import TARGET, Item, Kernel, activation, as_id, draft, ending, message, run_item, turn_item
 
 HOSTILE_TEXTS = [
     "'; drop schema heliograph; --", "%s %(x)s %%", "$1", "{}", '{"a": 1}', '"', "\\", "\\x00", "a\nb", "..\\..\\etc", " ",
@@ -47,7 +47,7 @@ async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> 
     (critic,) = await kernel.call("claim", [text], text, 1, 30.0)
     call = {"call_id": named, "step_id": text, "tool": text, "kind": "tool", "token": text,
             "command": {"subject": text, "body": {text: text}}}  # fmt: skip
-    assert (await kernel.call("suspend", [saying(critic, calls=[call])]))[0]["outcome"] == "suspended"
+    assert (await kernel.call("suspend", [turn_item(critic, calls=[call])]))[0]["outcome"] == "suspended"
     (taken,) = await kernel.call("take_commands", [text], 10, 1.0)
     assert (taken["call_id"], taken["body"]) == (named, {text: text, "token": text})
     report = {
@@ -77,15 +77,15 @@ async def test_hostile_values_do_not_damage_the_schema(kernel: Kernel) -> None:
 
 
 def holder(claimed: Item, **wrong: Any) -> Item:
-    return saying(claimed, draft("note", "sig_run_a_1")) | wrong
+    return turn_item(claimed, draft("note", "sig_run_a_1")) | wrong
 
 
 @pytest.mark.parametrize("epoch", [2**63, -(2**63) - 1, 1e300])
 @pytest.mark.parametrize("function", ["append", "finish", "renew"])
-async def test_epoch_out_of_range_is_refused(kernel: Kernel, function: str, epoch: float) -> None:
+async def test_epoch_out_of_range_is_rejected(kernel: Kernel, function: str, epoch: float) -> None:
     claimed = await kernel.running() | {"epoch": epoch}
     before = await kernel.everything()
-    item = {"finish": ending, "append": holder, "renew": saying}[function](claimed)
+    item = {"finish": ending, "append": holder, "renew": turn_item}[function](claimed)
     with pytest.raises(asyncpg.DataError):
         await kernel.call(function, [item], *([30.0] * (function == "renew")))
     assert await kernel.everything() == before
@@ -96,7 +96,7 @@ async def test_epoch_out_of_range_is_refused(kernel: Kernel, function: str, epoc
 async def test_item_without_an_owner_is_stale(kernel: Kernel, function: str, field: str) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
-    whole = ending(claimed) if function == "finish" else saying(claimed) if function == "renew" else holder(claimed)
+    whole = ending(claimed) if function == "finish" else turn_item(claimed) if function == "renew" else holder(claimed)
     missing = {key: value for key, value in whole.items() if key != field}
     for item in (whole | {field: None}, missing):
         (answer,) = await kernel.call(function, [item], *([30.0] * (function == "renew")))
@@ -106,7 +106,7 @@ async def test_item_without_an_owner_is_stale(kernel: Kernel, function: str, fie
 
 @pytest.mark.parametrize("items", [None, {}, "text", 7], ids=str)
 @pytest.mark.parametrize("function", [*ITEMS, "renew"])
-async def test_value_that_is_no_array_of_items_is_refused_or_returns_nothing(
+async def test_value_that_is_no_array_of_items_is_rejected_or_returns_nothing(
     kernel: Kernel, function: str, items: Any
 ) -> None:
     await kernel.running()
@@ -136,7 +136,7 @@ async def test_empty_item_changes_nothing(kernel: Kernel, item: Any) -> None:
 
 @pytest.mark.parametrize("function", ["start_runs", "enqueue"])
 @pytest.mark.parametrize("where", ["payload", "id"])
-async def test_text_with_nul_is_refused(kernel: Kernel, function: str, where: str) -> None:
+async def test_text_with_nul_is_rejected(kernel: Kernel, function: str, where: str) -> None:
     await kernel.running()
     before = await kernel.everything()
     text = "a\x00b"
@@ -154,7 +154,7 @@ async def test_text_with_nul_is_refused(kernel: Kernel, function: str, where: st
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e300, -1, None])
-async def test_sweep_of_bells_with_impossible_numbers_is_refused(kernel: Kernel, seconds: float | None) -> None:
+async def test_sweep_of_bells_with_impossible_numbers_is_rejected(kernel: Kernel, seconds: float | None) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     with pytest.raises(asyncpg.InvalidParameterValueError, match="seconds must be between 0 and 31622400"):
         await kernel.call("sweep_bells", seconds)
@@ -163,7 +163,7 @@ async def test_sweep_of_bells_with_impossible_numbers_is_refused(kernel: Kernel,
 
 
 @pytest.mark.parametrize("kind", ["leases", "expired", "queued", "waits", "reports", "stops"])
-async def test_sweep_refuses_a_negative_limit_and_takes_all_without_a_limit(kernel: Kernel, kind: str) -> None:
+async def test_sweep_rejects_a_negative_limit_and_takes_all_without_a_limit(kernel: Kernel, kind: str) -> None:
     await kernel.running(ttl_seconds=30)
     kernel.wait(30)
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit must be 0 or more, not -1"):
@@ -184,7 +184,7 @@ async def test_draft_without_a_time_has_the_time_of_its_commit(kernel: Kernel, a
 
 
 @pytest.mark.proves("S11")
-async def test_id_too_long_for_an_index_is_refused_with_a_message_and_writes_nothing(kernel: Kernel) -> None:
+async def test_id_too_long_for_an_index_is_rejected_with_a_message_and_writes_nothing(kernel: Kernel) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id must have 1 to 200"):
         await kernel.start("r" * 201, ["writer"], {"turn_1": "writer"})
     await kernel.running()

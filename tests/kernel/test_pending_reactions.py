@@ -175,7 +175,7 @@ async def test_unstorable_reaction_commits_nothing_and_is_counted(
 
 
 @pytest.mark.proves("K23", "K25")
-async def test_runs_with_a_refused_reaction_block_no_others(kernel: Kernel) -> None:
+async def test_runs_with_a_rejected_reaction_block_no_others(kernel: Kernel) -> None:
     for name in "abc":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
     kernel.wait(10)
@@ -196,7 +196,7 @@ async def test_runs_with_a_refused_reaction_block_no_others(kernel: Kernel) -> N
 
 
 @pytest.mark.proves("K23")
-async def test_one_refused_reaction_does_not_disturb_the_others_of_its_call(kernel: Kernel) -> None:
+async def test_one_rejected_reaction_does_not_disturb_the_others_of_its_call(kernel: Kernel) -> None:
     for name in "abc":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
     kernel.wait(10)

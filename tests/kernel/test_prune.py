@@ -110,7 +110,7 @@ async def test_young_run_is_not_pruned(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("L0-112", "G-17", "K4", "G-73")
-async def test_late_requests_for_a_pruned_run_are_refused_and_change_nothing(kernel: Kernel) -> None:
+async def test_late_requests_for_a_pruned_run_are_rejected_and_change_nothing(kernel: Kernel) -> None:
     await kernel.running(turn_id="turn_0")
     await kernel.enqueue("run_a", "critic", "turn_c", payload={"n": 1})
     claimed = await kernel.claim_one()

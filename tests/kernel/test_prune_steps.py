@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import DELIVERABLE, TABLES, Connect, Kernel, draft, saying
+from tests.kernel.kit import DELIVERABLE, TABLES, Connect, Kernel, draft, turn_item
 from tests.kernel.test_boxes import cards, fork, put, read, write
 from tests.kernel.test_prune import DAY, ended, full_life, prune, row_counts
 
@@ -130,6 +130,9 @@ async def test_write_to_a_pruned_turn_is_stale(kernel: Kernel) -> None:
     claimed = await ended(kernel)
     kernel.wait(2 * DAY)
     await prune(kernel)
-    for function, item in (("begin_call", saying(claimed, call_id="c", tool="t")), ("replace_boxes", saying(claimed))):
+    for function, item in (
+        ("begin_call", turn_item(claimed, call_id="c", tool="t")),
+        ("replace_boxes", turn_item(claimed)),
+    ):
         (answer,) = await kernel.call(function, [item])
         assert answer["outcome"] == "stale"

@@ -10,7 +10,7 @@ import pytest
 
 from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill
-from tests.kernel.kit import TABLES, TARGET, Kernel, connect, draft, ending, message, run_item, saying, stopping
+from tests.kernel.kit import TABLES, TARGET, Kernel, connect, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import TOKEN, activated, child, command, result
 
 FINISHED_TURNS = 100_000
@@ -208,19 +208,19 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     calls = [command("c1"), child("c2", "critic", "turn_new")]
     return [
         ("append", "select heliograph.append('filled', $1, now())",
-         [[saying(claimed, draft("x", "sig_run_a_1"), cards=[card])]], {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
-        ("renew", "select heliograph.renew('filled', $1, 30, now())", [[saying(claimed)]], {"agent_state_head_pkey"}),
-        ("release", "select heliograph.release('filled', $1, now())", [[saying(claimed)]], {"agent_state_head_pkey", "leases_pkey"}),
-        ("defer", "select heliograph.defer('filled', $1, now())", [[saying(claimed, delay_seconds=1)]],
+         [[turn_item(claimed, draft("x", "sig_run_a_1"), cards=[card])]], {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
+        ("renew", "select heliograph.renew('filled', $1, 30, now())", [[turn_item(claimed)]], {"agent_state_head_pkey"}),
+        ("release", "select heliograph.release('filled', $1, now())", [[turn_item(claimed)]], {"agent_state_head_pkey", "leases_pkey"}),
+        ("defer", "select heliograph.defer('filled', $1, now())", [[turn_item(claimed, delay_seconds=1)]],
          {"agent_state_head_pkey", "agent_inbox_pkey"}),
         ("begin and record", "select heliograph.begin_call('filled', $1, now()), heliograph.record_call('filled', $2, now())",
-         [[saying(claimed, call_id="c1", tool="x")], [saying(claimed, call_id="c1", status="success", result=1)]],
+         [[turn_item(claimed, call_id="c1", tool="x")], [turn_item(claimed, call_id="c1", status="success", result=1)]],
          {"agent_state_head_pkey", "turn_waiting_tools_pkey"}),
-        ("suspend", "select heliograph.suspend('filled', $1, now())", [[saying(claimed, *activated("critic"), calls=calls)]],
+        ("suspend", "select heliograph.suspend('filled', $1, now())", [[turn_item(claimed, *activated("critic"), calls=calls)]],
          {"agent_state_head_pkey", "turn_waiting_tools_pkey", "leases_pkey", "agent_turns_pkey"}),
         ("suspend and report", "select heliograph.suspend('filled', $1, now()), heliograph.report('filled', $2, now())",
-         [[saying(claimed, *activated("critic"), calls=calls)], [result("turn_3", "c1", token=TOKEN)]], {"outbox_pkey"}),
-        ("replace boxes", "select heliograph.replace_boxes('filled', $1, now())", [[saying(claimed, context_box_id="context_1")]],
+         [[turn_item(claimed, *activated("critic"), calls=calls)], [result("turn_3", "c1", token=TOKEN)]], {"outbox_pkey"}),
+        ("replace boxes", "select heliograph.replace_boxes('filled', $1, now())", [[turn_item(claimed, context_box_id="context_1")]],
          {"agent_state_head_pkey", "boxes_pkey"}),
         ("finish", "select heliograph.finish('filled', $1, now())", [[ending(claimed, wakes={"turn_new": "critic"})]],
          {"agent_state_head_pkey", "agent_turns_pkey", "turn_queued", "agent_inbox_pkey", "runs_pkey"}),

@@ -50,7 +50,7 @@ async def test_both_kernels_answer_a_failure_alike(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     "failure", [None, {}, {"code": "X"}, {"code": "", "message": "x"}, {"code": "X", "message": "y" * 5000}, 7]
 )
-async def test_empty_failure_is_refused_by_both_kernels(kernel: Kernel, failure: Any) -> None:
+async def test_empty_failure_is_rejected_by_both_kernels(kernel: Kernel, failure: Any) -> None:
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a failure must have a code"):
         await kernel.call("release", gate(claimed, failure=failure))

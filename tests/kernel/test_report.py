@@ -153,7 +153,7 @@ async def test_unknown_turns_and_calls_and_those_of_other_projects_are_unknown_a
 
 @pytest.mark.proves("S14")
 @pytest.mark.parametrize("given", [None, "", "another", TOKEN + " ", TOKEN[:-1]], ids=repr)
-async def test_wrong_token_is_refused_and_stores_nothing(kernel: Kernel, given: str | None) -> None:
+async def test_wrong_token_is_rejected_and_stores_nothing(kernel: Kernel, given: str | None) -> None:
     await suspended(kernel, command("c1"), command("c2", None))
     before = await kernel.everything()
     assert await reported(kernel, "turn_a", "c1", token=given) == "bad_token"
@@ -165,7 +165,7 @@ async def test_wrong_token_is_refused_and_stores_nothing(kernel: Kernel, given: 
 
 
 @pytest.mark.proves("S14", "K13")
-async def test_report_for_a_child_a_timer_or_an_inline_call_is_refused(kernel: Kernel) -> None:
+async def test_report_for_a_child_a_timer_or_an_inline_call_is_rejected(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     calls = [timer("c1", 5), child("c2", "critic", "turn_c")]

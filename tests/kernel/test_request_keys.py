@@ -21,7 +21,7 @@ from heliograph.ledger.kernel import KERNEL
 from heliograph.requests import REQUESTS, ActivationItem, CardItem, CauseItem, ReactionItem, SignalItem, StopsItem
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.keys import STRINGS, shape_of
-from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, message, run_item, saying, stopping
+from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import child, command
 from tests.logins import connected, login
 
@@ -49,15 +49,15 @@ def requests(claimed: Item) -> dict[str, Item]:
         "enqueue": message("run_a", "critic", "turn_m"),
         "claim": {"target": TARGET},
         "fail_unclaimable": {"target": TARGET},
-        "renew": saying(claimed),
-        "release": saying(claimed, failure={"code": "C", "message": "m"}),
-        "append": saying(claimed, draft("note", claimed["activation_id"]), cards=[CARD]),
-        "begin_call": saying(claimed, call_id="c1", **call),
-        "record_call": saying(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
+        "renew": turn_item(claimed),
+        "release": turn_item(claimed, failure={"code": "C", "message": "m"}),
+        "append": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD]),
+        "begin_call": turn_item(claimed, call_id="c1", **call),
+        "record_call": turn_item(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
                               open_as={"step_id": "s", "tool": "t"}),
-        "suspend": saying(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
+        "suspend": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
             command("c3") | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
-        "defer": saying(claimed, reason="later", delay_seconds=1.0),
+        "defer": turn_item(claimed, reason="later", delay_seconds=1.0),
         "finish": end,
         "stop": stopping("turn_a"),
         "stop_runs": stopping("run_a"),
@@ -66,7 +66,7 @@ def requests(claimed: Item) -> dict[str, Item]:
         "record_callbacks": {"callback_id": "callback_1", "attempt": 1, "state": "delivered"},
         "put_boxes": {"box_id": "b", "cards": [CARD]},
         "fork_boxes": {"box_id": "b", "base_box_id": "box_turn_a"},
-        "replace_boxes": saying(claimed, context_box_id=None),
+        "replace_boxes": turn_item(claimed, context_box_id=None),
         "remember": {"memory_id": "m", "text": "t"},
         "forget": {"memory_id": "m"},
         "beat": {"worker": "w"},
@@ -316,7 +316,7 @@ HOSTILE = [
 async def test_message_about_a_hostile_key_is_short_and_quotes_it(kernel: Kernel, key: str) -> None:
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError) as rejected:
-        await kernel.call("renew", [saying(claimed), saying(claimed) | {key: 1}], 30.0)
+        await kernel.call("renew", [turn_item(claimed), turn_item(claimed) | {key: 1}], 30.0)
     text = str(rejected.value)
     assert text == (
         f"p_items[] has the unknown key {json.dumps(key[:60], ensure_ascii=False)}; its keys are agent_id, turn_id, epoch, phase"
@@ -325,7 +325,7 @@ async def test_message_about_a_hostile_key_is_short_and_quotes_it(kernel: Kernel
 
 async def test_thousands_of_unknown_keys_are_one_message(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    item = saying(claimed) | {f"key_{n:05}": {"agent_id": n} for n in range(10_000)}
+    item = turn_item(claimed) | {f"key_{n:05}": {"agent_id": n} for n in range(10_000)}
     with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "key_00000"; its keys'):
         await kernel.call("renew", [item], 30.0)
 
@@ -333,7 +333,7 @@ async def test_thousands_of_unknown_keys_are_one_message(kernel: Kernel) -> None
 async def test_thousands_of_activations_take_linear_time(kernel: Kernel) -> None:
     """20,000 took minutes: a sort copied the whole item for each of its activations, and a check copied all activations."""
     reaction = {"version": 1, "activations": [{"agent": "a", "cause": 0}] * 20_000}
-    ending_item = saying(await kernel.running(), outcome="success", content={}, signals=[], reaction=reaction)
+    ending_item = turn_item(await kernel.running(), outcome="success", content={}, signals=[], reaction=reaction)
     for function, item, outcome in (
         ("react", {"run_id": "run_x", "signals": [], "reaction": reaction}, "conflict"),
         ("finish", ending_item, "rejected"),

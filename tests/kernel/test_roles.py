@@ -292,7 +292,7 @@ async def test_grant_is_listed_with_its_author_and_revoked(kernel: Kernel, share
         assert await listed() == []
 
 
-async def test_grant_to_an_unknown_login_or_an_operator_is_refused(kernel: Kernel) -> None:
+async def test_grant_to_an_unknown_login_or_an_operator_is_rejected(kernel: Kernel) -> None:
     with pytest.raises(NotFound, match="there is no role") as unknown:
         await grant(kernel.connection, "nobody; drop schema heliograph", ["worker"], [kernel.project])
     assert unknown.value.code == "unknown_role"

@@ -16,7 +16,7 @@ from heliograph.errors import InvalidInput
 from heliograph.ledger.roles import SERVICES
 from tests.kernel.filled import fill
 from tests.kernel.foreign_calls import functions, known
-from tests.kernel.kit import Item, Kernel, draft, ending, message, run_item, saying
+from tests.kernel.kit import Item, Kernel, draft, ending, message, run_item, turn_item
 from tests.kernel.test_tenancy import fitted
 from tests.kernel.waits import TOKEN, command
 from tests.logins import connected, login
@@ -112,11 +112,11 @@ WRONG_DRAFTS: dict[str, Item] = {
 
 @pytest.mark.proves("S26")
 @pytest.mark.parametrize("wrong", WRONG_DRAFTS.values(), ids=list(WRONG_DRAFTS))
-async def test_signal_that_readers_could_not_place_is_refused_by_every_function_that_logs(
+async def test_signal_that_readers_could_not_place_is_rejected_by_every_function_that_logs(
     kernel: Kernel, wrong: Item
 ) -> None:
     claimed = await kernel.running()
-    call = saying(claimed, call_id="c0", step_id="s", tool="search", effect="pure", timeout_seconds=None)
+    call = turn_item(claimed, call_id="c0", step_id="s", tool="search", effect="pure", timeout_seconds=None)
     assert (await kernel._one("begin_call", call))["outcome"] == "fresh"
     before = await kernel.everything()
     drafts = [draft("one", claimed["activation_id"]), draft("two", 0), wrong]
@@ -131,9 +131,9 @@ async def test_signal_that_readers_could_not_place_is_refused_by_every_function_
         wrong | {"parent": re.sub("run_a", "run_b", wrong["parent"])} if isinstance(wrong.get("parent"), str) else wrong
     )
     items: dict[str, Item] = {
-        "append": saying(claimed, *drafts),
-        "suspend": saying(claimed, *drafts, calls=[command("c1")]),
-        "record_call": {**saying(claimed, *drafts), "call_id": "c0", "status": "success", "result": 1},
+        "append": turn_item(claimed, *drafts),
+        "suspend": turn_item(claimed, *drafts, calls=[command("c1")]),
+        "record_call": {**turn_item(claimed, *drafts), "call_id": "c0", "status": "success", "result": 1},
         "finish": {**end, "signals": [*end["signals"], draft("two", 0), wrong]},
         "react": reaction,
         "start_runs": {**started, "signals": [*started["signals"], in_b]},

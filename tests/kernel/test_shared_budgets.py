@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kit import Connect, Item, Kernel, saying
+from tests.kernel.kit import Connect, Item, Kernel, turn_item
 from tests.kernel.test_budgets import TOKENS, budget, outcome
 from tests.kernel.waits import activated, begin, child, record, suspend, suspended
 
@@ -19,7 +19,7 @@ async def family(kernel: Kernel, count: int = 2, **fields: Any) -> list[Item]:
     return await kernel.claim(count)
 
 
-async def test_call_without_budget_is_refused_until_some_is_free(kernel: Kernel) -> None:
+async def test_call_without_budget_is_rejected_until_some_is_free(kernel: Kernel) -> None:
     first = await kernel.running(budget=TOKENS)
     await outcome(kernel, first, "c1", 60, effect="pure")
     kernel.wait(31)
@@ -57,7 +57,7 @@ async def test_claim_returns_the_smallest_remaining_budget(kernel: Kernel) -> No
     first, second = await family(kernel, budget={"tokens": 70, "tool_calls": 2})
     assert first["budget"] == second["budget"] == {"tokens": 70, "tool_calls": 2}
     await outcome(kernel, first, "m1", 60)
-    await kernel.call("release", [saying(second)])
+    await kernel.call("release", [turn_item(second)])
     assert (await kernel.claim_one())["budget"] == {"tokens": 40, "tool_calls": 2}
     assert "budget" not in await kernel.running("run_b", "turn_b")
 
@@ -98,7 +98,7 @@ async def test_thousand_children_use_exactly_the_budget_of_their_parent(kernel: 
         nonlocal refused
         for first in range(0, len(share), size):
             part = share[first : first + size]
-            items = [saying(turn, call_id="m", tool="x", reserve={"tool_calls": 1, "tokens": 10}) for turn in part]
+            items = [turn_item(turn, call_id="m", tool="x", reserve={"tool_calls": 1, "tokens": 10}) for turn in part]
             for turn, answer in zip(part, await worker.call("begin_call", items), strict=True):
                 if answer["outcome"] == "fresh":
                     began.append(turn)

@@ -93,26 +93,26 @@ async def test_start_that_wakes_an_unknown_agent_creates_no_run(kernel: Kernel, 
     ],
     ids=str,
 )  # fmt: skip
-async def test_turn_with_impossible_limits_is_refused(kernel: Kernel, limits: dict[str, object]) -> None:
+async def test_turn_with_impossible_limits_is_rejected(kernel: Kernel, limits: dict[str, object]) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match=next(iter(limits))):
         await kernel.start("run_a", ["writer"], {"turn_1": "writer"}, **limits)
 
 
-async def test_refused_run_rolls_back_its_whole_call(kernel: Kernel) -> None:
+async def test_rejected_run_rolls_back_its_whole_call(kernel: Kernel) -> None:
     items = [run_item("run_a", ["writer"], {"turn_a": "writer"}), run_item("run_b", ["writer"], {"turn_b": "nobody"})]
     with pytest.raises(asyncpg.ForeignKeyViolationError):
         await kernel.call("start_runs", items)
     assert await kernel.rows("runs") == []
 
 
-async def test_used_turn_id_is_refused(kernel: Kernel) -> None:
+async def test_used_turn_id_is_rejected(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     with pytest.raises(asyncpg.UniqueViolationError):
         await kernel.start("run_b", ["writer"], {"turn_1": "writer"})
 
 
 @pytest.mark.proves("SIG-16", "SIG-61")
-async def test_run_whose_second_signal_has_no_parent_is_refused(kernel: Kernel) -> None:
+async def test_run_whose_second_signal_has_no_parent_is_rejected(kernel: Kernel) -> None:
     orphan = run_item("run_a", ["writer"], {"turn_1": "writer"})
     orphan["signals"][1]["parent"] = None
     (answer,) = await kernel.call("start_runs", [orphan])

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import DELIVERABLE, TARGET, Connect, Item, Kernel, saying, stopping
+from tests.kernel.kit import DELIVERABLE, TARGET, Connect, Item, Kernel, stopping, turn_item
 from tests.kernel.test_isolation import opened, when_blocked
 from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, report, reported, suspend, suspended
 
@@ -177,7 +177,7 @@ async def test_stopping_turn_that_its_owner_releases_is_ended(kernel: Kernel, gi
     claimed = await kernel.running()
     await kernel.stop("turn_a", "graceful")
     if gives_up == "release":
-        (answer,) = await kernel.call("release", [saying(claimed)])
+        (answer,) = await kernel.call("release", [turn_item(claimed)])
     else:
         answer = await (defer(kernel, claimed) if gives_up == "defer" else suspend(kernel, claimed, command("c1")))
     assert answer["outcome"] == "stopped"
@@ -311,7 +311,7 @@ async def test_malformed_stop_stops_nothing(kernel: Kernel, what: str, fields: I
 @pytest.mark.proves("CTL-30")
 @pytest.mark.parametrize("reason", [7, {}, ["enough"], True, ""], ids=repr)
 @pytest.mark.parametrize("function", ["stop", "stop_runs"])
-async def test_halt_whose_reason_is_no_text_is_refused_and_not_logged(
+async def test_halt_whose_reason_is_no_text_is_rejected_and_not_logged(
     kernel: Kernel, function: str, reason: Any
 ) -> None:
     await kernel.running()

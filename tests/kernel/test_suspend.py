@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import START, TARGET, Item, Kernel, draft, saying
+from tests.kernel.kit import START, TARGET, Item, Kernel, draft, turn_item
 from tests.kernel.waits import (
     TOKEN,
     activated,
@@ -226,8 +226,8 @@ async def test_batch_has_the_effect_of_its_items_one_after_another(kernel: Kerne
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
     claimed = {each["turn_id"]: each for each in await kernel.claim()}
     note = draft("note", "sig_run_a_1")
-    items = [saying(claimed[turn], note, calls=[tool("c1")]) for turn in ("turn_a", "turn_b", "turn_a", "turn_c")]
-    items.insert(1, saying(claimed["turn_a"] | {"epoch": 99}, calls=[tool("c1")]))
+    items = [turn_item(claimed[turn], note, calls=[tool("c1")]) for turn in ("turn_a", "turn_b", "turn_a", "turn_c")]
+    items.insert(1, turn_item(claimed["turn_a"] | {"epoch": 99}, calls=[tool("c1")]))
     outcomes = [(each["turn_id"], each["outcome"]) for each in await kernel.call("suspend", items)]
     assert outcomes == [("turn_a", "suspended"), ("turn_a", "stale"), ("turn_b", "suspended"), ("turn_a", "stale"),
                         ("turn_c", "suspended")]  # fmt: skip
@@ -257,13 +257,13 @@ async def test_batch_has_the_effect_of_its_items_one_after_another(kernel: Kerne
     ],
     ids=["waits", "signal", "cards", "command"],
 )
-async def test_suspension_over_a_limit_is_refused_and_writes_nothing(
+async def test_suspension_over_a_limit_is_rejected_and_writes_nothing(
     kernel: Kernel, limit: Item, code: str, item: Item
 ) -> None:
     claimed = await kernel.running()
     await set_limits(kernel, limit)
     before = await kernel.everything()
-    (answer,) = await kernel.call("suspend", [saying(claimed, calls=[tool("c0")], cards=[]) | item])
+    (answer,) = await kernel.call("suspend", [turn_item(claimed, calls=[tool("c0")], cards=[]) | item])
     assert (answer["outcome"], answer["code"]) == ("rejected", code)
     assert await kernel.everything() == before
 
@@ -305,7 +305,7 @@ WRONG: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("field", "wrong"), WRONG, ids=lambda value: str(value)[:40])
-async def test_malformed_call_is_refused_by_name_and_writes_nothing(kernel: Kernel, field: str, wrong: Item) -> None:
+async def test_malformed_call_is_rejected_by_name_and_writes_nothing(kernel: Kernel, field: str, wrong: Item) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=field):
@@ -325,11 +325,11 @@ async def test_malformed_call_is_refused_by_name_and_writes_nothing(kernel: Kern
         ("turn id", {"signals": activated("critic"), "calls": [child("c1", "critic", "t" * 201, 0)]}),
     ],
 )
-async def test_malformed_item_is_refused_by_name(kernel: Kernel, what: str, item: Item) -> None:
+async def test_malformed_item_is_rejected_by_name(kernel: Kernel, what: str, item: Item) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=what):
-        await kernel.call("suspend", [saying(claimed, calls=[]) | item])
+        await kernel.call("suspend", [turn_item(claimed, calls=[]) | item])
     assert await kernel.everything() == before
 
 

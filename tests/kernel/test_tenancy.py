@@ -106,7 +106,7 @@ def is_error(replies: Any) -> bool:
 
 
 @pytest.mark.proves("S1")
-async def test_bound_login_gets_the_same_refusal_for_a_foreign_and_a_missing_project(
+async def test_bound_login_gets_the_same_rejection_for_a_foreign_and_a_missing_project(
     kernel: Kernel, shared_url: str
 ) -> None:
     await fill(kernel)
@@ -189,7 +189,7 @@ async def test_every_table_with_a_project_has_row_security_that_binds_its_owner_
 
 @pytest.mark.proves("S1", "S11")
 @pytest.mark.parametrize("project", [None, "", "p" * 201, "ü" * 101], ids=["none", "empty", "long", "long in bytes"])
-async def test_invalid_project_is_refused_by_every_function(kernel: Kernel, project: str | None) -> None:
+async def test_invalid_project_is_rejected_by_every_function(kernel: Kernel, project: str | None) -> None:
     await fill(kernel)
     ids = await known(kernel, TOKEN, LATER_SECONDS)
     for function in await functions(kernel.connection):

@@ -210,7 +210,7 @@ async def test_sweep_of_suspended_heads_visits_all_in_batches(kernel: Kernel) ->
 
 
 @pytest.mark.parametrize("kind", ["waits", "reports", "stuck"])
-async def test_sweep_with_a_negative_limit_is_refused(kernel: Kernel, kind: str) -> None:
+async def test_sweep_with_a_negative_limit_is_rejected(kernel: Kernel, kind: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit"):
         await kernel.sweep(kind, -1)
     assert (await kernel.sweep(kind, 0))["resumed"] == []

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from heliograph.testing.kernel.transition_guard import guard_transitions
-from tests.kernel.kit import Item, Kernel, draft, saying
+from tests.kernel.kit import Item, Kernel, draft, turn_item
 from tests.kernel.waits import TOKEN, begin, command, defer, report, suspend, suspended, timer, tool
 from tools.docs import render_moves
 
@@ -84,7 +84,7 @@ async def test_every_move_of_the_table_happens(kernel: Kernel) -> None:
     claimed = await kernel.claim_one()
     await defer(kernel, claimed, 0)
     assert await moves(kernel) == [("dispatched", "running", 1), ("running", "dispatched", 1)]
-    await kernel.call("release", [saying(await kernel.claim_one())])
+    await kernel.call("release", [turn_item(await kernel.claim_one())])
     assert await moves(kernel) == [("dispatched", "running", 1), ("running", "dispatched", 1)]
     await kernel.claim_one()
     kernel.wait(31)
@@ -155,7 +155,7 @@ async def heads_in_all_states(kernel: Kernel) -> None:
         elif claimed["run_id"] == "run_idle":
             await kernel.finish(claimed, ends="success")
         elif claimed["run_id"] == "run_dispatched":
-            await kernel.call("release", [saying(claimed)])
+            await kernel.call("release", [turn_item(claimed)])
     for status in STATUSES:
         assert (await kernel.head(f"run_{status}/writer"))["status"] == status
 
@@ -198,7 +198,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("statement", "message"), WRONG)
-async def test_guarded_database_refuses_swapped_turns_and_lost_agents(
+async def test_guarded_database_rejects_swapped_turns_and_lost_agents(
     kernel: Kernel, statement: str, message: str
 ) -> None:
     await heads_in_all_states(kernel)
@@ -216,7 +216,7 @@ async def test_turn_overview_reports_the_activity_of_an_agent(kernel: Kernel) ->
     assert await seen() == ("thinking", None)
     await begin(kernel, claimed, "c1")
     assert await seen() == ("executing_tool", "charge")
-    await kernel.call("record_call", [saying(claimed, call_id="c1", status="success")])
+    await kernel.call("record_call", [turn_item(claimed, call_id="c1", status="success")])
     await suspend(kernel, claimed, command("c2"), signals=[draft("tool:call", claimed["activation_id"])])
     assert await seen() == ("awaiting_tool_result", "search")
 

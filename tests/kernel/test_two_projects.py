@@ -7,7 +7,7 @@ import pytest
 
 from heliograph.ledger.kernel import KERNEL
 from tests.kernel.filled import fill
-from tests.kernel.kit import TARGET, Connect, Item, Kernel, draft, ending, message, run_item, saying, stopping
+from tests.kernel.kit import TARGET, Connect, Item, Kernel, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import TOKEN, activated, child, command, result, timer
 
 Called = tuple[str, tuple[Any, ...], Any]  # a function, its arguments, its answer
@@ -34,7 +34,7 @@ async def live(kernel: Kernel, seen: list[Any]) -> None:
     seen.append(await kernel.call("put_boxes", [{"box_id": "context", "cards": [{"kind": "note", "content": 1}]}]))
     critic = await kernel.claim_one()
     calls = [command("c1"), timer("c2", 10), child("c3", "writer", "turn_e")]
-    seen.append(await kernel.call("suspend", [saying(critic, *activated("writer"), calls=calls)]))
+    seen.append(await kernel.call("suspend", [turn_item(critic, *activated("writer"), calls=calls)]))
     seen.append(await kernel.call("report", [result("turn_c", "c1", token=TOKEN)]))
     seen.append(await kernel.stop("turn_e", actor="somebody"))
     kernel.wait(20)
@@ -78,13 +78,13 @@ def _calls_of_turns(claimed: Item, version: int) -> list[Called]:
          [{"turn_id": "turn_new", "outcome": "unknown_agent", "targets": []}]),
         ("claim", ([TARGET], "thief", 1000, 30.0), []),
         ("fail_unclaimable", ([TARGET],), {}),
-        ("renew", ([saying(claimed)], 30.0), [stale]),
-        ("append", ([saying(claimed, note)],), [stale]),
-        ("begin_call", ([saying(claimed, call_id="c1", tool="x")],), [stale | {"call_id": "c1"}]),
-        ("record_call", ([saying(claimed, call_id="c1", status="success")],), [stale | {"call_id": "c1"}]),
-        ("suspend", ([saying(claimed, calls=[command("c9")])],), [stale | {"targets": []}]),
-        ("defer", ([saying(claimed, delay_seconds=1)],), [stale | {"targets": []}]),
-        ("release", ([saying(claimed)],), [stale | {"targets": []}]),
+        ("renew", ([turn_item(claimed)], 30.0), [stale]),
+        ("append", ([turn_item(claimed, note)],), [stale]),
+        ("begin_call", ([turn_item(claimed, call_id="c1", tool="x")],), [stale | {"call_id": "c1"}]),
+        ("record_call", ([turn_item(claimed, call_id="c1", status="success")],), [stale | {"call_id": "c1"}]),
+        ("suspend", ([turn_item(claimed, calls=[command("c9")])],), [stale | {"targets": []}]),
+        ("defer", ([turn_item(claimed, delay_seconds=1)],), [stale | {"targets": []}]),
+        ("release", ([turn_item(claimed)],), [stale | {"targets": []}]),
         ("finish", ([ending(claimed, version=version)],), [stale | {"targets": []}]),
         ("stop", ([stopping(turn)],), [{"turn_id": turn, "outcome": "unknown_turn", "targets": []}]),
         ("stop_runs", ([stopping(run)],), [{"run_id": run, "outcome": "unknown_run"}]),
@@ -126,7 +126,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
          [{"callback_id": "callback_1", "outcome": "stale"}]),
         ("redeliver_callbacks", (["callback_1"],), [{"callback_id": "callback_1", "outcome": "unknown_callback"}]),
         ("fork_boxes", ([fork],), [{"box_id": "fork_new", "outcome": "unknown_box"}]),
-        ("replace_boxes", ([saying(claimed, context_box_id="context_1")],), [stale]),
+        ("replace_boxes", ([turn_item(claimed, context_box_id="context_1")],), [stale]),
         ("read_box", ("context_1", 0, 1000), []),
         ("prune", (now, 1000), {"turns": 0, "runs": 0, "signals": 0, "cards": 0, "boxes": 0, "blobs": 0,
                                       "tombstones": 0, "memories": 0, "more": False}),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.testing.database import TestServer
-from tests.kernel.kit import TARGET, Item, Kernel, connect, draft, saying
+from tests.kernel.kit import TARGET, Item, Kernel, connect, draft, turn_item
 from tests.kernel.waits import TOKEN, activated, begin, child, command, result, suspend, suspended, tool
 
 HISTORY, ASLEEP = 40_000, 5_000
@@ -95,18 +95,18 @@ async def test_no_call_reads_resolved_waits_or_suspended_turns(filled_url: str, 
     calls: dict[str, tuple[str, Any, *tuple[Any, ...]]] = {
         "suspend": (
             "suspend",
-            [saying(running, draft("x", "sig_run_a_1"), cards=[card], calls=[tool("c1"), command("c2")])],
+            [turn_item(running, draft("x", "sig_run_a_1"), cards=[card], calls=[tool("c1"), command("c2")])],
         ),
-        "suspend with a child": ("suspend", [saying(running, *activated("critic"), calls=family)]),
+        "suspend with a child": ("suspend", [turn_item(running, *activated("critic"), calls=family)]),
         "report": ("report", [result("turn_b", "c1"), result("turn_b", "c2", token=TOKEN)]),
         "report again": ("report", [result("turn_done_1", "c1"), result("turn_done_2", "c9"), result("turn_no", "c1")]),
         "early report": ("report", [result("turn_a", "c7")]),
-        "begin": ("begin_call", [saying(running, call_id=call, tool="t") for call in ("i1", "i2")]),
+        "begin": ("begin_call", [turn_item(running, call_id=call, tool="t") for call in ("i1", "i2")]),
         "record": (
             "record_call",
-            [saying(running, draft("x", "sig_run_a_1"), call_id="i1", status="success", result=1)],
+            [turn_item(running, draft("x", "sig_run_a_1"), call_id="i1", status="success", result=1)],
         ),
-        "defer": ("defer", [saying(running, reason="x", delay_seconds=1)]),
+        "defer": ("defer", [turn_item(running, reason="x", delay_seconds=1)]),
         "take commands": ("take_commands", ["search", "nobody"], 10, 30.0),
         "sweep of waits": ("sweep_waits", 10),
         "sweep of reports": ("sweep_reports", 10),

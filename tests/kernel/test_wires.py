@@ -33,6 +33,6 @@ async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, None])
-async def test_wire_without_a_name_is_refused(kernel: Kernel, name: str | None) -> None:
+async def test_wire_without_a_name_is_rejected(kernel: Kernel, name: str | None) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="the name of a wire must have 1 to 200 bytes"):
         await kernel.call("declare_wire", name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from tests.kernel.kit import Item, Kernel, activation, draft, saying
+from tests.kernel.kit import Item, Kernel, activation, draft, turn_item
 
 TOKEN = "the capability of this call"
 
@@ -52,7 +52,7 @@ def failure(turn_id: str, call_id: str, **fields: Any) -> Item:
 
 async def suspend(kernel: Kernel, claimed: Item, *calls: Item, **fields: Any) -> Item:
     signals = fields.pop("signals", [])
-    (answer,) = await kernel.call("suspend", [saying(claimed, *signals, calls=list(calls), **fields)])
+    (answer,) = await kernel.call("suspend", [turn_item(claimed, *signals, calls=list(calls), **fields)])
     return dict(answer)
 
 
@@ -77,7 +77,7 @@ async def reported(kernel: Kernel, turn_id: str, call_id: str, value: Any = "fou
 
 
 async def begin(kernel: Kernel, claimed: Item, call_id: str, effect: str = "once", **fields: Any) -> Item:
-    item = saying(claimed, call_id=call_id, tool="charge", effect=effect, timeout_seconds=None) | fields
+    item = turn_item(claimed, call_id=call_id, tool="charge", effect=effect, timeout_seconds=None) | fields
     (answer,) = await kernel.call("begin_call", [item])
     return dict(answer)
 
@@ -85,13 +85,13 @@ async def begin(kernel: Kernel, claimed: Item, call_id: str, effect: str = "once
 async def record(
     kernel: Kernel, claimed: Item, call_id: str, value: Any = "done", *signals: Item, **fields: Any
 ) -> Item:
-    item = saying(claimed, *signals, call_id=call_id, status="success", result=value) | fields
+    item = turn_item(claimed, *signals, call_id=call_id, status="success", result=value) | fields
     (answer,) = await kernel.call("record_call", [item])
     return dict(answer)
 
 
 async def defer(kernel: Kernel, claimed: Item, seconds: float = 10.0, **fields: Any) -> Item:
-    item = saying(claimed, reason="the model is busy", delay_seconds=seconds, deferrals_max=None) | fields
+    item = turn_item(claimed, reason="the model is busy", delay_seconds=seconds, deferrals_max=None) | fields
     (answer,) = await kernel.call("defer", [item])
     return dict(answer)
 

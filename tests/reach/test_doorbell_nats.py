@@ -125,7 +125,7 @@ def test_foreign_subject_maps_to_no_key(subject: str) -> None:
 @pytest.mark.parametrize(
     "url", ["", "localhost", "http://a:1", "nats://", "nats://a:x", "nats://a:4222,", "nats://a:0"]
 )
-async def test_impossible_url_is_refused_at_once(url: str) -> None:
+async def test_impossible_url_is_rejected_at_once(url: str) -> None:
     with pytest.raises(SetupError, match="HELIOGRAPH_NATS_URL is malformed"):
         NatsDoorbell(url, RecordedRings())
 

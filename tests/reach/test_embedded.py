@@ -212,7 +212,7 @@ def test_wait_for_the_folder_lock_times_out(empty: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
-def test_invalid_start_timeout_is_refused(empty: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_invalid_start_timeout_is_rejected(empty: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("HELIOGRAPH_START_TIMEOUT", text)
     with pytest.raises(InvalidInput, match=f"HELIOGRAPH_START_TIMEOUT is {text}; expected a number of seconds"):
         open_embedded(empty)

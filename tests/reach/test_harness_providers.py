@@ -367,13 +367,13 @@ async def test_unreachable_provider_is_recoverable(
     assert raised.value.recoverable
 
 
-def test_unknown_model_name_is_refused_with_the_expected_form() -> None:
+def test_unknown_model_name_is_rejected_with_the_expected_form() -> None:
     with pytest.raises(SetupError, match="nobody:nothing") as raised:
         Harnesses("nobody:nothing")(None)
     assert "provider:model" in (raised.value.hint or "")
 
 
-def test_missing_model_is_refused_with_its_variable() -> None:
+def test_missing_model_is_rejected_with_its_variable() -> None:
     with pytest.raises(SetupError, match="HELIOGRAPH_MODEL"):
         Harnesses(None)(None)
 

@@ -100,7 +100,7 @@ async def test_author_selects_tools_prefixes_them_and_sets_their_effects() -> No
         assert tools[0].effect == "once"  # the server's own annotations are not trusted by default
 
 
-async def test_name_of_a_missing_tool_is_refused() -> None:
+async def test_name_of_a_missing_tool_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="has no tool ad; it has add") as refused:
         async with own(tools=["ad"]).open_tools():
             pass
@@ -196,7 +196,7 @@ async def test_invalid_tools_are_omitted_and_the_others_remain(caplog: Any) -> N
 @pytest.mark.parametrize(
     "named", [["a.b", "a/b"], ["x" * 65], ["final_result"], ["pattern"], ["reference"]], ids=lambda names: names[0][:9]
 )
-async def test_invalid_tool_selected_by_name_is_refused(named: list[str]) -> None:
+async def test_invalid_tool_selected_by_name_is_rejected(named: list[str]) -> None:
     with pytest.raises(InvalidInput):
         async with odd(tools=named).open_tools():
             pass
@@ -259,7 +259,7 @@ async def test_unreadable_tool_list_keeps_the_earlier_one(tmp_path: Path, caplog
         ({"url": "http://x", "timeout_seconds": 0}, "out_of_range"),
     ],
 )
-def test_invalid_server_definition_is_refused(options: dict[str, Any], code: str) -> None:
+def test_invalid_server_definition_is_rejected(options: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         MCPServer(**options)
     assert refused.value.code == code

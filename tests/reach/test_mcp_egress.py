@@ -40,7 +40,7 @@ async def test_private_address_is_never_connected_to_and_the_error_names_the_set
         assert inside.connections == 0
 
 
-async def test_name_with_a_private_address_is_refused_by_that_address() -> None:
+async def test_name_with_a_private_address_is_rejected_by_that_address() -> None:
     async def inside(host: str, port: int) -> Sequence[str]:
         return ["93.184.215.14", "10.0.0.1"]
 
@@ -179,7 +179,7 @@ async def test_worker_settings_allow_an_origin_for_the_agents_of_all_projects(
     )  # where callbacks may go
 
 
-async def test_allow_entry_for_one_project_is_refused_at_the_start(database_url: str) -> None:
+async def test_allow_entry_for_one_project_is_rejected_at_the_start(database_url: str) -> None:
     with pytest.raises(EgressRejected, match=r"default=https://tools\.internal names a project"):
         await outcome_of(database_url, "https://tools.internal/mcp", mcp_allow="default=https://tools.internal")
 

@@ -60,7 +60,7 @@ async def test_forbidden_receiver_is_never_connected_to() -> None:
 
 
 @pytest.mark.proves("S7")
-async def test_name_with_a_private_address_is_refused_by_that_address() -> None:
+async def test_name_with_a_private_address_is_rejected_by_that_address() -> None:
     async def inside(host: str, port: int) -> Sequence[str]:
         return ["93.184.215.14", "127.0.0.1"]
 

@@ -116,7 +116,7 @@ def test_worker_that_is_the_first_process_of_a_container_leaves_no_zombies(
 
 
 @pytest.mark.parametrize("kind", ["user", "mnt", "pid", "ipc", "net", "uts"])
-def test_start_without_namespaces_is_refused(start: Callable[..., Worker], kind: str) -> None:
+def test_start_without_namespaces_is_rejected(start: Callable[..., Worker], kind: str) -> None:
     if shutil.which("unshare") is None:
         pytest.skip("needs unshare of util-linux")
     enter = f'echo 0 > /proc/sys/user/max_{kind}_namespaces && exec "$@"'
@@ -128,7 +128,7 @@ def test_start_without_namespaces_is_refused(start: Callable[..., Worker], kind:
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, and setpriv of util-linux"
 )
-def test_start_as_root_without_another_user_is_refused(start: Callable[..., Worker]) -> None:
+def test_start_as_root_without_another_user_is_rejected(start: Callable[..., Worker]) -> None:
     worker = start(under=("setpriv", "--bounding-set", "-all", "--inh-caps", "-all"))
     if os.stat(f"/proc/{worker.process.pid}").st_uid != 0:
         pytest.skip("an ordinary user needs no such right")
@@ -145,7 +145,7 @@ def test_start_as_root_without_another_user_is_refused(start: Callable[..., Work
         ("parent-death signal", ("157", "1")), ("host name", ("170",)),
     ],
 )  # fmt: skip
-def test_start_with_a_missing_component_is_refused(
+def test_start_with_a_missing_component_is_rejected(
     start: Callable[..., Worker], name: str, call: tuple[str, ...]
 ) -> None:
     refused = start(*call).run("print('ran')")

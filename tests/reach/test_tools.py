@@ -146,7 +146,7 @@ def test_explicit_schema_validates_the_arguments() -> None:
 
 
 @pytest.mark.proves("S7")
-def test_schema_that_refers_to_another_document_is_refused_and_nothing_is_fetched() -> None:
+def test_schema_that_refers_to_another_document_is_rejected_and_nothing_is_fetched() -> None:
     with pytest.raises(InvalidInput, match="are not allowed"):
         BoundTool(external_tool("weather", "", {"$ref": "http://127.0.0.1:9/schema.json"}))
 
@@ -179,7 +179,7 @@ def test_transactional_tool_is_async_and_takes_the_context(function: Any) -> Non
         ({"name": "submit_result"}, "belongs to the runtime"),
     ],
 )
-def test_invalid_tool_is_refused_at_its_definition(options: dict[str, Any], message: str) -> None:
+def test_invalid_tool_is_rejected_at_its_definition(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         tool(**options)(plain)
     assert message in refused.value.message
@@ -235,7 +235,7 @@ async def _async_rule(arguments: Any) -> bool:
     return False
 
 
-def test_async_approval_rule_is_refused_at_its_definition() -> None:
+def test_async_approval_rule_is_rejected_at_its_definition() -> None:
     with pytest.raises(InvalidInput, match="approval must be a plain function"):
         tool(approval=_async_rule)(plain)  # type: ignore[arg-type]
 
@@ -359,7 +359,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("made", "message"), REFUSED)
-def test_uncallable_function_is_refused_at_the_definition_of_the_agent(made: Any, message: str) -> None:
+def test_uncallable_function_is_rejected_at_the_definition_of_the_agent(made: Any, message: str) -> None:
     app = Heliograph("refuses")
     with pytest.raises(InvalidInput, match=message):
         app.prompt_agent("a", "x", model=ScriptedModel([]), tools=[made], activate_on=["workflow:start"])

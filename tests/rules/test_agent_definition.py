@@ -45,7 +45,7 @@ def test_definition_has_the_written_options_and_safe_defaults() -> None:
         ({"activate_on": START, "max_attempts": True}, "out_of_range", "/agents/a/max_attempts"),
     ],
 )
-def test_impossible_definition_is_refused_with_its_location(options: dict[str, Any], code: str, path: str) -> None:
+def test_impossible_definition_is_rejected_with_its_location(options: dict[str, Any], code: str, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         define_agent("a", **{"run": nothing, **options})
     assert (caught.value.code, caught.value.path) == (code, path)
@@ -57,14 +57,14 @@ def test_agent_on_request_needs_no_subscription() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, "a b", "a/b", "ä", "a:b", "a\0", 5, None])
-def test_ambiguous_name_is_refused(name: Any) -> None:
+def test_ambiguous_name_is_rejected(name: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         agent(name, START)
     assert caught.value.code == "invalid_identifier"
 
 
 @pytest.mark.parametrize("pattern", ["", "a:***", "a:*b", "**", "*:**", "Ä:x"])
-def test_forbidden_pattern_is_refused(pattern: str) -> None:
+def test_forbidden_pattern_is_rejected(pattern: str) -> None:
     with pytest.raises(HeliographError):
         agent("a", [pattern])
 
@@ -113,7 +113,7 @@ def test_agent_updates_one_key_with_its_output_or_several_with_parts_of_it() -> 
 # ── The workflow as a whole ──
 
 
-def test_workflow_without_agents_is_refused() -> None:
+def test_workflow_without_agents_is_rejected() -> None:
     with pytest.raises(InvalidInput) as caught:
         build_workflow(Workflow("empty", {}, StateShape()))
     assert caught.value.code == "no_agents"
@@ -157,7 +157,7 @@ def test_key_that_an_agent_updates_in_an_untyped_state_is_a_known_signal_source(
 # ── The application in front of it ──
 
 
-def test_two_agents_of_one_name_are_refused() -> None:
+def test_two_agents_of_one_name_are_rejected() -> None:
     app = Heliograph("newsroom")
     app.agent(name="writer", activate_on=START)(nothing)
     with pytest.raises(InvalidInput) as caught:

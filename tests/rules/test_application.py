@@ -129,7 +129,7 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(given(max_attempts="5"), "out_of_range", "/agents/a/max_attempts", "from 1 to 1000, not 5"),
     Case(lambda: app().add("a"), "wrong_type", "/agents", "the argument of add must be the result of define_agent, not 'a'"),  # type: ignore[arg-type]
 ])  # fmt: skip
-def test_impossible_agent_is_refused_with_a_correction(case: Case) -> None:
+def test_impossible_agent_is_rejected_with_a_correction(case: Case) -> None:
     refused(case)
 
 
@@ -165,7 +165,7 @@ def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
     Case(prompting("x", system=5), "wrong_type", "/agents/a/system", "system must be a string, not 5"),
     Case(prompting("x", name=5), "invalid_identifier", "/agents", "not 5"),
 ])  # fmt: skip
-def test_impossible_prompt_agent_is_refused_with_a_correction(case: Case) -> None:
+def test_impossible_prompt_agent_is_rejected_with_a_correction(case: Case) -> None:
     refused(case)
 
 
@@ -194,7 +194,7 @@ def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
     Case(lambda: app(end_when=Waits()), "wrong_type", "/end_when", "end_when must be a plain function"),
     Case(lambda: app(end_when=two), "wrong_type", "/end_when", "needs 2 arguments"),
 ])  # fmt: skip
-def test_impossible_application_is_refused_at_its_definition(case: Case) -> None:
+def test_impossible_application_is_rejected_at_its_definition(case: Case) -> None:
     refused(case)
 
 
@@ -275,7 +275,7 @@ NO_TYPE = "must be a pydantic model, a dataclass or a TypedDict, not"
     Case(built(Unicode), "invalid_state_key", "/state", "not 'größe'"),
     Case(built(Post, "Of {state.nix}"), "template_undefined", "/agents/a/prompt", "{state.nix}, but there is only"),
 ])  # fmt: skip
-def test_state_type_without_a_round_trip_is_refused_at_the_definition(case: Case) -> None:
+def test_state_type_without_a_round_trip_is_rejected_at_the_definition(case: Case) -> None:
     refused(case)
 
 
@@ -286,7 +286,7 @@ def test_template_may_name_any_key_of_an_untyped_state(kind: Any) -> None:
 
 @pytest.mark.parametrize("key", ["", "a b", "a:b", "größe", "x" * 187])
 @pytest.mark.parametrize("kind", [None, Open])
-def test_state_key_without_a_signal_name_is_refused_at_the_start(kind: Any, key: str) -> None:
+def test_state_key_without_a_signal_name_is_rejected_at_the_start(kind: Any, key: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         built(kind)().shape.dump({key: 1})
     assert caught.value.code == "invalid_state_key"
@@ -302,7 +302,7 @@ class Wrapped(BaseModel):
 
 
 @pytest.mark.parametrize("kind", [None, Wrapped])
-def test_secret_in_an_undeclared_field_is_refused(kind: Any) -> None:
+def test_secret_in_an_undeclared_field_is_rejected(kind: Any) -> None:
     with pytest.raises(InvalidInput, match="a secret cannot be stored"):
         built(kind)().shape.dump({"number": SecretStr("x")} if kind is None else {})
 
@@ -340,7 +340,7 @@ def test_state_may_be_recursive_where_pydantic_supports_it() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it from Python 3.12 on")
-def test_recursive_state_beyond_pydantic_is_refused_with_an_alternative() -> None:
+def test_recursive_state_beyond_pydantic_is_rejected_with_an_alternative() -> None:
     refused(Case(built(Tree), "wrong_type", "/state", "it contains itself; use TypedDict from"))
 
 

@@ -44,7 +44,7 @@ def test_budget_goes_to_the_kernel_in_whole_numbers_and_money_in_millionths() ->
         ({"usd": 10**10}, "out_of_range", "/agents/a/budget/usd"),
     ],
 )
-def test_invalid_budget_is_refused_with_its_location(budget: Any, code: str, path: str) -> None:
+def test_invalid_budget_is_rejected_with_its_location(budget: Any, code: str, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         define_agent("a", run=nothing, activate_on=START, budget=budget)
     assert (caught.value.code, caught.value.path) == (code, path)
@@ -54,13 +54,13 @@ def test_invalid_budget_is_refused_with_its_location(budget: Any, code: str, pat
 @pytest.mark.parametrize(
     "price", [3, {}, {"input": 3}, {"input": 3, "output": -1}, {"input": "3", "output": 1}], ids=str
 )
-def test_invalid_price_is_refused(price: Any) -> None:
+def test_invalid_price_is_rejected(price: Any) -> None:
     with pytest.raises(InvalidInput, match="agent a: price"):
         define_agent("a", prompt="x", activate_on=START, price=price)
 
 
 @pytest.mark.parametrize("options", [{"price": {"input": 1, "output": 1}}, {"max_output_tokens": 5}], ids=str)
-def test_model_budget_is_refused_for_a_function(options: Any) -> None:
+def test_model_budget_is_rejected_for_a_function(options: Any) -> None:
     with pytest.raises(InvalidInput, match="for agents with a model"):
         define_agent("a", run=nothing, activate_on=START, **options)
 

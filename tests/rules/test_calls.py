@@ -221,14 +221,14 @@ def test_turn_ending_result_depends_only_on_the_order_of_arrival(order: list[int
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, 5, None])
-def test_ambiguous_name_is_refused(name: Any) -> None:
+def test_ambiguous_name_is_rejected(name: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_name(name, "the name of a tool")
     assert caught.value.code == "invalid_id"
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "5", True, 1e9])
-def test_deferral_by_an_invalid_time_is_refused(seconds: Any) -> None:
+def test_deferral_by_an_invalid_time_is_rejected(seconds: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         Defer("busy", seconds)
     assert caught.value.code == "out_of_range"

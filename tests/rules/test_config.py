@@ -40,21 +40,21 @@ def test_every_variable_reaches_its_setting() -> None:
 
 
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "1 d", "1w", "ever", "9" * 9 + "d", "9" * 10 + "s"])
-def test_invalid_age_is_refused_before_any_pruning(age: str) -> None:
+def test_invalid_age_is_rejected_before_any_pruning(age: str) -> None:
     with pytest.raises(InvalidInput, match="HELIOGRAPH_PRUNE_AFTER must be an age such as 30d") as caught:
         read_settings({"HELIOGRAPH_PRUNE_AFTER": age})
     assert caught.value.code == "out_of_range"
 
 
 @pytest.mark.parametrize("version", ["17", "018", " 18", "eighteen", "18.4"])
-def test_another_version_of_postgresql_is_refused_by_name(version: str) -> None:
+def test_another_version_of_postgresql_is_rejected_by_name(version: str) -> None:
     with pytest.raises(InvalidInput, match="HELIOGRAPH_POSTGRES_VERSION must be 18 or 16") as caught:
         read_settings({"HELIOGRAPH_POSTGRES_VERSION": version})
     assert caught.value.code == "out_of_range"
 
 
 @pytest.mark.proves("S13")
-def test_url_of_another_kind_is_refused_and_its_password_is_not_repeated() -> None:
+def test_url_of_another_kind_is_rejected_and_its_password_is_not_repeated() -> None:
     with pytest.raises(InvalidInput, match="must begin with postgresql://") as caught:
         read_settings({"HELIOGRAPH_DATABASE_URL": "mysql://u:hunter2@h/d"})
     assert caught.value.code == "invalid_url"

@@ -27,7 +27,7 @@ POLICY = EgressPolicy()
         "https://１２７.0.0.1", "https://127。0。0。1",
     ],
 )  # fmt: skip
-def test_private_or_malformed_address_is_refused(url: str) -> None:
+def test_private_or_malformed_address_is_rejected(url: str) -> None:
     with pytest.raises(EgressRejected) as refused:
         POLICY.target(url)
     assert "secret" not in refused.value.message
@@ -63,7 +63,7 @@ def test_public_address_is_allowed(url: str, authority: str, path: str) -> None:
         [],
     ],
 )
-def test_name_with_one_private_address_is_refused(addresses: list[str]) -> None:
+def test_name_with_one_private_address_is_rejected(addresses: list[str]) -> None:
     with pytest.raises(EgressRejected):
         POLICY.check(POLICY.target("https://example.com"), addresses)
 
@@ -90,7 +90,7 @@ def test_allow_list_allows_exactly_its_origins() -> None:
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/8", "hooks.internal", "https://hooks.internal/path", "*"])
-def test_allow_entry_that_is_no_origin_is_refused(entry: str) -> None:
+def test_allow_entry_that_is_no_origin_is_rejected(entry: str) -> None:
     with pytest.raises(EgressRejected):
         read_allowed(entry, "default")
 

@@ -35,7 +35,7 @@ def test_fields_are_a_list_of_objects_and_required_by_default() -> None:
         ([{"name": f"f{n}"} for n in range(101)], "too_long", "/result_fields"),
     ],
 )
-def test_impossible_fields_are_refused_with_their_location(fields: Any, code: str, path: str) -> None:
+def test_impossible_fields_are_rejected_with_their_location(fields: Any, code: str, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_fields(fields)
     assert (caught.value.code, caught.value.path) == (code, path)

@@ -38,7 +38,7 @@ def test_halt_or_an_unrecoverable_error_ends_any_phase(phase: Phase, cue: str) -
 @pytest.mark.proves("LC-66")
 @pytest.mark.parametrize("phase", list(Phase))
 @pytest.mark.parametrize("cue", CUES)
-def test_every_other_pair_of_phase_and_cue_is_refused_with_the_valid_cues(phase: Phase, cue: str) -> None:
+def test_every_other_pair_of_phase_and_cue_is_rejected_with_the_valid_cues(phase: Phase, cue: str) -> None:
     if phase is not Phase.TERMINATE and ((phase, cue) in NEXT or cue in STOP):
         assert next_phase(phase, cue) in Phase
         return

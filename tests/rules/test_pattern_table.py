@@ -41,7 +41,7 @@ def test_pattern_added_later_matches_names_seen_before() -> None:
     assert table.match("a:b") == (1, 2)
 
 
-def test_malformed_pattern_is_refused_and_does_not_change_the_table() -> None:
+def test_malformed_pattern_is_rejected_and_does_not_change_the_table() -> None:
     table = PatternTable([("a:*", 1)])
     with pytest.raises(InvalidInput):
         table.add("a:*b", 2)

@@ -140,7 +140,7 @@ def test_activation_of_an_agent_does_not_wake_it_again() -> None:
     assert run.awake() == ["starter", "watcher"]
 
 
-def test_skipped_signals_do_not_wake_refusing_agents_in_a_loop() -> None:
+def test_skipped_signals_do_not_wake_rejecting_agents_in_a_loop() -> None:
     refuses = [agent(name, ["agent:*"], when=lambda _: False) for name in ("one", "two", "three")]
     run = Run(workflow(agent("starter", START), *refuses))
     assert len(run.named("agent:skipped")) == 3
@@ -235,7 +235,7 @@ def test_run_does_not_end_while_a_reaction_is_pending() -> None:
 
 
 @pytest.mark.proves("K24")
-def test_reaction_to_an_older_version_is_refused_and_recomputed_with_both_endings() -> None:
+def test_reaction_to_an_older_version_is_rejected_and_recomputed_with_both_endings() -> None:
     run = _join("a:done", "b:done")
     both_saw = run.view
     assert run.end("a", view=both_saw) is not None

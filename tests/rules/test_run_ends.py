@@ -81,7 +81,7 @@ def test_run_in_which_no_agent_is_activated_fails_with_the_reason() -> None:
     )
 
 
-def test_run_in_which_every_guard_refuses_fails_and_names_the_guards() -> None:
+def test_run_in_which_every_guard_rejects_fails_and_names_the_guards() -> None:
     run = Run(workflow(agent("a", START, when=lambda _: False)))
     assert (run.end_payload["outcome"], run.end_payload["code"]) == ("failed", "NOTHING_RAN")
     assert run.end_payload["reason"] == "no agent ran: a was skipped (when guard false)"

@@ -51,7 +51,7 @@ def test_value_at_its_limit_is_allowed(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["a" * (LENGTH_MAX + 1), ":".join("a" * (SEGMENTS_MAX + 1))], ids=["length", "segments"]
 )
-def test_name_one_past_a_limit_is_refused(name: str) -> None:
+def test_name_one_past_a_limit_is_rejected(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_name(name)
     assert caught.value.code == "invalid_signal_name"
@@ -64,7 +64,7 @@ def test_custom_name_may_be_emitted_even_if_it_resembles_a_reserved_one(name: st
 
 
 @pytest.mark.parametrize("first", sorted(RESERVED_FIRST_SEGMENTS))
-def test_reserved_first_segment_is_refused_with_and_without_a_tail(first: str) -> None:
+def test_reserved_first_segment_is_rejected_with_and_without_a_tail(first: str) -> None:
     for name in (first, f"{first}:x", f"{first}:x:y"):
         assert check_name(name) == name
         with pytest.raises(Rejected) as caught:
@@ -80,7 +80,7 @@ def test_types_of_control_signals_are_reserved_with_the_reason(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
-def test_lifecycle_word_is_refused_only_as_a_whole_name(name: str) -> None:
+def test_lifecycle_word_is_rejected_only_as_a_whole_name(name: str) -> None:
     with pytest.raises(Rejected) as caught:
         check_emit_name(name)
     assert caught.value.code == "reserved_name"

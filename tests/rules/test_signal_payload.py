@@ -88,14 +88,14 @@ class Colour(enum.StrEnum):
     ],
     ids=["tuple", "set", "bytes", "enum", "subclass", "object"],
 )
-def test_value_that_json_returns_as_another_type_is_refused(value: object, kind: str) -> None:
+def test_value_that_json_returns_as_another_type_is_rejected(value: object, kind: str) -> None:
     assert (refusal(value).code, refusal(value).path) == ("wrong_type", None)
     inside = refusal({"a": [0, value]})
     assert (inside.code, inside.path) == ("wrong_type", "/a/1")
     assert kind in inside.message
 
 
-def test_key_that_is_no_string_is_refused_with_the_location_of_its_object() -> None:
+def test_key_that_is_no_string_is_rejected_with_the_location_of_its_object() -> None:
     refused = refusal({"a": [{1: "x"}]})
     assert (refused.code, refused.path) == ("wrong_type", "/a/0")
 
@@ -150,7 +150,7 @@ def test_self_referencing_list_is_too_deep() -> None:
     assert refusal(loop).code == "json_too_deep"
 
 
-def test_small_value_that_unfolds_to_billions_is_refused_by_count() -> None:
+def test_small_value_that_unfolds_to_billions_is_rejected_by_count() -> None:
     bomb: list[object] = []
     for _ in range(DEPTH_MAX - 1):
         bomb = [bomb, bomb]
@@ -160,7 +160,7 @@ def test_small_value_that_unfolds_to_billions_is_refused_by_count() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a":1,"b":2,"a":1}', '[{"a":{"x":1,"x":2}}]'])
-def test_duplicate_key_is_refused_at_any_depth_and_with_equal_values(text: str) -> None:
+def test_duplicate_key_is_rejected_at_any_depth_and_with_equal_values(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_json(text)
     assert caught.value.code == "json_duplicate_key"
@@ -172,7 +172,7 @@ def test_syntax_error_has_offset_line_and_column() -> None:
     assert "offset 15 (line 2, column 7)" in caught.value.message
 
 
-def test_payload_of_exactly_the_byte_limit_is_allowed_and_one_more_is_refused() -> None:
+def test_payload_of_exactly_the_byte_limit_is_allowed_and_one_more_is_rejected() -> None:
     largest = "é" * ((PAYLOAD_BYTES_MAX - 2) // 2)  # two bytes each, and two quotes
     assert check_payload(largest) is largest
     with pytest.raises(InvalidInput) as caught:

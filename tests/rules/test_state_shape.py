@@ -92,7 +92,7 @@ def test_state_may_be_an_object_of_its_type() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("state", ["text", 5, ["topic"], Note(text="another model"), object()])
-def test_state_that_does_not_match_its_type_is_refused(kind: Any, state: Any) -> None:
+def test_state_that_does_not_match_its_type_is_rejected(kind: Any, state: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         StateShape(kind).dump(state)
     assert (caught.value.code, caught.value.path) == ("invalid_state", "/state")
@@ -106,7 +106,7 @@ def test_every_invalid_field_is_named() -> None:
 
 
 @pytest.mark.parametrize("kind", [object(), type("Plain", (), {})])
-def test_invalid_state_type_is_refused_at_the_definition(kind: Any) -> None:
+def test_invalid_state_type_is_rejected_at_the_definition(kind: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         workflow(agent("a", START), state=kind)
     assert (caught.value.code, caught.value.path) == ("wrong_type", "/state")
@@ -177,13 +177,13 @@ def test_python_values_become_json(value: Any, written: Any) -> None:
         pytest.param(10**5000, "number_too_large", id="5001 digits"),
     ],
 )
-def test_unstorable_value_is_refused_by_name(value: Any, code: str) -> None:
+def test_unstorable_value_is_rejected_by_name(value: Any, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         to_json(value, "/output")
     assert caught.value.code == code
 
 
-def test_self_referencing_value_is_refused_without_endless_recursion() -> None:
+def test_self_referencing_value_is_rejected_without_endless_recursion() -> None:
     ring: list[Any] = []
     ring.append(ring)
     with pytest.raises(InvalidInput):
@@ -239,7 +239,7 @@ class Objects(BaseModel):
     parts: set[Frozen] = set()
 
 
-def test_set_of_objects_is_refused_with_an_alternative() -> None:
+def test_set_of_objects_is_rejected_with_an_alternative() -> None:
     with pytest.raises(InvalidInput, match="give a list instead") as caught:
         StateShape(Objects).dump({"parts": [{"n": 1}]})
     assert caught.value.code == "not_json"

@@ -205,7 +205,7 @@ def test_once_agent_that_lost_its_worker_after_a_wait_ends_in_doubt() -> None:
         (DeferTurn("busy", 1.0),), (BEGIN, Stopped("no"), Stopped("no")),
     ],
 )  # fmt: skip
-def test_event_of_another_phase_is_refused(events: tuple[Event, ...]) -> None:
+def test_event_of_another_phase_is_rejected(events: tuple[Event, ...]) -> None:
     with pytest.raises(BadTransition):
         played(*events)
 

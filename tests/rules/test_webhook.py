@@ -50,14 +50,14 @@ def test_webhook_within_five_minutes_is_accepted(seconds: int) -> None:
         {"webhook-signature": ""}, {"webhook-signature": "v1,"}, {"webhook-signature": "v2,abc"}, {"webhook-signature": "v1,ü"},
     ],
 )  # fmt: skip
-def test_changed_webhook_is_refused(changed: dict[str, str]) -> None:
+def test_changed_webhook_is_rejected(changed: dict[str, str]) -> None:
     with pytest.raises(Rejected) as refused:
         verify_webhook({**sign_webhook("msg_1", NOW, BODY, [OLD]), **changed}, BODY, [OLD], NOW)
     assert refused.value.code == "bad_signature"
 
 
 @pytest.mark.proves("S14")
-def test_another_body_another_secret_another_time_and_no_header_are_refused() -> None:
+def test_another_body_another_secret_another_time_and_no_header_are_rejected() -> None:
     headers = sign_webhook("msg_1", NOW, BODY, [OLD])
     for given, body, secrets, now in (
         (headers, BODY + b" ", [OLD], NOW), (headers, BODY, [NEW], NOW), ({}, BODY, [OLD], NOW),
@@ -72,7 +72,7 @@ def test_another_body_another_secret_another_time_and_no_header_are_refused() ->
 @pytest.mark.parametrize(
     "secrets", [[], "", OLD, [""], ["whsec_"], ["whsec_short"], ["plain text"], ["whsec_" + "A" * 200], [None]]
 )
-def test_missing_or_invalid_secret_refuses_everything(secrets: list[str]) -> None:
+def test_missing_or_invalid_secret_rejects_everything(secrets: list[str]) -> None:
     for act in (
         lambda: sign_webhook("msg_1", NOW, BODY, secrets),
         lambda: verify_webhook(sign_webhook("msg_1", NOW, BODY, [OLD]), BODY, secrets, NOW),

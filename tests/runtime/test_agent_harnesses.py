@@ -100,7 +100,7 @@ async def test_blocking_function_model_delays_nothing_else_and_is_abandoned_at_i
 
 
 @pytest.mark.parametrize("given", ["text", None, ScriptedModel])
-def test_invalid_function_or_agent_is_refused(given: Any) -> None:
+def test_invalid_function_or_agent_is_rejected(given: Any) -> None:
     with pytest.raises(InvalidInput, match="FunctionHarness must be a function"):
         FunctionHarness(given)
     with pytest.raises(InvalidInput, match=r"AgentHarness must be a pydantic_ai\.Agent"):
@@ -273,7 +273,7 @@ async def test_each_attempt_of_a_model_call_streams_from_its_start(rig: Rig, soo
     assert whole.payload == {"content": "".join(model.pieces)}
 
 
-async def test_unstreamed_text_is_streamed_at_the_end_and_a_different_text_is_refused(rig: Rig) -> None:
+async def test_unstreamed_text_is_streamed_at_the_end_and_a_different_text_is_rejected(rig: Rig) -> None:
     class Half:
         model = "half"
 

@@ -202,7 +202,7 @@ async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_out
         ({"must_end_with": "add", "output": int}, "output and must_end_with exclude each other"),
     ],
 )
-def test_impossible_must_end_with_is_refused_at_the_definition(options: Any, message: str) -> None:
+def test_impossible_must_end_with_is_rejected_at_the_definition(options: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         agent(Model("x"), [add], **options)
 

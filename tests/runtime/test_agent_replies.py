@@ -99,7 +99,7 @@ async def test_calls_with_one_id_get_distinct_ids_and_each_is_answered(rig: Rig,
         (ModelReply("x", tool_calls=({"name": "echo"},)), "a tuple of ToolCall"),  # type: ignore[arg-type]
     ],
 )
-async def test_malformed_reply_is_refused_with_the_wrong_part(rig: Rig, reply: Any, message: str) -> None:
+async def test_malformed_reply_is_rejected_with_the_wrong_part(rig: Rig, reply: Any, message: str) -> None:
     result = await rig.run(agent(Replying(reply)))
     assert result.outcome == "failed"
     assert message in one(result.signals, "agent:failed")["error"]["message"]

@@ -52,7 +52,7 @@ async def test_approval_rule_sees_defaults_of_omitted_arguments(rig: Rig) -> Non
     assert results(model.last)[1] == "deployed test"
 
 
-async def test_edits_refused_by_the_function_reopen_the_approval_with_the_reason(rig: Rig) -> None:
+async def test_edits_rejected_by_the_function_reopen_the_approval_with_the_reason(rig: Rig) -> None:
     model = Model([ToolCall("1", "pay", {"amount": 4})], "done")
     app = agent(model, [pay])
     run_id = await rig.start(app)

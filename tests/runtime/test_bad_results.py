@@ -20,7 +20,7 @@ class Price(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize("row", [78, 79, 83, 84, 87])
-async def test_invalid_report_is_refused_with_its_code_and_the_call_remains_open(rig: Rig, row: int) -> None:
+async def test_invalid_report_is_rejected_with_its_code_and_the_call_remains_open(rig: Rig, row: int) -> None:
     app = calling_app(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -128,7 +128,7 @@ async def test_tool_result_that_breaks_its_schema_returns_an_error_to_the_model(
     assert far_result[1].startswith("result_schema: the result of far does not match its schema: ")
 
 
-def test_invalid_schema_is_refused_at_the_first_use_of_its_tool() -> None:
+def test_invalid_schema_is_rejected_at_the_first_use_of_its_tool() -> None:
     from heliograph.tools.bound_tool import BoundTool
 
     with pytest.raises(InvalidInput) as refused:

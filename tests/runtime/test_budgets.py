@@ -197,7 +197,7 @@ async def test_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> None
     assert limits == {0}
 
 
-async def test_delegation_with_an_invalid_budget_is_refused_at_the_call(rig: Rig) -> None:
+async def test_delegation_with_an_invalid_budget_is_rejected_at_the_call(rig: Rig) -> None:
     app = Heliograph("family")
 
     @app.agent(activate_on=START, updates="out")
@@ -309,7 +309,7 @@ async def test_budget_reserved_by_others_is_awaited_and_then_used(rig: Rig) -> N
     assert await budgets(rig) == {("parent", "tokens"): (45, 0, 0)}
 
 
-async def test_budget_in_money_without_a_price_is_refused_with_the_setting(rig: Rig) -> None:
+async def test_budget_in_money_without_a_price_is_rejected_with_the_setting(rig: Rig) -> None:
     result = await rig.run(agent(Model(replying("done")), budget={"usd": 1}))
     error = one(result.signals, "agent:failed")["error"]
     assert "the price of scripted is unknown: give agent worker a price" in error["message"]

@@ -21,7 +21,7 @@ from tests.runtime.test_lost_replies import lose_first_reply
 @pytest.mark.more
 @pytest.mark.proves("S12", "K7", "L0-111")
 @pytest.mark.parametrize("fail_fast", [False, True])
-async def test_refused_calls_are_the_same_for_the_next_worker_wherever_the_first_dies(
+async def test_rejected_calls_are_the_same_for_the_next_worker_wherever_the_first_dies(
     rig: Rig, fail_fast: bool
 ) -> None:
     """At each named place of the runtime, and at each reply of the kernel, of a turn with two rejected calls."""
@@ -57,7 +57,7 @@ async def test_refused_calls_are_the_same_for_the_next_worker_wherever_the_first
 
 
 @pytest.mark.proves("K2")
-async def test_two_refused_steps_are_recorded_once_and_a_lost_reply_repeats_no_signal(
+async def test_two_rejected_steps_are_recorded_once_and_a_lost_reply_repeats_no_signal(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded: list[str] = []

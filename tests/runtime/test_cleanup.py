@@ -205,7 +205,7 @@ async def test_cleanup_that_takes_too_long_is_cancelled_and_the_turn_is_delivere
     assert (await rig.run(working(work))).state == {"out": "done"}
 
 
-async def test_cleanup_that_is_no_function_is_refused(rig: Rig) -> None:
+async def test_cleanup_that_is_no_function_is_rejected(rig: Rig) -> None:
     async def work(ctx: Context) -> None:
         ctx.on_cleanup("close")  # type: ignore[arg-type]
 

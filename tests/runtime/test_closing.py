@@ -169,7 +169,7 @@ async def test_call_during_the_close_of_its_runtime_is_answered(shared_url: str,
 
 
 @pytest.mark.proves("L0-111")
-async def test_project_that_refuses_a_release_does_not_block_releases_of_others(
+async def test_project_that_rejects_a_release_does_not_block_releases_of_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, other = Heliograph("hangs"), f"{rig.runtime.settings.project}-other"

@@ -91,7 +91,7 @@ async def test_delegation_without_a_context_has_an_empty_one(rig: Rig) -> None:
     [(["no", "object"], "the context of a delegation must be an object, not ['no', 'object']"),
      ({"text": "x" * 40_000}, "the limit is 65536")],
 )  # fmt: skip
-async def test_context_that_is_no_object_or_too_large_is_refused(rig: Rig, context: Any, message: str) -> None:
+async def test_context_that_is_no_object_or_too_large_is_rejected(rig: Rig, context: Any, message: str) -> None:
     result = await rig.run(delegating("clerk", "y" * 40_000, context=context))
     assert message in one(result.signals, "agent:failed")["error"]["message"]
     assert [signal for signal in result.signals if signal.name == "delegation"] == []

@@ -250,7 +250,7 @@ async def test_fork_wider_than_the_project_allows_fails_with_a_clear_message(rig
     ("options", "code"),
     [({"retries": -1}, "out_of_range"), ({"retries": True}, "out_of_range"), ({"timeout": "soon"}, "out_of_range")],
 )
-async def test_invalid_fork_options_are_refused_at_the_call(rig: Rig, options: Any, code: str) -> None:
+async def test_invalid_fork_options_are_rejected_at_the_call(rig: Rig, options: Any, code: str) -> None:
     refused: list[str] = []
 
     async def fork(ctx: Context) -> list[CallResult]:
@@ -264,7 +264,7 @@ async def test_invalid_fork_options_are_refused_at_the_call(rig: Rig, options: A
     assert refused == [code]
 
 
-async def test_unknown_priority_is_refused(rig: Rig) -> None:
+async def test_unknown_priority_is_rejected(rig: Rig) -> None:
     result = await rig.run(forking(lambda ctx: ctx.delegates([Delegation("child", priority="urgent")])))
     assert (
         "priority must be one of low, normal, high, critical" in one(result.signals, "agent:failed")["error"]["message"]
@@ -275,7 +275,7 @@ async def test_unknown_priority_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["refused first", "refused last"])
-async def test_call_refused_by_a_budget_fails_fast_and_starts_no_other_call(rig: Rig, is_first: bool) -> None:
+async def test_call_rejected_by_a_budget_fails_fast_and_starts_no_other_call(rig: Rig, is_first: bool) -> None:
     app, happened = Heliograph("dear"), list[Any]()
     refused, other = Call("search", call_id="no"), children(1)[0]
 

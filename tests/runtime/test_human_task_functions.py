@@ -128,7 +128,7 @@ async def test_timeouts_and_invalid_answers_raise_in_a_function(rig: Rig) -> Non
         assert await seen(rig, run_id) == ["TOOL_TIMEOUT", "TOOL_TIMEOUT", True, True]
 
 
-async def test_invalid_question_is_refused_before_any_request(rig: Rig) -> None:
+async def test_invalid_question_is_rejected_before_any_request(rig: Rig) -> None:
     async def asker(ctx: Context) -> Any:
         codes = []
         for request in (

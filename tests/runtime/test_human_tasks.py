@@ -88,7 +88,7 @@ async def test_report_without_a_decision_returns_an_error_and_the_tool_does_not_
     assert str(till.results["x1"].content).endswith("it was not called")
 
 
-async def test_allowed_edits_apply_and_invalid_edits_are_refused(rig: Rig) -> None:
+async def test_allowed_edits_apply_and_invalid_edits_are_rejected(rig: Rig) -> None:
     till = Till(PAY, may_edit=True)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -107,7 +107,7 @@ async def test_allowed_edits_apply_and_invalid_edits_are_refused(rig: Rig) -> No
     assert till.paid == [(4, "bob")]
 
 
-async def test_forbidden_edits_are_refused_and_the_approval_remains_open(rig: Rig) -> None:
+async def test_forbidden_edits_are_rejected_and_the_approval_remains_open(rig: Rig) -> None:
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):

@@ -41,7 +41,7 @@ async def test_one_of_two_simultaneous_decisions_wins_and_the_other_receives_its
         assert till.paid == ([(5, "bob")] if yes == "applied" else [])
 
 
-async def test_repeated_decision_is_not_refused(rig: Rig) -> None:
+async def test_repeated_decision_is_not_rejected(rig: Rig) -> None:
     app = Heliograph("again")
 
     @app.agent(activate_on=START, updates="seen")
@@ -61,7 +61,7 @@ async def test_repeated_decision_is_not_refused(rig: Rig) -> None:
         assert await seen(rig, run_id) == ["ann", None]
 
 
-async def test_decision_after_the_deadline_is_refused_also_without_a_sweep(rig: Rig) -> None:
+async def test_decision_after_the_deadline_is_rejected_also_without_a_sweep(rig: Rig) -> None:
     till = Till(PAY, approval_seconds=0.3)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app, sweep_seconds=3600):

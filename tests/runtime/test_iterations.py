@@ -96,7 +96,7 @@ async def test_reflect_hook_reads_the_count_and_may_raise_on_the_last_round(rig:
 
 
 @pytest.mark.parametrize("decision", ["goal_achieved", GoalAchieved(2), IterationNeeded("x", resume_at="init")])  # type: ignore[arg-type]
-async def test_decision_of_another_form_is_refused_with_the_code_of_the_phase(rig: Rig, decision: Any) -> None:
+async def test_decision_of_another_form_is_rejected_with_the_code_of_the_phase(rig: Rig, decision: Any) -> None:
     signals = (await rig.run(reflecting(decision).app())).signals
     assert one(signals, "error")["error_code"] == "REFLECTION_ERROR"
 
@@ -198,13 +198,13 @@ def test_phases_that_exceed_the_lifetime_of_the_turn_give_a_warning() -> None:
         ({"error_retries": {"X": -1}}, "error_retries.X"),
     ],
 )
-def test_limit_out_of_range_is_refused_with_its_path(options: Any, path: str) -> None:
+def test_limit_out_of_range_is_rejected_with_its_path(options: Any, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         Hooked().app(lifecycle=Lifecycle(**options))
     assert caught.value.path == f"/agents/worker/lifecycle.{path}"
 
 
-def test_class_with_a_misspelt_hook_or_without_work_is_refused() -> None:
+def test_class_with_a_misspelt_hook_or_without_work_is_rejected() -> None:
     app = Heliograph("classes")
 
     class Misspelt(Agent):

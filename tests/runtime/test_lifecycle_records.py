@@ -120,7 +120,7 @@ async def test_failed_turn_logs_an_error_with_its_code_message_and_recoverable_f
 
 
 @pytest.mark.proves("LC-66")
-async def test_event_of_another_phase_is_refused_and_not_logged(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_of_another_phase_is_rejected_and_not_logged(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app = Heliograph("refuses")
     runs: list[int] = []
 

@@ -48,7 +48,7 @@ async def test_agent_recalls_its_own_memories_and_those_of_others_only_everywher
     assert (await rig.run(app)).state["seen"] == [0, 1]
 
 
-async def test_refused_or_malformed_memory_request_raises_in_the_agent(rig: Rig) -> None:
+async def test_rejected_or_malformed_memory_request_raises_in_the_agent(rig: Rig) -> None:
     app = Heliograph("wrong")
 
     @app.agent(activate_on=START, updates="seen")
@@ -107,6 +107,6 @@ async def test_application_may_use_its_own_memory_store(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("memory", [5, "postgres", Heliograph], ids=str)
-def test_invalid_memory_store_is_refused_at_once(memory: Any) -> None:
+def test_invalid_memory_store_is_rejected_at_once(memory: Any) -> None:
     with pytest.raises(InvalidInput, match="store and search"):
         Heliograph("wrong", memory=memory)

@@ -162,7 +162,7 @@ async def test_invalid_context_boxes_fail_the_turn_with_the_reason(rig: Rig) -> 
         ({"contexts": {"name": "box"}}, "contexts are context boxes for delegations; list the other agents in agents"),
     ],
 )
-def test_invalid_contexts_are_refused_at_the_definition(options: Any, message: str) -> None:
+def test_invalid_contexts_are_rejected_at_the_definition(options: Any, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         define_agent("a", prompt="Lead.", on_request=True, **options)
     assert message in caught.value.message

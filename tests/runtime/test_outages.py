@@ -320,7 +320,7 @@ async def test_failed_sweep_is_retried_and_ends_no_watchdog(
 
 
 @pytest.mark.proves("K23", "K19")
-async def test_turn_whose_every_ending_is_refused_is_released_while_others_continue(
+async def test_turn_whose_every_ending_is_rejected_is_released_while_others_continue(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[str] = []
@@ -344,7 +344,7 @@ async def test_turn_whose_every_ending_is_refused_is_released_while_others_conti
     assert 2 <= len(refused) <= 4  # each attempt ends twice at most: as it went, and as failed
 
 
-async def test_refused_heartbeat_is_followed_by_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejected_heartbeat_is_followed_by_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[int] = []
     renew = Ledger.renew
 

@@ -90,7 +90,7 @@ async def test_run_ended_by_a_bell_commits_its_pending_reactions_without_a_sweep
 
 
 @pytest.mark.proves("K23", "K25")
-async def test_refused_reaction_is_tried_once_a_round_despite_progress_of_others(
+async def test_rejected_reaction_is_tried_once_a_round_despite_progress_of_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = Heliograph("two")

@@ -248,6 +248,6 @@ async def test_turn_without_handlers_makes_no_queue(rig: Rig) -> None:
         ("metric", "no function", "must be a function"),
     ],
 )
-def test_handler_of_an_unknown_event_or_argument_is_refused(event: str, function: Any, problem: str) -> None:
+def test_handler_of_an_unknown_event_or_argument_is_rejected(event: str, function: Any, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem.replace("?", r"\?")):
         Heliograph("wrong").on_lifecycle(event)(function)

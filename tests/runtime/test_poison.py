@@ -178,7 +178,7 @@ async def test_incomputable_reaction_ends_its_own_run(rig: Rig, column: tuple[st
 
 
 @pytest.mark.proves("S22")
-async def test_refused_claim_does_not_end_its_worker(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejected_claim_does_not_end_its_worker(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     claim, refusals = rig.runtime.ledger.claim, [KernelRejected("an answer of over 256 MB (54000)")]
 
     async def refused(*args: Any) -> Any:

@@ -208,7 +208,7 @@ async def test_worker_claims_no_turn_of_an_agent_that_its_version_lacks(rig: Rig
 
 
 @pytest.mark.proves("L0-42")
-async def test_turn_without_its_inbox_row_is_a_protocol_error_and_is_refused(rig: Rig) -> None:
+async def test_turn_without_its_inbox_row_is_a_protocol_error_and_is_rejected(rig: Rig) -> None:
     app = Heliograph("lost")
     ran: list[int] = []
     app.agent(name="a", activate_on=START)(lambda ctx: ran.append(ctx.attempt))
@@ -236,7 +236,7 @@ async def test_equal_run_id_and_state_are_the_same_run(rig: Rig) -> None:
     assert again == first
 
 
-async def test_equal_run_id_with_another_state_is_refused(rig: Rig) -> None:
+async def test_equal_run_id_with_another_state_is_rejected(rig: Rig) -> None:
     app = Heliograph("again")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
     await rig.run(app, {"n": 0}, run_id="run_again")
@@ -246,7 +246,7 @@ async def test_equal_run_id_with_another_state_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("run_id", ["", "a b", "a/b", "a\nb", "x" * 101, "ä", "a\0"])
-async def test_ambiguous_run_id_is_refused(rig: Rig, run_id: str) -> None:
+async def test_ambiguous_run_id_is_rejected(rig: Rig, run_id: str) -> None:
     app = Heliograph("again")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
     with pytest.raises(Exception, match="a run id must be") as caught:

@@ -105,7 +105,7 @@ async def test_each_call_has_its_own_token_of_160_random_bits_that_is_valid_for_
 
 
 @pytest.mark.proves("S11")
-async def test_unstorable_result_is_refused_with_the_next_step(rig: Rig) -> None:
+async def test_unstorable_result_is_rejected_with_the_next_step(rig: Rig) -> None:
     app = Heliograph("large")
 
     @app.agent(activate_on=START, updates="seen")

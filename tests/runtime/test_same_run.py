@@ -101,6 +101,6 @@ async def test_invalid_command_starts_nothing(
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"lease_seconds": 0.01}])
-async def test_worker_without_agents_is_refused(rig: Rig, options: dict[str, Any]) -> None:
+async def test_worker_without_agents_is_rejected(rig: Rig, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="must be from"):
         rig.runtime.worker(app_of(Before).workflow, **options)

@@ -171,7 +171,7 @@ async def test_step_past_its_timeout_is_in_doubt_unless_it_is_repeatable(rig: Ri
 
 
 @pytest.mark.parametrize("waiting", ["call", "step", "pause", "delegate"])
-async def test_waiting_inside_a_step_is_refused(rig: Rig, waiting: str) -> None:
+async def test_waiting_inside_a_step_is_rejected(rig: Rig, waiting: str) -> None:
     app = Heliograph("nested")
 
     @app.agent(activate_on=START, updates="seen")

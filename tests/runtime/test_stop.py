@@ -190,7 +190,7 @@ async def test_stopped_run_wakes_no_agent_and_ends_as_canceled_with_the_reason(r
     assert await rig.client.stop_run(run_id) == StopResult("already_done", "canceled")
 
 
-async def test_stop_of_an_unknown_turn_or_run_is_refused(rig: Rig) -> None:
+async def test_stop_of_an_unknown_turn_or_run_is_rejected(rig: Rig) -> None:
     for stop, code in ((rig.client.stop_turn, "unknown_turn"), (rig.client.stop_run, "unknown_run")):
         with pytest.raises(NotFound) as missing:
             await stop("nothing")

@@ -149,7 +149,7 @@ async def test_too_large_result_returns_an_error_and_the_turn_continues(rig: Rig
 
 
 @pytest.mark.more
-async def test_huge_result_is_refused_without_blocking_the_process(rig: Rig) -> None:
+async def test_huge_result_is_rejected_without_blocking_the_process(rig: Rig) -> None:
     rows = [{"a": n, "b": str(n)} for n in range(1_500_000)]
 
     @tool(effect="pure")

@@ -59,7 +59,7 @@ async def test_turn_with_an_unreachable_server_is_deferred_and_continues_when_it
     assert script.results == [({"result": 3}, False)]
 
 
-async def test_two_tools_of_one_name_are_refused_before_the_first_model_call(rig: Rig) -> None:
+async def test_two_tools_of_one_name_are_rejected_before_the_first_model_call(rig: Rig) -> None:
     def add(a: int) -> int:
         """Add."""
         return a

@@ -206,7 +206,7 @@ async def test_text_of_humans_and_of_the_runtime_is_not_framed(rig: Rig, provide
     assert "there is no tool no_such" in contents[0]
 
 
-def test_unknown_policy_is_refused() -> None:
+def test_unknown_policy_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="after_untrusted must be one of confirm, allow"):
         agent("openai-chat:any", after_untrusted="never")
     with pytest.raises(InvalidInput, match="trusted must be True or False"):

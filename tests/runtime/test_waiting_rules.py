@@ -108,7 +108,7 @@ MALFORMED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "code"), MALFORMED, ids=[f"{n}-{code}" for n, (_, code) in enumerate(MALFORMED)])
-async def test_invalid_call_is_refused_in_the_agent_before_any_effect(rig: Rig, call: Any, code: str) -> None:
+async def test_invalid_call_is_rejected_in_the_agent_before_any_effect(rig: Rig, call: Any, code: str) -> None:
     app = Heliograph("wrong")
 
     @app.agent(activate_on=START, updates="seen")
@@ -131,7 +131,7 @@ async def test_turn_with_more_calls_than_its_project_allows_fails_with_the_limit
 
 
 @pytest.mark.proves("K23", "S20")
-async def test_refused_suspension_fails_the_turn_and_emits_its_signals(
+async def test_rejected_suspension_fails_the_turn_and_emits_its_signals(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuses(_self: Ledger, _item: object) -> WriteResult:

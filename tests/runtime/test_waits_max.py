@@ -47,7 +47,7 @@ async def test_step_with_too_many_remote_calls_makes_none_and_uses_no_budget(rig
 
 
 @pytest.mark.proves("S12")
-async def test_calls_refused_by_a_budget_count_toward_the_limit_and_the_others_run(rig: Rig) -> None:
+async def test_calls_rejected_by_a_budget_count_toward_the_limit_and_the_others_run(rig: Rig) -> None:
     await allow(rig, 12)  # ten calls, and two answers of the model
     model = Model(TEN_CALLS, "enough")
     app = agent(model, [SEARCH], budget={"tool_calls": 2})

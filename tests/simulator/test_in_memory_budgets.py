@@ -11,7 +11,7 @@ import pytest
 
 from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
-from tests.kernel.kit import TARGET, ending, run_item, saying, stopping
+from tests.kernel.kit import TARGET, ending, run_item, stopping, turn_item
 from tests.kernel.waits import activated, child, tool
 from tests.simulator.compare import answer_of, stored
 
@@ -72,7 +72,7 @@ class Walk:
             )
         signals = activated(*["critic"] * len(calls))
         calls += [tool(f"x{self.dice.randrange(20)}", 5.0) for _ in range(self.dice.choice([0, 0, 1]))]
-        return "suspend", ([saying(self._turn(), *signals, calls=calls)],)
+        return "suspend", ([turn_item(self._turn(), *signals, calls=calls)],)
 
     def _end(self) -> tuple[str, tuple[Any, ...]]:
         turn = self._turn()
@@ -84,7 +84,7 @@ class Walk:
         return self.dice.choice(self.owned)
 
     def _called(self) -> dict[str, Any]:
-        return saying(self._turn(), call_id=f"c{self.dice.randrange(5)}")
+        return turn_item(self._turn(), call_id=f"c{self.dice.randrange(5)}")
 
     def _amounts(self, size: int) -> dict[str, int] | None:
         if self.dice.random() < 0.2:

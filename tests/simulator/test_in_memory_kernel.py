@@ -44,7 +44,7 @@ def test_value_has_the_text_that_postgres_gives_it(real: PostgresBackend) -> Non
         assert (written(value), octets(value)) == tuple(row), value
 
 
-def test_refused_call_writes_nothing(in_memory: InMemoryKernel) -> None:
+def test_rejected_call_writes_nothing(in_memory: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     signals = [{"name": "workflow:start", "payload": {}}]
     woken = {"agent": "nobody", "turn_id": "turn_1", "cause": 0, "activation": 0, "max_attempts": 1, "ttl_seconds": 1.0}

@@ -10,7 +10,7 @@ from heliograph.testing.simulator.simulate import Result
 RULE = MUTANTS["no_lease_sweep"]
 
 
-def test_seed_that_is_no_number_is_refused() -> None:
+def test_seed_that_is_no_number_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="seed must be an integer, not abc") as caught:
         main(["replay", "abc"])
     assert caught.value.exit_code == 2
@@ -22,7 +22,7 @@ def test_seed_that_is_no_number_is_refused() -> None:
      ["replay"], ["replay", "1", "--case", "{}"], ["replay", "--case", "no json"], ["shrink", "1", "--mutant", "nobody"],
      ["replay", "1", "--mutant", "prune_needed"], ["replay", "--case", '{"seed": 1, "maintenance": true}'], ["shrink", "1", "--mutant", "prune_needed"]],
 )  # fmt: skip
-def test_meaningless_arguments_are_refused(arguments: list[str]) -> None:
+def test_meaningless_arguments_are_rejected(arguments: list[str]) -> None:
     with pytest.raises(InvalidInput):
         main(arguments)
 

@@ -144,7 +144,7 @@ REFUSED = {
 
 
 @pytest.mark.proves("K21", "L0-01", "L0-07", "G-60", "K6", "G-69")
-async def test_each_constraint_refuses_its_violation(kernel: Kernel) -> None:
+async def test_each_constraint_rejects_its_violation(kernel: Kernel) -> None:
     await fill(kernel)
     before = await kernel.everything()
     for name, statement in REFUSED.items():

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.proves("L0-100", "K13")
 @pytest.mark.parametrize("case", CASES)
-async def test_refused_call_is_not_made_by_a_version_that_allows_it(rig: Rig, case: str) -> None:
+async def test_rejected_call_is_not_made_by_a_version_that_allows_it(rig: Rig, case: str) -> None:
     refused, old, new = CASES[case]
     happened: list[Any] = []
     ends = [call("submit_result", {"total": 2})] if case == "its result" else "done"
