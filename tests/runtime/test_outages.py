@@ -245,7 +245,9 @@ async def test_forged_bell_causes_only_a_poll(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("no_polls")
-async def test_failed_claim_is_retried_without_a_bell(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_claim_is_retried_without_a_bell_and_logged_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     app, refusals, call = Heliograph("claims"), list[str](), rig.runtime.world.call
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
 
@@ -256,9 +258,11 @@ async def test_failed_claim_is_retried_without_a_bell(rig: Rig, monkeypatch: pyt
         return await call(name, *args)
 
     monkeypatch.setattr(rig.runtime.world, "call", away)
+    monkeypatch.setattr(claim_loop, "_CLAIM_AGAIN_SECONDS", 0.01)
     run_id = await rig.start(app)
     async with rig.serving(app, sweep_seconds=3600.0):
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+    assert (len(refusals), caplog.text.count("cannot claim")) == (3, 1)
 
 
 @pytest.mark.usefixtures("no_polls")
