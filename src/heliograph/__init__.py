@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from heliograph.definitions.lifecycle import Lifecycle
     from heliograph.definitions.plan import DelegationStep, GoalAchieved, IterationNeeded, ModelStep, Plan, ToolStep
     from heliograph.definitions.tool import Tool, external_tool, tool
+    from heliograph.definitions.tool_agent import tool_agent
     from heliograph.errors import (
         AgentFailed,
         BudgetExceeded,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
     from heliograph.execution.context import Context
     from heliograph.execution.phase_context import PhaseContext
+    from heliograph.gateway.gateway import Gateway
     from heliograph.harness.function import FunctionHarness
     from heliograph.harness.pydantic_agent import AgentHarness
     from heliograph.harness.scripted import ScriptedModel
@@ -106,6 +108,8 @@ _HOMES = {
     "heliograph.definitions.lifecycle": ("Lifecycle",),
     "heliograph.definitions.plan": ("DelegationStep", "GoalAchieved", "IterationNeeded", "ModelStep", "Plan", "ToolStep"),
     "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
+    "heliograph.definitions.tool_agent": ("tool_agent",),
+    "heliograph.gateway.gateway": ("Gateway",),
     "heliograph.records": ("Card",),
     "heliograph.policy.retry": ("RetryPolicy",),
     "heliograph.policy.webhook_signature": ("verify_webhook",),
@@ -154,6 +158,7 @@ __all__ = [
     "Denied",
     "FallbackHandler",
     "FunctionHarness",
+    "Gateway",
     "GoalAchieved",
     "Grant",
     "Harness",
@@ -211,6 +216,7 @@ __all__ = [
     "open_runtime",
     "secret",
     "tool",
+    "tool_agent",
     "untrusted",
     "verify_webhook",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from heliograph.errors import InvalidInput
 
 POSTGRES_VERSIONS = (18, 16)
 
+PRUNE_SECONDS_MIN = 3600.0  # a gateway repeats its response for at least so long
 PRUNE_SECONDS_MAX = 100 * 365 * 86_400.0
 _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -24,6 +25,7 @@ class Settings:
     database_url: PostgreSQL 15 or later; None for the embedded server, with its data under `home`.
     prune_after_seconds: how long workers keep finished runs; None keeps them permanently.
     webhook_secrets: the secrets that sign callbacks; without any, this process sends no callbacks.
+    gateway_secrets: the secrets that sign requests between gateways; without any, a gateway accepts nothing.
     egress_allow: the private origins that callbacks may reach. mcp_allow: the private origins that MCP servers may have. There are
         two lists, because every caller may name a callback, but only the application names its MCP servers.
     """
@@ -38,13 +40,14 @@ class Settings:
     webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
     egress_allow: str = ""
     mcp_allow: str = ""
+    gateway_secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read the settings of a process from its environment; an empty variable counts as missing.
 
     The variables are HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS,
-    _EGRESS_ALLOW and _MCP_ALLOW. Raises InvalidInput with the variable and its accepted values.
+    _EGRESS_ALLOW, _MCP_ALLOW and _GATEWAY_SECRETS. Raises InvalidInput with the variable and its accepted values.
     """
 
     def get(name: str) -> str | None:
@@ -60,8 +63,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         raise InvalidInput("HELIOGRAPH_DATABASE_URL must begin with postgresql://, as in postgresql://user@host/database",
                            code="invalid_url")  # fmt: skip
     return Settings(url, Path(get("HOME") or ".heliograph"), get("PROJECT") or "default", get("MODEL"), int(version),
-                    get("NATS_URL"), _read_age(get("PRUNE_AFTER")), tuple((get("WEBHOOK_SECRETS") or "").replace(",", " ").split()),
-                    get("EGRESS_ALLOW") or "", get("MCP_ALLOW") or "")  # fmt: skip
+                    get("NATS_URL"), _read_age(get("PRUNE_AFTER")), _read_list(get("WEBHOOK_SECRETS")),
+                    get("EGRESS_ALLOW") or "", get("MCP_ALLOW") or "", _read_list(get("GATEWAY_SECRETS")))  # fmt: skip
 
 
 def read_span(text: str) -> float | None:
@@ -70,10 +73,15 @@ def read_span(text: str) -> float | None:
     return None if found is None else float(int(found[1]) * _UNIT_SECONDS[found[2]])
 
 
+def _read_list(text: str | None) -> tuple[str, ...]:
+    return tuple((text or "").replace(",", " ").split())
+
+
 def _read_age(text: str | None) -> float | None:
     if text is None:
         return None
-    if not (seconds := read_span(text)) or seconds > PRUNE_SECONDS_MAX:
-        raise InvalidInput(f"HELIOGRAPH_PRUNE_AFTER must be an age such as 30d, 12h or 90m, not {safe_repr(text)}",
+    seconds = read_span(text) or 0.0
+    if not PRUNE_SECONDS_MIN <= seconds <= PRUNE_SECONDS_MAX:
+        raise InvalidInput(f"HELIOGRAPH_PRUNE_AFTER must be an age such as 30d, 12h or 90m, from one hour on, not {safe_repr(text)}",
                            code="out_of_range")  # fmt: skip
     return seconds

@@ -215,7 +215,7 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     """
     settings = settings or read_settings(os.environ)
     keep_keys_out(os.environ)
-    keep_out(*settings.webhook_secrets)
+    keep_out(*settings.webhook_secrets, *settings.gateway_secrets)
     keep_url_out(settings.nats_url or "")
     guard_logs()
     async with open_database(settings) as database:

@@ -23,6 +23,7 @@ def test_empty_variable_counts_as_unset() -> None:
         "WEBHOOK_SECRETS",
         "EGRESS_ALLOW",
         "MCP_ALLOW",
+        "GATEWAY_SECRETS",
     )
     assert read_settings({f"HELIOGRAPH_{name}": "" for name in names}) == read_settings({})
 
@@ -32,14 +33,15 @@ def test_every_variable_reaches_its_setting() -> None:
         "HELIOGRAPH_DATABASE_URL": "postgres://u@h/d", "HELIOGRAPH_HOME": "/data", "HELIOGRAPH_PROJECT": "p",
         "HELIOGRAPH_MODEL": "test", "HELIOGRAPH_POSTGRES_VERSION": "16", "HELIOGRAPH_NATS_URL": "nats://h",
         "HELIOGRAPH_PRUNE_AFTER": "12h", "HELIOGRAPH_WEBHOOK_SECRETS": " whsec_a, whsec_b ",
-        "HELIOGRAPH_EGRESS_ALLOW": "http://127.0.0.1:9000", "HELIOGRAPH_MCP_ALLOW": "https://tools.internal", "HOME": "/elsewhere",
+        "HELIOGRAPH_EGRESS_ALLOW": "http://127.0.0.1:9000", "HELIOGRAPH_MCP_ALLOW": "https://tools.internal",
+        "HELIOGRAPH_GATEWAY_SECRETS": "whsec_c", "HOME": "/elsewhere",
     })  # fmt: skip
     assert settings == Settings("postgres://u@h/d", Path("/data"), "p", "test", 16, "nats://h", 43_200.0, ("whsec_a", "whsec_b"),
-                                "http://127.0.0.1:9000", "https://tools.internal")  # fmt: skip
+                                "http://127.0.0.1:9000", "https://tools.internal", ("whsec_c",))  # fmt: skip
     assert "whsec" not in repr(settings)
 
 
-@pytest.mark.parametrize("age", ["30", "0d", "-1d", "1 d", "1w", "ever", "9" * 9 + "d", "9" * 10 + "s"])
+@pytest.mark.parametrize("age", ["30", "0d", "-1d", "1 d", "1w", "ever", "9" * 9 + "d", "9" * 10 + "s", "59m"])
 def test_invalid_age_is_rejected_before_any_pruning(age: str) -> None:
     with pytest.raises(InvalidInput, match="HELIOGRAPH_PRUNE_AFTER must be an age such as 30d") as caught:
         read_settings({"HELIOGRAPH_PRUNE_AFTER": age})

@@ -59,6 +59,7 @@ class RunLog:
     def __init__(self) -> None:
         self._requests: dict[str, _Request] = {}  # tool calls without a response yet, by correlation id
         self._delegations: dict[str, _Request] = {}  # by the turn that runs the task
+        self._trace_id: str | None = None  # of the sender, if a gateway started the run
 
     def envelope_of(self, signal: Signal) -> Envelope | None:
         """Return a signal in its envelope; None if it is not a control signal. Raises KernelRejected for a malformed payload."""
@@ -74,8 +75,11 @@ class RunLog:
     def _convert(self, kind: str, signal: Signal, payload: JsonObject) -> Envelope:
         agent = signal.agent or RUNTIME
         span, source, destination, wire = signal.turn_id or signal.id, agent, RUNTIME, _common(kind, payload)
+        received = as_object(payload.get("envelope"))  # of a request that a gateway received
         if kind in ("tool_call", "delegation"):
             span, destination, wire = self._request(kind, signal, payload)
+            source = str(received.get("source", source))
+            self._trace_id = received.get("trace_id", self._trace_id)  # type: ignore[assignment]  # checked by Envelope
         elif kind == "tool_call_response":
             span = _correlation_id(signal, payload)
             source, destination = str(payload["name"]), agent
@@ -85,19 +89,21 @@ class RunLog:
             span = _correlation_id(signal, payload) if request is None else request.correlation_id
             source = str(payload["target_agent"])
             destination = request.agent if request is not None else RUNTIME if agent == source else agent
-            wire = {"payload": {**_delegation_response(payload), "correlation_id": span}}
+            wire = {"payload": {**delegation_response(payload), "correlation_id": span}}
         elif kind == "halt":
             source, destination = str(payload.get("actor") or RUNTIME), agent
             wire = {"payload": _halt(payload)}
         return Envelope(
             id=signal.id, timestamp=signal.timestamp, source=source, destination=destination,
-            trace_id=_digest(signal.run_id, 16), span_id=_digest(span, 8), signal=read_signal({"type": kind, **wire}),
+            trace_id=self._trace_id or _digest(signal.run_id, 16), span_id=str(received.get("span_id") or _digest(span, 8)),
+            signal=read_signal({"type": kind, **wire}),
         )  # fmt: skip
 
     def _request(self, kind: str, signal: Signal, payload: JsonObject) -> tuple[str, str, JsonObject]:
         """Return the correlation id, the destination, and the parts of a request; remember it for its responses."""
-        request = _Request(_correlation_id(signal, payload), signal.agent or RUNTIME, signal.timestamp)
-        correlated: JsonObject = {"correlation_id": request.correlation_id}
+        given = payload.get("correlation_id")
+        request = _Request(str(given or _correlation_id(signal, payload)), signal.agent or RUNTIME, signal.timestamp)
+        correlated: JsonObject = {"correlation_id": request.correlation_id, **_given(payload, "parent_correlation_id")}
         if (above := self._delegations.get(signal.turn_id or "")) is not None:
             correlated["parent_correlation_id"] = above.correlation_id
         timeout: JsonObject = {"timeout_seconds": payload.get("timeout_seconds")}
@@ -142,7 +148,7 @@ def _tool_response(payload: JsonObject, correlation_id: str, request: _Request |
         response["result"] = payload.get("output")
     else:
         status = str(payload["status"])
-        response["error"] = _failure(
+        response["error"] = failure_of(
             payload.get("error"), _CODES.get(status, TOOL_ERROR), f"the call ended as {status}"
         )
     if request is not None:
@@ -152,12 +158,13 @@ def _tool_response(payload: JsonObject, correlation_id: str, request: _Request |
     return {"payload": response}
 
 
-def _delegation_response(payload: JsonObject) -> JsonObject:
+def delegation_response(payload: JsonObject) -> JsonObject:
+    """Return the payload of the response to a delegation that the log records as `payload`."""
     response = _given(payload, "target_agent", "task_id", "status", "result", "duration_ms")
     outcome = payload.get("outcome")
     if payload["status"] == "failed":
         response["details"] = {"reason": outcome}
-        response["error"] = _failure(payload.get("error"), _DELEGATION_CODES.get(str(outcome), DELEGATION_ERROR),
+        response["error"] = failure_of(payload.get("error"), _DELEGATION_CODES.get(str(outcome), DELEGATION_ERROR),
                                      f"the turn ended as {outcome}")  # fmt: skip
     elif outcome == "partial":
         response["details"] = {"outcome": outcome}
@@ -165,15 +172,19 @@ def _delegation_response(payload: JsonObject) -> JsonObject:
 
 
 def _halt(payload: JsonObject) -> JsonObject:
-    """A reason in free text becomes the message; a person gives it if the log names an actor, otherwise a program."""
+    """A reason in free text becomes the message; a person gives it if the log names an actor, otherwise a program.
+
+    A gateway logs the reason of a halt with its message as `<reason>: <message>`.
+    """
     reason = payload["reason"]
     halt = _given(payload, "graceful", "message")
-    if reason in get_args(HaltReason):
-        return {**halt, "reason": reason}
+    name, _, message = str(reason).partition(": ")
+    if name in get_args(HaltReason):
+        return {**({"message": message} if message else {}), **halt, "reason": name}
     return {"message": reason, **halt, "reason": USER_INTERRUPT if payload.get("actor") else EXTERNAL_SIGNAL}
 
 
-def _failure(error: Any, code: str, message: str) -> JsonObject:
+def failure_of(error: Any, code: str, message: str) -> JsonObject:
     """The error of a call, with the keys of the wire. Further keys become its details."""
     given = error if isinstance(error, dict) else {}
     more = {key: value for key, value in given.items() if key not in ("code", "message", "recoverable", "details")}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from heliograph.egress.post import Posted, post
 from heliograph.policy.egress import EgressPolicy, read_allowed
-from heliograph.policy.webhook_signature import sign_webhook
+from heliograph.policy.webhook_signature import check_secrets, sign_webhook
 
 
 class Messenger:
@@ -15,10 +15,7 @@ class Messenger:
 
     def __init__(self, secrets: Sequence[str], policy: EgressPolicy):
         """Raises InvalidInput (`invalid_secret`) for a missing or malformed secret."""
-        sign_webhook(
-            "", datetime.fromtimestamp(0, UTC), b"", secrets
-        )  # reports a malformed secret now, not at the first webhook
-        self._secrets = tuple(secrets)
+        self._secrets = check_secrets(secrets)
         self.policy = policy
 
     def __repr__(self) -> str:

@@ -69,6 +69,12 @@ def verify_webhook(headers: Mapping[str, str], body: bytes, secrets: Sequence[st
     return webhook_id
 
 
+def check_secrets(secrets: Sequence[str]) -> tuple[str, ...]:
+    """Return secrets unchanged. Raises InvalidInput (`invalid_secret`) if none is given, or one is malformed."""
+    _keys(secrets)
+    return tuple(secrets)
+
+
 def _signature(key: bytes, webhook_id: str, timestamp: str, body: bytes) -> str:
     signed = b".".join((webhook_id.encode(), timestamp.encode(), body))
     return base64.b64encode(hmac.digest(key, signed, "sha256")).decode()

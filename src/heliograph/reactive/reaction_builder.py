@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -83,6 +83,14 @@ class ReactionBuilder:
             mark_untrusted(self.memory, untrusted)
         self.state = after
 
+    def activate(self, agent: AgentSpec, parent: int | str, cause: Any, turn: Mapping[str, Any] | None = None) -> None:
+        """Activate an agent. turn: the id and the options of its turn, if they are not those of the agent."""
+        activation = self.add(Draft("agent:activated", {"agent": agent.name}, agent.name, parent, self.now))
+        own = {"turn_id": self.new_id("turn")} if turn is None else turn
+        self.reaction.activations.append(
+            {"agent": agent.name, "cause": cause, "activation": activation, **agent.limits, **own}
+        )
+
     def finished(self) -> Reaction:
         """React to all signals in order, then decide whether the run is over."""
         is_running = self.view.status == "running"
@@ -136,7 +144,7 @@ class ReactionBuilder:
             elif (limit := self._limit_reason(1)) is not None:
                 return limit
             else:
-                self._activate(self.workflow.agents[woken], parent, cause)
+                self.activate(self.workflow.agents[woken], parent, cause)
         return None
 
     def _limit_reason(self, more: int) -> str | None:
@@ -174,13 +182,6 @@ class ReactionBuilder:
         except Exception as error:
             return f"{GUARD_RAISED} {format_exception(error)}"
         return None if allowed else "when guard false"
-
-    def _activate(self, agent: AgentSpec, parent: int | str, cause: Any) -> None:
-        activation = self.add(Draft("agent:activated", {"agent": agent.name}, agent.name, parent, self.now))
-        self.reaction.activations.append({
-            "agent": agent.name, "turn_id": self.new_id("turn"), "cause": cause, "activation": activation,
-            **agent.limits,
-        })  # fmt: skip
 
     def _last_parent(self) -> int | str:
         """The parent of the end: the newest draft, or else the last signal to react to, or else the root."""

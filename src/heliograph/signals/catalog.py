@@ -149,9 +149,13 @@ CATALOG: tuple[Entry, ...] = (
             "priority?": "string",
             "timeout_seconds?": "number",
             "attempt?": "integer",
+            "correlation_id?": "string",
+            "parent_correlation_id?": "string",
+            "envelope?": "object",
         },
         "agent",
-        "A turn delegated a task to another agent and waits for it; `task_id` is the turn that runs the task.",
+        "A turn delegated a task to another agent and waits for it; `task_id` is the turn that runs the task."
+        " Or another system did, through a gateway: `envelope` names the sender and its trace.",
         "CTL-20, CTL-21, CTL-26, G-16",
     ),
     Entry(

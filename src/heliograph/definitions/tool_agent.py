@@ -1,0 +1,40 @@
+"""An agent that executes one tool: its task has the arguments, and its output is the tool's result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.definitions.agent import AgentSpec, define_agent
+from heliograph.definitions.plan import Plan, ToolStep
+from heliograph.definitions.tool import Tool
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPlan:
+    """A plan hook: one step, which calls the tool with the task."""
+
+    tool: str
+
+    def __call__(self, context: Any) -> Plan:
+        task = context.task
+        if not isinstance(task, dict):
+            raise InvalidInput(
+                f"the arguments of tool {self.tool} must be an object, not {safe_repr(task)}", code="wrong_type"
+            )
+        return Plan([ToolStep(self.tool, task)])
+
+
+def tool_agent(tool: Tool, **options: Any) -> AgentSpec:
+    """Define an agent with the name of a tool that executes it, for `Heliograph.add`. A gateway sends it the `tool_call`s of others.
+
+    options: those of `define_agent`. By default the tool runs without approval after an untrusted task, because every received task
+    is untrusted; `Tool.approval` applies. Raises InvalidInput.
+    """
+    if not isinstance(tool, Tool):
+        raise InvalidInput(f"the argument of tool_agent must be a Tool, not {safe_repr(repr_of(tool))}; decorate the function with @tool",
+                           code="wrong_type", path="/tools")  # fmt: skip
+    return define_agent(tool.name, **{"on_request": True, "after_untrusted": "allow", **options}, tools=[tool],
+                        plan=ToolPlan(tool.name))  # fmt: skip

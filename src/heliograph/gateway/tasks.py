@@ -1,0 +1,140 @@
+"""Tasks that other systems send: each is a run with one turn, whose ids follow from the task's key.
+
+The commit that starts the run is the only one that accepts a task. A repeated request finds the run, from any process, and the
+kernel compares the hash of both requests. The result remains with the turn until it is pruned, an hour after its end at the earliest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from heliograph.client.arguments import check_text
+from heliograph.control.envelope import Envelope
+from heliograph.control.payloads import DelegationPayload, ToolCallPayload
+from heliograph.definitions.agent import PRIORITIES
+from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
+from heliograph.gateway.received import correlation_id_of, task_hash, task_key
+from heliograph.gateway.responses import RESULT_PRUNED, is_ended, response_to
+from heliograph.gateway.targets import Target
+from heliograph.ledger.rows import TurnRow
+from heliograph.reactive.received_task import react_to_task
+from heliograph.run_options import check_callback
+from heliograph.runtime import Runtime
+from heliograph.signals.model import Draft
+from heliograph.signals.payload import check_payload
+from heliograph.turn.calls import DELEGATION
+from heliograph.turn.drafts import draft_item
+from heliograph.types import JsonObject
+from heliograph.world.seam import bell_keys
+
+_POLL_SECONDS = 0.5  # the delay of an end whose ring was lost
+
+
+class Tasks:
+    """Accepts tasks for one project, and waits for their ends. trusted: the senders vouch for the content of their tasks."""
+
+    def __init__(self, runtime: Runtime, *, trusted: bool):
+        self._runtime = runtime
+        self._trusted = trusted
+
+    async def accept(self, target: Target, envelope: Envelope) -> str:
+        """Start the turn of a task, unless an earlier request has started it; return the turn's id.
+
+        Raises Conflict (`id_conflict`) if the earlier request had another content, InvalidInput, Rejected, StoreUnavailable.
+        """
+        key = task_key(self._runtime.settings.project, target.key, correlation_id_of(envelope))
+        turn_id, run_id = f"turn_gateway_{key}", f"gateway_{key}"
+        item = self._start_item(target, envelope, run_id, turn_id)
+        [answer] = await self._runtime.ledger.start_runs([item])
+        if answer["outcome"] == "conflict":
+            raise Conflict("an earlier request with this correlation id had another content; choose another correlation id",
+                           code="id_conflict", path="/envelope/signal/payload/correlation_id")  # fmt: skip
+        if answer["outcome"] == "rejected":
+            kind = InvalidInput if answer["code"] == "payload_too_large" else Rejected
+            raise kind(answer["message"], code=answer["code"], path="/envelope/signal/payload")
+        return turn_id
+
+    async def wait_for_end(self, turn_id: str, seconds: float) -> TurnRow:
+        """Return the turn once it has ended, or as it is after `seconds`. Raises NotFound (`result_pruned`), StoreUnavailable."""
+        run_id = turn_id.removeprefix("turn_")
+        subscription = self._runtime.world.subscribe(bell_keys(self._runtime.ledger.project, [f"log:{run_id}"]))
+        until = self._runtime.world.monotonic() + seconds
+        try:
+            while True:
+                subscription.clear()
+                turn = await self._turn(turn_id)
+                remaining = until - self._runtime.world.monotonic()
+                if is_ended(turn) or remaining <= 0:
+                    return turn
+                await subscription.wait(min(remaining, _POLL_SECONDS))
+        finally:
+            subscription.close()
+
+    async def respond(self, request: Envelope, turn: TurnRow) -> Envelope:
+        """Build the response for a turn. Raises StoreUnavailable."""
+        cards = await self._runtime.reader.cards(turn.turn_id) if is_ended(turn) else []
+        content: Any = next((card.content for card in cards if card.card_id == turn.deliverable_card_id), {})
+        return response_to(request, turn, content, self._runtime.world.now())
+
+    async def _turn(self, turn_id: str) -> TurnRow:
+        try:
+            return await self._runtime.reader.turn(turn_id)
+        except NotFound:
+            raise NotFound("the task of this correlation id has ended, and its result is pruned; choose another correlation id",
+                           code=RESULT_PRUNED) from None  # fmt: skip
+
+    def _start_item(self, target: Target, envelope: Envelope, run_id: str, turn_id: str) -> dict[str, Any]:
+        workflow, world = target.workflow, self._runtime.world
+        task = Draft(
+            DELEGATION, _logged(target, envelope, turn_id), parent=0, at=world.now(), is_untrusted=not self._trusted
+        )
+        reaction = react_to_task(
+            workflow, run_id, target.agent, task, _turn_options(envelope, turn_id), world.now(), world.new_id
+        )
+        return {
+            "run_id": run_id, "target": workflow.name, "request_hash": task_hash(envelope), "agents": sorted(workflow.agents),
+            "signals": [draft_item(draft) for draft in reaction.drafts], "reaction": reaction.to_item(),
+            "wakes_on_results": workflow.wakes_on_results,
+        }  # fmt: skip
+
+
+def _turn_options(envelope: Envelope, turn_id: str) -> JsonObject:
+    """The parts of a turn that the request chooses. Raises EgressRejected for a malformed callback."""
+    options: JsonObject = {"turn_id": turn_id, "actor": check_text(envelope.source, "the source", "/envelope/source")}
+    payload = envelope.signal.payload
+    if isinstance(payload, DelegationPayload):
+        if payload.callback is not None:
+            options["callback_url"] = check_callback(payload.callback)
+        if payload.priority is not None:
+            options["priority"] = PRIORITIES.index(payload.priority)
+    return options
+
+
+def _logged(target: Target, envelope: Envelope, turn_id: str) -> JsonObject:
+    """The payload of the signal `delegation` that activates the turn. Raises InvalidInput (`payload_too_large`)."""
+    payload = envelope.signal.payload
+    assert isinstance(payload, DelegationPayload | ToolCallPayload)
+    task = payload.task if isinstance(payload, DelegationPayload) else payload.parameters
+    logged: JsonObject = {
+        "id": envelope.id, "target_agent": target.agent.name, "task": task, "task_id": turn_id, "status": "accepted",
+        "correlation_id": correlation_id_of(envelope),
+        "envelope": {"id": envelope.id, "source": envelope.source, "trace_id": envelope.trace_id, "span_id": envelope.span_id},
+    }  # fmt: skip
+    if isinstance(payload, DelegationPayload) and payload.context is not None:
+        logged["context"] = payload.context
+    if payload.parent_correlation_id is not None:
+        logged["parent_correlation_id"] = payload.parent_correlation_id
+    check_payload(logged, "/envelope/signal/payload")
+    return logged
+
+
+async def either(work: asyncio.Task[TurnRow], gone: asyncio.Task[None]) -> TurnRow | None:
+    """Return the result of `work`; None if the client has gone before. Both tasks are finished afterwards."""
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else None
+    finally:
+        work.cancel()
+        gone.cancel()
+        await asyncio.gather(work, gone, return_exceptions=True)

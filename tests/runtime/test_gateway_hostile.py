@@ -1,0 +1,191 @@
+"""Hostile requests to a gateway: each gets a clear error, and none writes a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from heliograph import Gateway, InvalidInput
+from heliograph.gateway.http import BODY_BYTES_MAX
+from heliograph.policy.webhook_signature import sign_webhook
+from tests.runtime.gateway_kit import OTHER_SECRET, SECRET, delegation, envelope, gateway_of
+from tests.runtime.kit import Rig
+from tests.runtime.test_gateway import application
+
+PAYLOAD = "/envelope/signal/payload"
+
+
+async def counts(rig: Rig) -> list[int]:
+    """The number of rows that a task writes first, in each table."""
+    tables = ("runs", "agent_turns", "signals", "agent_inbox", "outbox", "callbacks")
+    return [(await rig.fetch(f"select count(*) from heliograph.{table}"))[0][0] for table in tables]
+
+
+def without(*path: str) -> dict[str, Any]:
+    """A delegation without the key at this path."""
+    wire = delegation()
+    inner: Any = wire
+    for key in path[:-1]:
+        inner = inner[key]
+    del inner[path[-1]]
+    return wire
+
+
+def changed(value: Any, *path: str) -> dict[str, Any]:
+    """A delegation with another value at this path."""
+    wire = delegation()
+    inner: Any = wire
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return wire
+
+
+FIELDS = ("id", "timestamp", "source", "destination", "trace_id", "span_id", "signal")
+HOSTILE: dict[str, tuple[Any, tuple[int, str, str | None]]] = {
+    **{f"no {field}": (without("envelope", field), (400, "required_field", f"/envelope/{field}")) for field in FIELDS},
+    "no envelope": ({}, (400, "required_field", "/envelope")),
+    "no object": ([1], (400, "wrong_type", None)),
+    "no type": (without("envelope", "signal", "type"), (400, "required_field", "/envelope/signal/type")),
+    "no payload": (without("envelope", "signal", "payload"), (400, "required_field", PAYLOAD)),
+    "no task": (without("envelope", "signal", "payload", "task"), (400, "required_field", f"{PAYLOAD}/task")),
+    "task of another type": (
+        changed("x", "envelope", "signal", "payload", "task"),
+        (400, "wrong_type", f"{PAYLOAD}/task"),
+    ),
+    "unknown field": (
+        changed(1, "envelope", "signal", "payload", "tsk"),
+        (400, "unknown_field", f"{PAYLOAD}/tsk"),
+    ),
+    "unknown type": (
+        changed("delegate", "envelope", "signal", "type"),
+        (400, "unknown_signal_type", "/envelope/signal/type"),
+    ),
+    "unsupported type": (
+        envelope({"type": "ready", "payload": {"capabilities": [], "version": "1"}}),
+        (422, "unsupported_signal", "/envelope/signal/type"),
+    ),
+    "unknown agent": (delegation("doubl"), (404, "unknown_agent", f"{PAYLOAD}/target_agent")),
+    "agent that is not exposed": (delegation("inner"), (404, "unknown_agent", f"{PAYLOAD}/target_agent")),
+    "halt of a stranger": (
+        envelope({"type": "halt", "payload": {"reason": "user_interrupt"}}, destination="run_x"),
+        (404, "unknown_target", "/envelope/destination"),
+    ),
+    "halt of no id": (
+        envelope({"type": "halt", "payload": {"reason": "user_interrupt"}}, destination="a/b"),
+        (400, "invalid_id", "/envelope/destination"),
+    ),
+    "long source": (changed("x" * 300, "envelope", "source"), (400, "too_long", "/envelope/source")),
+    "large task": (delegation(task={"x": "y" * 70_000}), (413, "payload_too_large", PAYLOAD)),
+    "callback without a scheme": (delegation(callback="example.com"), (403, "egress_rejected", None)),
+    "no JSON": (b"{", (400, "invalid_json", None)),
+    "no UTF-8": (b'{"envelope": "\xff"}', (400, "encoding", None)),
+    "no body": (b"", (400, "invalid_json", None)),
+    "NaN": (b'{"envelope": NaN}', (400, "json_non_finite", "/envelope")),
+    "the same key twice": (b'{"envelope": {}, "envelope": {}}', (400, "json_duplicate_key", None)),
+    "deep": (b"[" * 100 + b"]" * 100, (400, "json_too_deep", None)),
+    "very deep": (b"[" * 200_000, (400, "json_too_deep", None)),
+    "NUL": (delegation(task={"x": "\0"}), (400, "nul_character", "/envelope/signal/payload/task/x")),
+}
+
+
+@pytest.mark.proves("ENV-01", "ENV-02", "ENV-03", "ENV-04", "ENV-05", "ENV-06", "ENV-07", "ENV-08")
+async def test_malformed_and_unknown_requests_are_rejected_and_write_nothing(rig: Rig) -> None:
+    async with gateway_of(rig, application()) as served:
+        before = await counts(rig)
+        for name, (wire, expected) in HOSTILE.items():
+            answer = await served.post(wire)
+            assert answer.error == expected, (name, answer.body)
+        assert await counts(rig) == before
+        assert "did you mean double?" in (await served.post(delegation("doubl"))).body["error"]["message"]
+
+
+def _signed(**changes: str | None) -> Callable[[bytes], dict[str, str]]:
+    """Headers with a valid signature and then these changes; None removes a header."""
+
+    def headers(body: bytes) -> dict[str, str]:
+        valid = sign_webhook("message_1", datetime.now(UTC), body, [SECRET])
+        merged = {**valid, **{f"webhook-{name}": value for name, value in changes.items()}}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    return headers
+
+
+@pytest.mark.proves("S14")
+async def test_request_without_a_valid_signature_is_rejected_before_its_body_is_parsed(rig: Rig) -> None:
+    body, now = json.dumps(delegation()).encode(), datetime.now(UTC)
+    async with gateway_of(rig, application()) as served:
+        before = await counts(rig)
+        attempts = [
+            served.send(body, {}),
+            *(served.send(body, _signed(**{name: None})(body)) for name in ("id", "timestamp", "signature")),
+            served.send(body, _signed(signature="v1,AAAA")(body)),
+            served.send(body, _signed(id="message_2")(body)),
+            served.send(body + b" ", _signed()(body)),
+            served.send(b"{", {}),
+            served.send(body, {**_signed()(body), "Webhook-Signature": "v1,BBBB"}),  # twice
+            served.post(delegation(), secret=OTHER_SECRET),
+            served.post(delegation(), at=now - timedelta(minutes=6)),  # a recorded request, sent again later
+            served.post(delegation(), at=now + timedelta(minutes=6)),
+        ]
+        for attempt in attempts:
+            assert (await attempt).error == (401, "bad_signature", None)
+        assert await counts(rig) == before
+
+
+async def test_other_methods_and_slow_bodies_are_rejected(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway_of(rig, application()) as served:
+        got = await served.send(b"", {}, method="GET")
+        assert (got.status, got.headers["allow"]) == (405, "post")
+        declared = await served.send(b"", {"content-length": str(BODY_BYTES_MAX + 1)})  # rejected without its body
+        assert declared.error == (413, "payload_too_large", None)
+        monkeypatch.setattr("heliograph.gateway.http.BODY_SECONDS_MAX", 0.1)
+        slow = await served.send(b"{", {"content-length": "100"})
+        assert slow.error == (408, "request_timeout", None)
+
+
+async def test_body_without_a_length_is_read_no_further_than_the_limit() -> None:
+    chunks, sent = 0, list[Any]()
+
+    async def receive() -> Any:
+        nonlocal chunks
+        chunks += 1
+        return {"type": "http.request", "body": b" " * 65_536, "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await Gateway(application(), secrets=[SECRET])({"type": "http", "method": "POST", "headers": []}, receive, send)
+    assert (sent[0]["status"], chunks) == (413, BODY_BYTES_MAX // 65_536 + 1)
+
+
+async def test_outage_and_defects_become_errors_without_details(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway_of(rig, application()) as served:
+        monkeypatch.setattr("heliograph.gateway.tasks.task_hash", lambda envelope: 1 / 0)
+        answer = await served.post(delegation())
+        assert (answer.status, answer.body["error"]["code"]) == (500, "INTERNAL_ERROR")
+        assert "division" not in str(answer.body)
+
+
+@pytest.mark.proves("S14")
+async def test_gateway_without_a_secret_does_not_start(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HELIOGRAPH_GATEWAY_SECRETS", raising=False)
+    with pytest.raises(InvalidInput) as caught:
+        await Gateway(application(), url=rig.url, project="p").open()
+    assert caught.value.code == "invalid_secret"
+    with pytest.raises(InvalidInput):
+        Gateway(application(), secrets=["short"])
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "lifespan.startup"}
+
+    await Gateway(application(), url=rig.url, project="p")({"type": "lifespan"}, receive, send)
+    assert sent[0]["type"] == "lifespan.startup.failed"
