@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 
 from model.ablations import ABLATIONS, found
+from model.breakers import BreakerModel
 from model.cases import CONFIGS, FULL, QUICK
 from model.checker import Result, explore
 from model.configs import Config
@@ -39,6 +40,8 @@ def check(configs: Iterable[Config]) -> bool:
     for name, about, transactions in LOCKS:
         results.append(explore(LockModel(heads_then_runs, transactions)))
         print_result(name, about, results[-1])
+    results.append(explore(BreakerModel()))
+    print_result("breaker", "4 callers of a circuit breaker, 2 of which die", results[-1])
     states, transitions = sum(r.states for r in results), sum(r.transitions for r in results)
     print(f"{'sum':<8}{states:>11,}{transitions:>13,}{sum(r.seconds for r in results):>9.1f}")
     return all(result.holds for result in results)

@@ -12,6 +12,7 @@ from typing import Any
 
 from model.actions_humans import EXPIRED
 from model.actions_unclaimed import HEALTHY
+from model.breakers import LATE, TOO_MANY, BreakerModel, BreakerRules
 from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11
 from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, P1, P2, S1, S3, T1, T2, U1
 from model.checker import Result, explore
@@ -48,7 +49,18 @@ class LockAblation:
         return explore(LockModel(self.order, self.transactions), stop_at=self.expect or None)
 
 
-def found(ablation: Ablation | LockAblation, result: Result) -> list[str] | None:
+@dataclass(frozen=True)
+class BreakerAblation:
+    rule: str
+    off: dict[str, bool]
+    expect: str
+    why: str = ""
+
+    def run(self) -> Result:
+        return explore(BreakerModel(BreakerRules(**self.off)), stop_at=self.expect or None)
+
+
+def found(ablation: Ablation | LockAblation | BreakerAblation, result: Result) -> list[str] | None:
     """The trace of what was expected; None when it was not found. An empty list: nothing was expected, all holds."""
     if not ablation.expect:
         return [] if result.holds else None
@@ -79,7 +91,7 @@ NO_WAIT = "resumed without a matching wait"
 LATECOMER = "a turn comes into a run that is being stopped"
 STOPS = only(R1, stop=2)
 
-ABLATIONS: tuple[Ablation | LockAblation, ...] = (
+ABLATIONS: tuple[Ablation | LockAblation | BreakerAblation, ...] = (
     Ablation("K1", C1, {"atomic_finish": False}, STALE_CARD),
     Ablation("K1", C1, {"atomic_finish": False}, TWO_DELIVERABLES),
     Ablation("K1", only(C1, crash=1), {"atomic_finish": False}, "L1"),
@@ -175,4 +187,8 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     Ablation("K36", only(U1), {"action_locks": False}, "two active turns on one agent"),
     LockAblation("K37", rows_as_met, "deadlock", transactions=ROWS),
     LockAblation("K37", row_first, "deadlock", transactions=ROWS),
+    BreakerAblation("B1", {"read_again": False}, TOO_MANY),
+    BreakerAblation("B2", {"lock_needed": False}, TOO_MANY),
+    BreakerAblation("B3", {"trials_end": False}, "L1"),
+    BreakerAblation("B4", {"by_generation": False}, LATE),
 )  # fmt: skip

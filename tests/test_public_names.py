@@ -17,6 +17,8 @@ PUBLIC = [
     "Call",
     "CallResult",
     "Card",
+    "CircuitBreaker",
+    "CircuitOpen",
     "Client",
     "Command",
     "Conflict",

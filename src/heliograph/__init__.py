@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from heliograph.client.human_tasks import HumanTask
     from heliograph.client.replies import Command, StopResult
     from heliograph.definitions.agent import AgentSpec, define_agent
+    from heliograph.definitions.circuit_breakers import CircuitBreaker
     from heliograph.definitions.hooks import Agent
     from heliograph.definitions.lifecycle import Lifecycle
     from heliograph.definitions.plan import DelegationStep, GoalAchieved, IterationNeeded, ModelStep, Plan, ToolStep
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from heliograph.errors import (
         AgentFailed,
         BudgetExceeded,
+        CircuitOpen,
         Conflict,
         DelegationFailed,
         Denied,
@@ -92,7 +94,7 @@ _HOMES = {
     "heliograph.client.human_tasks": ("HumanTask",),
     "heliograph.client.replies": ("Command", "StopResult"),
     "heliograph.errors": (
-        "AgentFailed", "BudgetExceeded", "Conflict", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRejected",
+        "AgentFailed", "BudgetExceeded", "CircuitOpen", "Conflict", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRejected",
         "NotFound", "RecoverableError", "Rejected", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
         "UnrecoverableError",
     ),
@@ -107,6 +109,7 @@ _HOMES = {
     "heliograph.definitions.hooks": ("Agent",),
     "heliograph.definitions.lifecycle": ("Lifecycle",),
     "heliograph.definitions.plan": ("DelegationStep", "GoalAchieved", "IterationNeeded", "ModelStep", "Plan", "ToolStep"),
+    "heliograph.definitions.circuit_breakers": ("CircuitBreaker",),
     "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
     "heliograph.definitions.tool_agent": ("tool_agent",),
     "heliograph.gateway.gateway": ("Gateway",),
@@ -146,6 +149,8 @@ __all__ = [
     "Call",
     "CallResult",
     "Card",
+    "CircuitBreaker",
+    "CircuitOpen",
     "Client",
     "Command",
     "Conflict",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
+from heliograph.definitions.circuit_breakers import check_signal_breakers
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
@@ -24,6 +25,7 @@ from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, chec
 
 if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
+    from heliograph.definitions.circuit_breakers import CircuitBreaker
     from heliograph.policy.retry import RetryPolicy
     from heliograph.ports import Memory
     from heliograph.run_result import RunResult
@@ -48,7 +50,8 @@ class Heliograph:
     deps: objects that the tools need, like clients and settings, available as `ToolContext.deps`.
     memory: stores memories beyond a run; None for full-text search in the database.
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
-    control_signals: settings per type of control signal: `{"tool_call": {"retry": {...}}, "delegation": {"retry": {...}}}`.
+    control_signals: settings per type of control signal: `{"tool_call": {"retry": {...}, "circuit_breaker": {...}}}`; also for
+        `delegation`.
     models: settings per model: `{"anthropic:*": {"retry": {...}}}`.
     """
 
@@ -75,6 +78,7 @@ class Heliograph:
         self._secrets = secrets
         self._signal_policies = check_signal_policies(control_signals)
         self._model_policies = check_model_policies(models)
+        self._signal_breakers = check_signal_breakers(control_signals)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
 
@@ -98,6 +102,7 @@ class Heliograph:
         result_fields: Sequence[Mapping[str, Any]] = (),
         on_request: bool = False,
         budget: Mapping[str, int | float] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
         trusted: bool = False,
         version: str = "1",
         init: Callable[[Any], Any] | None = None,
@@ -174,7 +179,8 @@ class Heliograph:
         """The application in the form that the runtime executes. Raises InvalidInput if it is invalid as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
-                                       tuple(self._phase_handlers), self._signal_policies, self._model_policies))  # fmt: skip
+                                       tuple(self._phase_handlers), self._signal_policies, self._model_policies,
+                                       self._signal_breakers))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.

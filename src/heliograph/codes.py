@@ -30,6 +30,7 @@ DENIED = "DENIED"
 MODEL_TIMEOUT = "MODEL_TIMEOUT"
 MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
 BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
+CIRCUIT_OPEN = "CIRCUIT_OPEN"
 RESULT_SCHEMA = "result_schema"  # lower case, like the codes that tools themselves return
 UNDECODABLE = "UNDECODABLE"
 CANCELED = "CANCELED"
@@ -131,6 +132,7 @@ CODES = (
         False,
         "a call could have cost more than the rest of a budget: that of its turn, or one that contains it",
     ),
+    Code(CIRCUIT_OPEN, "act", True, "a call was not made, because the circuit breaker of its target is open"),
     Code(
         UNDECODABLE,
         "any",

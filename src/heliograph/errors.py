@@ -13,6 +13,7 @@
     ├── ToolFailed          a tool or a step failed; raised in the agent that called it
     │   ├── ToolTimedOut    it had no result by its deadline
     │   ├── BudgetExceeded  it was not called, because too little remains of a budget
+    │   ├── CircuitOpen     it was not called, because its circuit breaker is open
     │   └── Denied          a person denied it
     ├── StepInDoubt         a step started, and it is unknown whether its effect happened
     ├── DelegationFailed    a delegated turn did not succeed
@@ -32,6 +33,7 @@ from typing import Any, ClassVar
 from heliograph.codes import (
     ACTION_FAILED,
     BUDGET_EXCEEDED,
+    CIRCUIT_OPEN,
     DELEGATION_ERROR,
     DENIED,
     IN_DOUBT,
@@ -184,6 +186,19 @@ class BudgetExceeded(ToolFailed):
     @property
     def budget(self) -> Mapping[str, Any]:
         return self.error.get("budget") or {}
+
+
+class CircuitOpen(ToolFailed):
+    """A call was not made, because its target fails and its circuit breaker is open, or half open with all trials under way.
+
+    circuit: {type, target, state, until}: the breaker, and when it may admit a call again.
+    """
+
+    default_code = CIRCUIT_OPEN
+
+    @property
+    def circuit(self) -> Mapping[str, Any]:
+        return self.error.get("circuit") or {}
 
 
 class Denied(ToolFailed):

@@ -148,7 +148,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 
     run: after a conflict, the current run. stop: after a renewal, the stop order if there is one. waits: all calls of a turn that does
     not have to suspend, because none is open. code, message: why the write was rejected. budget: the budget of which too little
-    remains, if that is the reason.
+    remains, if that is the reason. circuit, calls: the first breaker that did not admit a call, and the ids of all such calls.
     """
 
     turn_id: str
@@ -163,6 +163,8 @@ class WriteResult(msgspec.Struct, frozen=True):
     code: str = ""
     message: str = ""
     budget: BudgetShortfall | None = None
+    circuit: dict[str, Any] | None = None
+    calls: list[str] = []
 
 
 class BeginResult(msgspec.Struct, frozen=True):
@@ -174,6 +176,7 @@ class BeginResult(msgspec.Struct, frozen=True):
     code: str = ""
     message: str = ""
     budget: BudgetShortfall | None = None
+    circuit: dict[str, Any] | None = None
 
 
 class Reported(msgspec.Struct, frozen=True):

@@ -142,6 +142,17 @@ class Append(Owner):
     signals: NotRequired[list[SignalItem]]
 
 
+class CircuitBreakerItem(TypedDict):
+    """The breaker of a call, with the settings by which its state changes. type: tool_call, delegation or model_call."""
+
+    type: str
+    target: str
+    failure_threshold: int
+    success_threshold: int
+    timeout_seconds: float
+    half_open_max_calls: int
+
+
 class BeginCall(Owner):
     call_id: str
     step_id: NotRequired[str]
@@ -151,6 +162,7 @@ class BeginCall(Owner):
     taint: NotRequired[list[str] | None]
     is_trusted: NotRequired[bool]
     reserve: NotRequired[Mapping[str, int] | None]
+    circuit_breaker: NotRequired[CircuitBreakerItem | None]
 
 
 class OpenAs(TypedDict):
@@ -215,6 +227,7 @@ class CallItem(TypedDict):
     is_trusted: NotRequired[bool]
     command: NotRequired[Command | None]
     child: NotRequired[ChildItem | None]
+    circuit_breaker: NotRequired[CircuitBreakerItem | None]
 
 
 class Suspension(Owner):

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from heliograph import Context, Heliograph, Runtime
+from heliograph import Context, Heliograph, RecoverableError, Runtime, ToolFailed
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
 from tests.faces.cli_support import Shell, open_shell
@@ -131,6 +132,30 @@ async def test_unused_wire_is_removed(shell: Shell, database_url: str) -> None:
         assert await runtime.ledger.read_outbox() == []
 
 
+@pytest.mark.proves("CB-06")
+async def test_breakers_are_listed_with_their_state(shell: Shell, database_url: str) -> None:
+    assert await helio(shell, "db", "breakers") == (0, "no target behind a circuit breaker has failed\n")
+    app = Heliograph("failing")
+
+    @app.agent(activate_on=["workflow:start"])
+    async def pay(ctx: Context) -> None:
+        for _ in range(2):
+            with suppress(ToolFailed):
+                await ctx.step("charge", fail, effect="idempotent", circuit_breaker={"failure_threshold": 1})
+
+    async with open_runtime(Settings(database_url)) as runtime:
+        await runtime.run(app.workflow, {})
+        [row] = shell.rows("db", "breakers")
+        assert (row["type"], row["target"], row["state"]) == ("tool_call", "charge", "open")
+        code, text = await helio(shell, "db", "breakers")
+        assert code == 0
+        assert text.splitlines()[1].split()[:3] == ["tool_call", "charge", "open"]
+
+
+def fail() -> None:
+    raise RecoverableError("down")
+
+
 async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -> None:
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.start(APP.workflow, {}, "lonely")
@@ -149,6 +174,7 @@ async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -
         ("db", "prune", "--older-than", "30d"),
         ("db", "limits"),
         ("db", "wires"),
+        ("db", "breakers"),
         ("db", "doctor"),
         ("db", "roles"),
         ("db", "grant", "shop", "--role", "api"),

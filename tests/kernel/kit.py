@@ -268,4 +268,5 @@ TABLES = (
     "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "blobs", "boxes", "leases",
     "turn_waiting_tools", "outbox", "signals", "project_limits", "pruned", "memories", "budgets", "callbacks",
     "workers",
+    "circuit_breakers", "circuit_calls",
 )  # fmt: skip

@@ -21,6 +21,7 @@ from heliograph.ledger.kernel import KERNEL
 from heliograph.requests import REQUESTS, ActivationItem, CardItem, CauseItem, ReactionItem, SignalItem, StopsItem
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.keys import STRINGS, shape_of
+from tests.kernel.filled import BREAKER
 from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import child, command
 from tests.logins import connected, login
@@ -52,11 +53,11 @@ def requests(claimed: Item) -> dict[str, Item]:
         "renew": turn_item(claimed),
         "release": turn_item(claimed, failure={"code": "C", "message": "m"}),
         "append": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD]),
-        "begin_call": turn_item(claimed, call_id="c1", **call),
+        "begin_call": turn_item(claimed, call_id="c1", circuit_breaker=BREAKER, **call),
         "record_call": turn_item(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
                               open_as={"step_id": "s", "tool": "t"}),
         "suspend": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
-            command("c3") | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
+            command("c3", circuit_breaker=BREAKER) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
         "defer": turn_item(claimed, reason="later", delay_seconds=1.0),
         "finish": end,
         "stop": stopping("turn_a"),

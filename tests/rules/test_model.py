@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from model.__main__ import check
-from model.ablations import ABLATIONS, Ablation, LockAblation, found
+from model.ablations import ABLATIONS, Ablation, BreakerAblation, LockAblation, found
+from model.breakers import BreakerModel
 from model.cases import QUICK
 from model.checker import FAULT, SYSTEM, TTL, WATCHDOG, Explorer, Transition, explore
 from model.configs import Config
@@ -89,8 +90,13 @@ def test_heads_then_runs_then_rows_never_deadlock(transactions: tuple[Transactio
     assert explore(LockModel(heads_then_runs, transactions)).holds
 
 
+@pytest.mark.proves("CB-04", "G-27")
+def test_breaker_admits_no_trial_too_many_and_always_leaves_the_half_open_state() -> None:
+    assert explore(BreakerModel()).holds
+
+
 @pytest.mark.parametrize("ablation", BREAKING, ids=[f"{n} {a.rule}: {a.expect}" for n, a in enumerate(BREAKING, 1)])
-def test_model_detects_each_rule_that_is_switched_off(ablation: Ablation | LockAblation) -> None:
+def test_model_detects_each_rule_that_is_switched_off(ablation: Ablation | LockAblation | BreakerAblation) -> None:
     result = ablation.run()
     assert found(ablation, result) is not None, f"broken: {sorted(result.broken)}, stuck: {sorted(result.stuck)}"
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from heliograph.agent_loop.concurrency import Slot, slot_of
 from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resolve_doubt
+from heliograph.definitions.circuit_breakers import breaker_among
 from heliograph.errors import AgentFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
@@ -115,6 +116,8 @@ class LocalToolExecutor:
         return check_retry_id(CallRequest(
             call_id, self._journal.new_step(), tool.name, "inline", arguments, tool.timeout_seconds, tool.effect,
             is_trusted=tool.trusted, retry=policy,
+            circuit_breaker=breaker_among(tool.breaker, owned.spec.signal_breakers.tool_call,
+                                          owned.workflow.signal_breakers.tool_call),
         ))  # fmt: skip
 
     async def _run_step(self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:

@@ -1,4 +1,4 @@
-"""`helio db prune|limits|wires`: delete old runs, and show or change limits and wires."""
+"""`helio db prune|limits|wires|breakers`: delete old runs, show or change limits and wires, and show circuit breakers."""
 
 from __future__ import annotations
 
@@ -60,6 +60,32 @@ def wires(options: Namespace) -> int:
     else:
         note("no wire besides PostgreSQL: any worker can publish")
     return 0
+
+
+def breakers(options: Namespace) -> int:
+    """List the circuit breakers that have been open, or whose targets have failed."""
+    rows = asyncio.run(_with(_breakers))
+    if options.json:
+        for row in rows:
+            json_line(row)
+    elif rows:
+        table(
+            ("TYPE", "TARGET", "STATE", "UNTIL", "FAILURES", "SUCCESSES", "TRIALS"),
+            [
+                (row["type"], safe_repr(row["target"]), row["state"], moment(row["open_until"]),
+                 str(row["failures"]), str(row["successes"]), str(row["trials"]))
+                for row in rows
+            ],
+        )  # fmt: skip
+    else:
+        note("no target behind a circuit breaker has failed")
+    return 0
+
+
+async def _breakers(connection: Any, project: str) -> list[dict[str, Any]]:
+    query = "select type, target, state, open_until, changed_at, failures, successes, trials from heliograph.circuit_overview"
+    rows = await connection.fetch(f"{query} where project_id = $1 order by type, target", project)
+    return [dict(row) for row in rows]
 
 
 async def _prune(connection: Any, project: str, options: Namespace) -> dict[str, int]:

@@ -27,6 +27,13 @@ from heliograph.definitions.agent_checks import (
     each_of,
 )
 from heliograph.definitions.budgets import amounts_of, check_budget, check_price
+from heliograph.definitions.circuit_breakers import (
+    NO_BREAKERS,
+    CircuitBreaker,
+    SignalBreakers,
+    check_circuit_breaker,
+    check_signal_breakers,
+)
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.functions import naming
@@ -64,7 +71,8 @@ class AgentSpec:
     fails with code IN_DOUBT instead. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
     error defers the turn; `retry` is a whole policy for that, and of both numbers of retries the smaller one counts.
-    `control_signals` has the policies of the calls and delegations that the agent makes. `result_fields` lists the fields that the deliverable must contain.
+    `control_signals` has the retries and circuit breakers of the calls and delegations that the agent makes, and
+    `circuit_breaker` guards delegations to it. `result_fields` lists the fields that the deliverable must contain.
 
     For agents with a model: `model` may be a list, in which each model is the fallback of the one before. `tools` lists the
     tools that the model may call, and `agents` the agents that it may delegate to. `contexts` maps names to the context boxes
@@ -124,6 +132,8 @@ class AgentSpec:
     credentials: tuple[str, ...] = ()
     task_problems: Callable[[Json], Sequence[str]] | None = None
     version: str = "1"
+    circuit_breaker: CircuitBreaker | None = None
+    signal_breakers: SignalBreakers = NO_BREAKERS
     when_arity: int = field(default=1)
 
     @property
@@ -187,7 +197,8 @@ def define_agent(
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
     after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
     init: Any = None, plan: Any = None, reflect: Any = None, terminate: Any = None, lifecycle: Lifecycle | None = None,
-    credentials: Sequence[str] = (), task_schema: Any = None, **unknown: Any,
+    credentials: Sequence[str] = (), task_schema: Any = None, circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
+    **unknown: Any,
 ) -> AgentSpec:  # fmt: skip
     """Define an agent, and check all of its options; `AgentSpec` describes them.
 
@@ -240,6 +251,8 @@ def define_agent(
         trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
         lifecycle=check_lifecycle(name, lifecycle), credentials=check_credentials(name, credentials),
         task_problems=_task_problems(name, task_schema),
+        circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"),
+        signal_breakers=check_signal_breakers(control_signals, f"/agents/{name}/control_signals"),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
+from heliograph.definitions.circuit_breakers import CircuitBreaker, check_circuit_breaker
 from heliograph.error_text import format_exception, repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy, retry_policy
@@ -61,6 +62,7 @@ class Tool:
         default.
     secrets: the names of the secrets that its arguments may contain as `secret://name`. They are resolved where the function
         runs, and never stored.
+    circuit_breaker: see CircuitBreaker; an object with its fields will do. All calls of a tool of this name share it.
     isolated: the function runs in its own process, without the environment, files, network and processes of the worker. It
         must be defined in a module, and take and return JSON.
     """
@@ -82,6 +84,7 @@ class Tool:
     secrets: Sequence[str] = ()
     isolated: bool = False
     retry: RetryPolicy | Mapping[str, Any] | None = None
+    circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -101,6 +104,13 @@ class Tool:
             if policy is None
             else policy.at_most(self.retries)
         )
+
+    @property
+    def breaker(self) -> CircuitBreaker | None:
+        given = self.circuit_breaker
+        if given is None or isinstance(given, CircuitBreaker):
+            return given
+        return check_circuit_breaker(given, f"/tools/{self.name}/circuit_breaker")
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a call with these checked arguments requires an approval. If the rule raises, it does."""
@@ -126,6 +136,7 @@ def tool(
     may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "return_error",
     result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
     isolated: bool = False, retry: RetryPolicy | Mapping[str, Any] | None = None,
+    circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function into a tool: `@tool`, or `@tool(effect="idempotent", ...)` with the options of `Tool`.
@@ -227,7 +238,9 @@ def check_tool(made: Tool) -> Tool:
     if made.retries and made.effect not in ("pure", "idempotent"):
         raise InvalidInput(f"tool {name}: a tool with effect='{made.effect}' cannot have retries; set effect='idempotent' "
                            "if a call may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip
-    return replace(made, retry=made.retry_policy, retries=0) if made.retry is not None else made
+    if made.retry is not None:
+        made = replace(made, retry=made.retry_policy, retries=0)
+    return replace(made, circuit_breaker=made.breaker) if made.circuit_breaker is not None else made
 
 
 def _check(name: str, option: str, is_right: bool, rule: str, value: object) -> None:

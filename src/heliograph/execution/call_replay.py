@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
-from heliograph.codes import BUDGET_EXCEEDED, DELEGATION_TIMEOUT
-from heliograph.errors import BudgetExceeded, DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
+from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, DELEGATION_TIMEOUT
+from heliograph.errors import BudgetExceeded, CircuitOpen, DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.step_outcome import outcome_of
@@ -151,7 +151,7 @@ class CallReplay:
         async with self._unsettled():
             try:
                 known = await self.steps.begin(request, self.steps.tool_reserve)
-            except BudgetExceeded as error:
+            except (BudgetExceeded, CircuitOpen) as error:
                 return await self.steps.reject(request, error.error)
             if known is not None:
                 return known
@@ -213,7 +213,7 @@ def value_of(request: CallRequest, result: CallResult) -> Json:
         )  # otherwise the child itself timed out
         raise DelegationFailed(
             f"agent {request.tool} (call {request.call_id}) did not succeed: {message}",
-            code=code if is_late else None, agent=request.tool, call_id=request.call_id, outcome=result.status,
+            code=code if is_late or code == CIRCUIT_OPEN else None, agent=request.tool, call_id=request.call_id, outcome=result.status,
             error=error,
         )  # fmt: skip
     if result.status == "unknown":
@@ -222,6 +222,9 @@ def value_of(request: CallRequest, result: CallResult) -> Json:
     if code == BUDGET_EXCEEDED and "budget" in error:
         raise BudgetExceeded(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
                              call_id=request.call_id, error=error)  # fmt: skip
+    if code == CIRCUIT_OPEN and "circuit" in error:
+        raise CircuitOpen(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
+                          call_id=request.call_id, error=error)  # fmt: skip
     kind = ToolTimedOut if result.status == "timeout" else ToolFailed
     raise kind(f"{request.tool} (call {request.call_id}): {message}", code=code, tool=request.tool, call_id=request.call_id,
                error=error)  # fmt: skip

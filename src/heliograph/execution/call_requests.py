@@ -8,6 +8,7 @@ from typing import Any
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
+from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_among, check_circuit_breaker
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.delegation_targets import Target, target_of
@@ -46,6 +47,7 @@ class CallRequests:
         self._journal = journal
         self._workflow = workflow
         self._claimed = claimed
+        self._own_breakers = workflow.agents[claimed.agent].signal_breakers
         self._own_policies = workflow.agents[claimed.agent].signal_policies
         self._policies = workflow.signal_policies
 
@@ -60,13 +62,14 @@ class CallRequests:
             raise AgentFailed(f"agent {self._claimed.agent} cannot {what}: {why}")
 
     def step(
-        self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None, retry: Any = None
-    ) -> CallRequest:
+        self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None, retry: Any = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
+    ) -> CallRequest:  # fmt: skip
         """A step that runs now. Raises InvalidInput."""
         policy = narrowest(retry_policy(retry, "/retry"))
         return check_retry_id(CallRequest(
             self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline", None, timeout,
-            effect, retry=policy,
+            effect, retry=policy, circuit_breaker=breaker_among(check_circuit_breaker(circuit_breaker, "/circuit_breaker")),
         ))  # fmt: skip
 
     def pause(self, seconds: float) -> CallRequest:
@@ -126,7 +129,9 @@ class CallRequests:
                      check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
                      bool(call.needs_token), is_trusted=bool(call.trusted),
                      output_problems=output_validator(tool, call.result_schema, "/result_schema"),
-                     retry=self._tool_policy(call, shared))  # fmt: skip
+                     retry=self._tool_policy(call, shared),
+                     circuit_breaker=breaker_among(check_circuit_breaker(call.circuit_breaker, "/circuit_breaker"),
+                                                   self._own_breakers.tool_call, self._workflow.signal_breakers.tool_call))  # fmt: skip
 
     def _tool_policy(self, call: Call, shared: RetryPolicy | None) -> RetryPolicy | None:
         own = retry_policy(call.retry, "/retry")
@@ -152,7 +157,8 @@ class CallRequests:
                      budget=None if own_budget is None else amounts_of(own_budget),
                      callback_url=None if child.callback_url is None else parse(child.callback_url).url,
                      retry=narrowest(retry_policy(child.retry, "/retry"), shared, self._own_policies.delegation,
-                                     self._policies.delegation))  # fmt: skip
+                                     self._policies.delegation),
+                     circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]))  # fmt: skip
 
     def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:
         if child.instance is not None:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
+from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
@@ -134,6 +135,7 @@ class Context:
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
         needs_token: bool = True, result_schema: Any = None, trusted: bool = False,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
 
@@ -143,10 +145,22 @@ class Context:
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
         vouch for the result; an untrusted result makes everything that this turn writes untrusted. retry: how often and when a
         failed call is made again, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
-        `once` call that timed out is not made again. Raises ToolFailed, ToolTimedOut, InvalidInput.
+        `once` call that timed out is not made again. circuit_breaker: see CircuitBreaker. Raises ToolFailed, ToolTimedOut,
+        CircuitOpen, InvalidInput.
         """
         call = Call(
-            tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema, trusted, retry
+            tool,
+            arguments,
+            timeout,
+            call_id,
+            after,
+            effect,
+            may_override,
+            needs_token,
+            result_schema,
+            trusted,
+            retry,
+            circuit_breaker,
         )
         return self._replay.value(self._requests.all([call])[0])
 
@@ -168,21 +182,22 @@ class Context:
         self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
         timeout: float | None = None, call_id: str | None = None,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Run `function(*args)`, plain or async, once in this turn, and record its result as JSON.
 
         Later runs of the turn return the recorded result. effect: what happens after a worker died in the middle. `pure` and
         `idempotent` steps run again; a `once` step raises StepInDoubt. A `transactional` function is async and receives a
         database connection as its first argument; its writes and its result commit together or not at all, so it runs
-        again. retry: as for `call`; the turn is suspended between attempts. Raises ToolFailed with the error of the function,
-        ToolTimedOut, InvalidInput.
+        again. retry: as for `call`; the turn is suspended between attempts. circuit_breaker: see CircuitBreaker; all steps of
+        this name share it. Raises ToolFailed with the error of the function, ToolTimedOut, CircuitOpen, InvalidInput.
         """
         self._requests.check_may_wait("step")
         check_one_of(effect, "the effect of a step", CALL_EFFECTS)
         if not callable(function):
             raise InvalidInput(f"step {safe_repr(name)} must be given a function and its arguments, not {safe_repr(function)}",
                                code="wrong_type")  # fmt: skip
-        request = self._requests.step(name, effect, check_timeout(timeout), call_id, retry)
+        request = self._requests.step(name, effect, check_timeout(timeout), call_id, retry, circuit_breaker)
         return self._replay.step(request, function, args)
 
     def delegate(

@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from heliograph.codes import BUDGET_EXCEEDED, RESOURCE_EXHAUSTED
-from heliograph.errors import AgentFailed, BudgetExceeded, KernelRejected, StoreUnavailable
+from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, RESOURCE_EXHAUSTED
+from heliograph.definitions.circuit_breakers import breaker_item
+from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, KernelRejected, StoreUnavailable
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_outcome import error_of
 from heliograph.records import BeginResult, Wait, WriteResult
@@ -79,12 +80,14 @@ class StepRecorder:
     async def begin(self, request: CallRequest, reserve: Mapping[str, int] | None = None) -> CallResult | None:
         """Commit the intent. Returns None where the step may run now, otherwise its recorded result.
 
-        reserve: the amounts that the step may use. Raises BudgetExceeded where less is left, TurnLost, AgentFailed.
+        reserve: the amounts that the step may use. Raises BudgetExceeded where less is left, CircuitOpen, TurnLost, AgentFailed.
         """
         self._cancel_flag.check()
         begun = await store_call(self._begin(request, reserve))
         if begun.budget is not None:
             raise BudgetExceeded(begun.message, tool=request.tool, call_id=request.call_id, error=budget_error(begun))
+        if begun.code == CIRCUIT_OPEN:
+            raise CircuitOpen(begun.message, tool=request.tool, call_id=request.call_id, error=circuit_error(begun))
         if begun.outcome == "rejected":
             raise StepNotStarted(f"step {request.tool} did not start: {begun.message}", code=RESOURCE_EXHAUSTED)
         return _recorded_result(request, begun) if begun.outcome in ("done", "in_doubt") else None
@@ -128,6 +131,8 @@ class StepRecorder:
         self._sources_before[request.call_id] = len(self.taint.sources)
         if self.taint.has_read:
             item["taint"] = list(self.taint.sources)
+        if request.circuit_breaker is not None:
+            item["circuit_breaker"] = breaker_item(request.circuit_breaker, request.kind, request.tool)
         return item if reserve is None else {**item, "reserve": dict(reserve)}
 
     def record_item(self, result: CallResult, signals_emitted: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
@@ -178,6 +183,12 @@ def budget_error(answer: BeginResult | WriteResult) -> JsonObject:
         **error_of(BUDGET_EXCEEDED, answer.message, is_recoverable=False),
         "budget": msgspec.structs.asdict(answer.budget),
     }
+
+
+def circuit_error(answer: BeginResult | WriteResult) -> JsonObject:
+    """The error of a call that a circuit breaker does not admit."""
+    assert answer.circuit is not None
+    return {**error_of(CIRCUIT_OPEN, answer.message, is_recoverable=True), "circuit": answer.circuit}
 
 
 def _recorded_result(request: CallRequest, begin_result: BeginResult) -> CallResult:

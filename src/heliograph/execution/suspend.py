@@ -6,10 +6,11 @@ from typing import Any, cast
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
+from heliograph.definitions.circuit_breakers import breaker_item
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.step_events import emit_step_event
-from heliograph.execution.step_recorder import StepRecorder, budget_error
+from heliograph.execution.step_recorder import StepRecorder, budget_error, circuit_error
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
@@ -77,6 +78,22 @@ async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResul
             has_failed.add(request.step_id)
 
 
+async def reject_open_circuits(owned: OwnedTurn, effect: SuspendTurn, result: WriteResult) -> None:
+    """Record the rejection of the calls that their circuit breakers do not admit. Raises TurnLost, AgentFailed.
+
+    As in `reject_calls`, the agent continues and makes the other calls again.
+    """
+    steps, error = StepRecorder(owned), circuit_error(result)
+    has_failed: set[str] = set()
+    for request in effect.calls:
+        if request.call_id not in result.calls:
+            continue
+        if request.step_id not in has_failed:
+            await steps.reject(request, error)
+        if request.fails_fast:
+            has_failed.add(request.step_id)
+
+
 async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) -> WriteResult:
     """Commit the pending signals, and defer the turn.
 
@@ -134,6 +151,8 @@ def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
         "is_trusted": request.is_trusted, "taint": list(owned.taint.sources) or None,
         "command": None, "child": None,
     }  # fmt: skip
+    if request.circuit_breaker is not None:
+        item["circuit_breaker"] = breaker_item(request.circuit_breaker, request.kind, request.tool)
     if request.kind == "tool":
         item["token"] = _new_token(owned.world) if request.needs_token else None
         item["command"] = {

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from heliograph.definitions.agent import AgentSpec
+from heliograph.definitions.circuit_breakers import NO_BREAKERS, CircuitBreaker, SignalBreakers, breaker_among
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_lifetime
 from heliograph.definitions.phase_handlers import PhaseHandler
@@ -51,6 +52,7 @@ class Workflow:
     phase_handlers: Sequence[PhaseHandler] = ()
     signal_policies: SignalPolicies = NO_POLICIES
     model_policies: ModelPolicies = ()
+    signal_breakers: SignalBreakers = NO_BREAKERS
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:
@@ -62,6 +64,12 @@ class Workflow:
             for n, pattern in enumerate(agent.activate_when_all):
                 table.add(pattern, (agent.name, n))
         return table
+
+    def breaker_of(self, agent: str, caller: AgentSpec) -> CircuitBreaker | None:
+        """The circuit breaker of delegations to an agent."""
+        return breaker_among(
+            self.agents[agent].circuit_breaker, caller.signal_breakers.delegation, self.signal_breakers.delegation
+        )
 
     @cached_property
     def ready_metadata(self) -> Mapping[str, JsonObject]:

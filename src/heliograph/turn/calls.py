@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from heliograph.codes import CANCELED
+from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
@@ -46,6 +47,7 @@ class Call:
     result_schema: Any = None
     trusted: bool = False
     retry: RetryPolicy | Mapping[str, Any] | None = None
+    circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class CallRequest:
     retry: RetryPolicy | None = None
     attempt: int = 1
     has_shared_deadline: bool = False
+    circuit_breaker: CircuitBreaker | None = None
 
 
 def delegation_of(cause: Cause) -> JsonObject | None:

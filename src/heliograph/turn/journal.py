@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
+from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, CIRCUIT_OPEN, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.records import Wait
 from heliograph.turn.call_id import CALL_ID_MAX, CallCounter, CallId
@@ -135,9 +135,11 @@ class Journal:
 
 
 def _is_not_made(wait: Wait, request: CallRequest) -> bool:
-    """Whether this record says that the call was not made: a budget was too small, or another call failed first."""
+    """Whether this record says that the call was not made: a budget was too small, a breaker was open, or another call failed first."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
-    is_it = isinstance(error, dict) and (error.get("code") == BUDGET_EXCEEDED or "first_failed_call" in error)
+    is_it = isinstance(error, dict) and (
+        error.get("code") in (BUDGET_EXCEEDED, CIRCUIT_OPEN) or "first_failed_call" in error
+    )
     return is_it and request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", request.tool)
 
 

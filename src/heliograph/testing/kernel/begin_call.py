@@ -7,8 +7,9 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import check_amounts, reserve, settle
 from heliograph.testing.kernel.check_calls import wrong_call
+from heliograph.testing.kernel.circuit_breakers import admit_inline, check_circuit
 from heliograph.testing.kernel.head import is_owner
-from heliograph.testing.kernel.jsonb import SqlError, get_text
+from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.limits import content_of, limits, reject_waits, rejection
 from heliograph.testing.kernel.open_calls import insert_wait, request_edge
 from heliograph.testing.kernel.resolve import resolve
@@ -22,6 +23,8 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
     for item in listed:
         if (wrong := wrong_call(item)) is not None:
             raise SqlError("22023", wrong)
+    for item in listed:
+        check_circuit("p_items[].circuit_breaker", get(item, "circuit_breaker"))
     check_amounts(listed, "reserve")
     for item in listed:
         j.get_whole(item, "epoch")
@@ -48,6 +51,7 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
                 {**row, "status": "unknown", "error": {"code": "IN_DOUBT", "recoverable": False, "message": message}}
             )
     _doubt(tx, doubts, answers, limited)
+    admit_inline(tx, listed, answers, opened)
     reserve(tx, listed, answers, opened)
     return answers
 

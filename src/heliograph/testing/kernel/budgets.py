@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.circuit_breakers import release_trials
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row
@@ -59,6 +60,7 @@ def reserve(tx: Transaction, items: list[Any], answers: list[Row], opened: set[i
         if rejected is None and isinstance(asked, dict) and answer["outcome"] in ("fresh", "again"):
             rejected = _reserve_call(tx, call, asked, is_again=answer["outcome"] == "again")
         if rejected is not None and n in opened:
+            release_trials(tx, call[0], [{"call_id": call[1], "circuit": tx.tables.waits[call]["circuit"]}])
             tx.delete(tx.tables.waits, call)
             for edge in tx.tables.edges.of(call[0]):
                 if edge["call_id"] == call[1]:

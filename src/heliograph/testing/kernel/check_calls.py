@@ -6,6 +6,7 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.children import wrong_child
+from heliograph.testing.kernel.circuit_breakers import wrong_circuit
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card, wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.limits import over_limit, reject_waits
@@ -66,6 +67,8 @@ def _wrong_wait(call: Any, item: Any) -> str | None:
         return "the kind of a call must be tool, child, timer or human"
     if (kind == "child") != isinstance(get(call, "child"), dict):
         return "a call of kind child must have a child, and no other call may have one"
+    if (wrong := wrong_circuit("p_items[].calls[].circuit_breaker", get(call, "circuit_breaker"))) is not None:
+        return wrong
     if kind == "timer" and get_text(call, "timeout_seconds") is None:
         return "a timer must have a timeout"
     if get_text(call, "after_execution") not in (None, "suspend", "terminate"):

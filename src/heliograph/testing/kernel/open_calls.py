@@ -44,7 +44,7 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
         deadline=None if seconds is None else tx.now + interval(seconds), token_hash=hash_of(token),
         after_execution=get_text(call, "after_execution") or "suspend", child_turn_id=get_text(child, "turn_id"),
         may_override=bool(j.parse_boolean(get_text(call, "may_override"))),
-        fails_fast=bool(j.parse_boolean(get_text(call, "fails_fast"))),
+        fails_fast=bool(j.parse_boolean(get_text(call, "fails_fast"))), circuit=call.get("circuit"),
     )  # fmt: skip
     edge_id = tx.next("edge_id")
     tx.insert(tx.tables.edges, (turn_id, edge_id), request_edge(tx, head, wait, edge_id))
@@ -66,7 +66,7 @@ def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
         "kind": None, "effect": get_text(call, "effect") or "once", "state": "open", "epoch": None, "deadline": None,
         "token_hash": None, "after_execution": "suspend", "may_override": False, "fails_fast": False, "child_turn_id": None, "status": None,
         "result_card_id": None, "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
-        "reserved": None, "taint": taint_of(call), "is_trusted": bool(j.parse_boolean(get_text(call, "is_trusted"))),
+        "reserved": None, "circuit": None, "taint": taint_of(call), "is_trusted": bool(j.parse_boolean(get_text(call, "is_trusted"))),
     }  # fmt: skip
     assert more.keys() <= row.keys()
     return tx.insert(tx.tables.waits, (turn_id, call_id), row | more)

@@ -7,6 +7,7 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.circuit_breakers import count_circuits
 from heliograph.testing.kernel.forks import goes_on_without, response_of, with_canceled_siblings
 from heliograph.testing.kernel.head import insert_signals
 from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
@@ -53,7 +54,19 @@ def resolve(
             order_stop(tx, child, {"reason": "the turn that waited for it went on without it", "mode": "force"})
     if logs:
         _log_results(tx, items, limited)
-    return _wake(tx, items)
+    answer = _wake(tx, items)
+    _count_circuits(tx, items)
+    return answer
+
+
+def _count_circuits(tx: Transaction, items: list[Row]) -> None:
+    results = [
+        {"turn_id": item["wait"]["agent_turn_id"], "call_id": item["wait"]["tool_call_id"], "status": item["status"],
+         "circuit": item["wait"]["circuit"], "is_recoverable": get_text(item["value"], "recoverable") != "false"}
+        for item in items if item["wait"]["circuit"] is not None
+    ]  # fmt: skip
+    if results:
+        count_circuits(tx, results)
 
 
 def _may_resolve(tx: Transaction, wait: Row) -> bool:

@@ -9,6 +9,7 @@ from heliograph.testing.kernel.append import reject_cards_and_signals
 from heliograph.testing.kernel.budgets import reject_commands, spend_commands
 from heliograph.testing.kernel.check_calls import check_suspend, reject_calls
 from heliograph.testing.kernel.children import enqueue_children, has_children, reject_children, reject_duplicates
+from heliograph.testing.kernel.circuit_breakers import admit_calls, has_circuits
 from heliograph.testing.kernel.claim import waits_of
 from heliograph.testing.kernel.endings import end_if_stopping
 from heliograph.testing.kernel.head import add_bells, is_owner, rounds, run_of
@@ -25,6 +26,7 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     with_children = has_children(items)
     check_suspend(listed)
+    with_circuits = has_circuits(listed)
     answers: list[Row] = [{"turn_id": get_text(item, "turn_id")} for item in listed]
     awake: list[str] = []
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
@@ -33,6 +35,8 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
         for n in places:
             if answers[n]["outcome"] == "stopped":
                 awake += end_if_stopping(tx, str(get_text(listed[n], "agent_id"))) or []
+        if with_circuits:
+            _admit(tx, listed, [n for n in places if answers[n]["outcome"] == "suspended"], answers)
         taken = [n for n in places if answers[n]["outcome"] == "suspended"]
         if taken:
             rows, woken = _suspend(tx, [listed[n] for n in taken], limited)
@@ -58,6 +62,15 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
     return rejected or reject_commands(tx, item) or {"outcome": "suspended"}
 
 
+def _admit(tx: Transaction, listed: list[Any], places: list[int], answers: list[Row]) -> None:
+    for n in places:
+        admitted = admit_calls(tx, listed[n])
+        if "outcome" in admitted:
+            answers[n] |= admitted
+        else:
+            listed[n] = admitted
+
+
 def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row], list[str]]:
     spend_commands(tx, items)
     firsts = open_calls(tx, items, limited)
@@ -68,6 +81,8 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
     for item in items:
         turn_id = str(get_text(item, "turn_id"))
         row: Row = {"first_seq": firsts.get(turn_id)}
+        if "circuits" in item:
+            row["circuits"] = item["circuits"]
         if turn_id not in suspended:
             keep_running(tx, item, firsts.get(turn_id))
             row |= {"outcome": "resolved", "waits": waits_of(tx, turn_id) or []}

@@ -148,6 +148,16 @@ def _budget_holds(row: Row) -> bool:
     return is_counted and bool(row["used"] + row["reserved"] <= row["amount_max"])
 
 
+def _circuit_holds(row: Row) -> bool:
+    return row["state"] in ("closed", "open", "half_open") and (row["state"] == "open") == (
+        row["open_until"] is not None
+    )
+
+
+def _circuit_call_holds(row: Row) -> bool:
+    return row["status"] in ("trial", "success", "failure") and (row["status"] == "trial") == (row["ended_at"] is None)
+
+
 @dataclass(slots=True)
 class Project:
     """The tables of one project."""
@@ -175,6 +185,11 @@ class Project:
     budgets: Table = field(
         default_factory=lambda: Table("budgets", "turn_id kind amount_max", _budget_holds, "turn_id")
     )
+
+    circuit_breakers: Table = field(default_factory=lambda: Table(
+        "circuit_breakers", "type target state generation changed_at", _circuit_holds))  # fmt: skip
+    circuit_calls: Table = field(default_factory=lambda: Table(
+        "circuit_calls", "type target generation agent_turn_id call_id status", _circuit_call_holds))  # fmt: skip
 
     def __iter__(self) -> Iterator[Table]:
         return (getattr(self, column.name) for column in fields(self))

@@ -107,6 +107,11 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("reserve_ignored", "S12"),
     Mutant("reserve_kept", "S12"),
     Mutant("commands_free", "S12"),
+    # circuit breakers
+    Mutant("trials_unbounded", "CB-04"),
+    Mutant("trials_kept", "CB-04"),
+    Mutant("open_admits", "CB-06"),
+    Mutant("failures_forgotten", "CB-02"),
     # limits, pruning
     Mutant("queue_unbounded", "S11"),
     Mutant("depth_unbounded", "G-74"),

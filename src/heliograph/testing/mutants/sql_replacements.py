@@ -149,6 +149,13 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
                          "and b.used + b.overspent + (p_asked -> b.kind)::bigint > b.amount_max"),),
     "reserve_kept": (("w.agent_turn_id = any (p_turn_ids) and w.reserved is not null", "false"),),
     "commands_free": (("update heliograph.budgets b set used = b.used + s.count", "update heliograph.budgets b set used = b.used"),),
+    "trials_unbounded": (("if v_calls >= heliograph._as_whole(p_circuit -> 'half_open_max_calls') then", "if false then"),),
+    "trials_kept": (("and (c.expires_at <= p_now or w.state = 'closed')", "and false"),),
+    "open_admits": (
+        ("if v_breaker.state = 'open' and p_now < v_breaker.open_until then", "if false then"),
+        ("if v_breaker.state = 'open' then\nreturn heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until);\nelsif", "if"),
+    ),
+    "failures_forgotten": (("where not r.is_trial and r.verdict = 'failure' and", "where false and"),),
     "depth_unbounded": (("from queue q where v_depth > p_limits.depth_max", "from queue q where false"),
                         ("elsif (p_message ->> 'depth')::integer > p_limits.depth_max then", "elsif false then")),
     "queue_unbounded": (("where w.queued + w.more > p_limits.queue_max", "where false"),),

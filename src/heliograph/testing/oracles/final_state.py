@@ -122,7 +122,8 @@ def _check_results(oracles: Oracles, log: list[Row]) -> None:
     logged = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
     resolved = Counter(
         (turn.turn_id, wait.call_id) for turn in oracles.books.turns.values() if turn.run_id == run_id
-        for wait in turn.waits.values() if wait.state == "resolved"
+        for wait in turn.waits.values()
+        if wait.state == "resolved" and (turn.turn_id, wait.call_id) not in oracles.books.unlogged
     )  # fmt: skip
     for call in sorted((logged - resolved) + (resolved - logged)):
         oracles.blame(

@@ -13,6 +13,7 @@ from typing import Any
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import interval
+from heliograph.testing.oracles.circuits import CircuitOracle
 from heliograph.testing.oracles.heads import MAKES
 from heliograph.testing.oracles.stops import StopOracle
 from heliograph.testing.oracles.waits import WaitOracle
@@ -28,6 +29,7 @@ class Oracles(WaitOracle, StopOracle):
         super().__init__()
         self.backend = backend
         self.project = project
+        self.circuits = CircuitOracle(self.books, self.count, self.blame)
 
     def effect(self, key: str, *, is_once: bool = True) -> None:
         """Record that a turn, or one of its steps, changed the outside world."""

@@ -107,6 +107,7 @@ class Books:
     messages: dict[str, dict[str, Any]] = field(default_factory=dict)  # acknowledged enqueues by turn id
     limits: dict[str, int | None] = field(default_factory=dict)  # in force
     small: set[str] = field(default_factory=set)  # limits that an administrator has set
+    unlogged: set[tuple[str, str]] = field(default_factory=set)  # calls whose results nobody logs
     published: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(
         default_factory=Counter

@@ -29,7 +29,7 @@ async def err(world: SimWorld, project: str, *, with_boxes: bool) -> None:
 
     while not world.stage.is_calm:
         await world.sleep(plan.between("err", 0.2, 1.6))
-        owned = [(owner, turn) for owner, turn in _owned(books) if turn.ended_by is None]
+        owned = [(owner, turn) for owner, turn in owned_turns(books) if turn.ended_by is None]
         if owned:
             way = ways[plan.index("err/way", len(ways))]
             fit = [pair for pair in owned if way not in _REQUIRED_STATES or _REQUIRED_STATES[way](pair[1], books)]
@@ -41,7 +41,7 @@ async def err(world: SimWorld, project: str, *, with_boxes: bool) -> None:
                 await way(act, *fit[plan.index("err/turn", len(fit))])
 
 
-def _owned(books: Books) -> list[tuple[Owner, TurnBook]]:
+def owned_turns(books: Books) -> list[tuple[Owner, TurnBook]]:
     return [
         ({"agent_id": agent_id, "turn_id": token.turn_id, "epoch": token.epoch}, books.turns[token.turn_id])
         for agent_id, token in sorted(books.tokens.items())

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from heliograph.app import Heliograph
+from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.errors import DelegationFailed, HeliographError, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.execution.context import Context
 from heliograph.policy.retry import RetryPolicy
@@ -24,6 +25,7 @@ from heliograph.types import JsonObject
 
 TOOLS = ("search", "fetch")
 _AGAIN = RetryPolicy(3, "linear", 0.3, retryable_errors="any")
+BREAKER = CircuitBreaker(failure_threshold=1, success_threshold=1, timeout_seconds=0.7, half_open_max_calls=1)
 
 
 def count(results: Iterable[CallResult]) -> int:
@@ -79,6 +81,18 @@ def foundry(cast: Cast) -> Heliograph:
         except ToolFailed as error:
             return {"failed": error.code}
 
+    @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4)
+    async def careful(context: Context) -> int:
+        done = 0
+        for n in range(3 + cast.pick(context, "rounds", range(4))):
+            timeout = cast.pick(context, f"timeout{n}", (0.2, 0.5, 9.0))
+            try:
+                await context.call("search", {}, timeout=timeout, circuit_breaker=BREAKER)
+                done += 1
+            except ToolFailed:
+                await context.pause(cast.pick(context, f"pause{n}", (0.2, 0.5, 1.0)))
+        return done
+
     @app.agent(activate_on=["tool:result"], updates="received", when=lambda state, signal: len(state["received"]) < 3
                and signal.payload["name"] == "fetch")  # fmt: skip
     async def hear(context: Context) -> str:
@@ -113,7 +127,8 @@ def bench(cast: Cast) -> Heliograph:
         retry = None if effect == "once" else cast.pick(context, f"retry{n}", (None, None, _AGAIN))
         try:
             done = await context.step(f"do-{effect}", partial(do, context, call_id, effect), effect=effect,
-                                           timeout=timeout, call_id=call_id, retry=retry)  # fmt: skip
+                                           timeout=timeout, call_id=call_id, retry=retry,
+                                           circuit_breaker=cast.pick(context, f"breaker{n}", (None, BREAKER)))  # fmt: skip
         except (StepInDoubt, ToolFailed):
             return 0
         return done if isinstance(done, int) else 1

@@ -23,6 +23,7 @@ from heliograph.testing.scenarios.administrator import prune_things, set_limits,
 from heliograph.testing.scenarios.building_blocks import Cast, Size
 from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_things, visit
 from heliograph.testing.scenarios.faulty_owner import err
+from heliograph.testing.scenarios.guarded_calls import call_guarded
 from heliograph.testing.scenarios.workload import make_harness, make_workflows
 from heliograph.testing.simulator.event_loop import SimDeadlock, SimLoop
 from heliograph.testing.simulator.plan import Plan
@@ -173,6 +174,7 @@ def _surround(stage: Stage, *, maintenance: bool) -> list[asyncio.Task[None]]:
         ("prophet", 0.5, answer_ahead), ("boss", 0.6, stop_things),
         ("clerk", 0.8 if maintenance else 0.0, lambda world, _ledger: shelve_things(world, PROJECT)),
         ("stranger", 0.9 if maintenance else 0.45, lambda world, _ledger: err(world, PROJECT, with_boxes=maintenance)),
+        ("caller", 0.4, lambda world, _ledger: call_guarded(world, PROJECT)),
     ]  # fmt: skip
     return ending + [enter(name, visitor) for name, share, visitor in everybody if plan.draw(name) < share]
 

@@ -59,6 +59,7 @@ create function heliograph._reserve(p_project text, p_items jsonb, p_answers jso
 declare
     v_each record;
     v_lacking jsonb;
+    v_circuit jsonb;
     v_answers jsonb := '[]';
     v_rejected jsonb := '{}';
 begin
@@ -80,7 +81,12 @@ begin
         end if;
         if v_lacking is not null and v_each.is_new then
             delete from heliograph.turn_waiting_tools
-             where project_id = p_project and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
+             where project_id = p_project and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id
+            returning circuit into v_circuit;
+            if v_circuit is not null then
+                perform heliograph._release_trials(p_project, v_each.turn_id, jsonb_build_array(
+                            jsonb_build_object('call_id', v_each.call_id, 'circuit', v_circuit)));
+            end if;
             delete from heliograph.execution_edges
              where project_id = p_project and agent_turn_id = v_each.turn_id and call_id = v_each.call_id;
             v_rejected := v_rejected || jsonb_build_object(v_each.name, v_lacking);

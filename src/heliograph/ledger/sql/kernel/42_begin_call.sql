@@ -2,17 +2,21 @@
 -- records show the next owner which calls may be repeated (K13, K14).
 
 -- begin_call: commit the intent of inline calls before their effects.
---   p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect, timeout_seconds, taint, is_trusted, reserve}].
+--   p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect, timeout_seconds, taint, is_trusted, reserve,
+--   circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls}}].
 --   effect: pure, idempotent, transactional or once; without it once. taint: the untrusted sources that the turn has
 --   read, or null. is_trusted: the author of the tool vouches for its results. reserve: {tokens, micros, model_calls,
---   tool_calls}, the most that the call may use of its turn's budgets.
---   Returns [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': perform the effect. The same epoch receives
+--   tool_calls}, the most that the call may use of its turn's budgets. circuit_breaker: see
+--   14_circuit_breakers.sql.
+--   Returns [{turn_id, call_id, outcome}] in the order of p_items; circuit: {type, target, generation, is_trial} of a
+--   call that a breaker has just admitted. 'fresh': perform the effect. The same epoch receives
 --   it again, because an owner starts no effect before it has read this answer. 'again': an earlier owner began the
 --   call, and repeating it is safe. A transactional call that is open has not happened, because its effect is committed
 --   with its result. 'done', with status and content: the result is recorded. 'in_doubt', with status and content: an
 --   earlier owner began a call that must not run twice; its status is now unknown. 'stale'. 'rejected' with code and
 --   message: too_many_waits; not_inline, if the id is that of a call for which the turn waits; BUDGET_EXCEEDED, if a
---   budget, which the answer names, lacks the reservation.
+--   budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type, target, state, until}, if
+--   the breaker does not admit the call.
 --   raises: see _enter; 22023 for an id without 1 to 200 bytes, an unknown effect, a timeout out of range
 --   locks:  the heads, then the runs
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -22,6 +26,7 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_doubts jsonb;
     v_reserves constant boolean := jsonb_path_exists(p_items, '$[*].reserve.type() ? (@ != "null")');
+    v_has_circuits constant boolean := jsonb_path_exists(p_items, '$[*].circuit_breaker.type() ? (@ != "null")');
     v_settles boolean;
     v_answers jsonb;
 begin
@@ -52,7 +57,8 @@ begin
     select jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id) || j.verdict
                      || case when j.verdict ->> 'outcome' = 'done'
                              then jsonb_build_object('status', j.status, 'content', k.content) else '{}' end
-                     || case when v_reserves and j.wait_at is null and j.is_first and j.verdict ->> 'outcome' = 'fresh'
+                     || case when (v_reserves or v_has_circuits) and j.wait_at is null and j.is_first
+                                  and j.verdict ->> 'outcome' = 'fresh'
                              then jsonb '{"is_new": true}' else '{}' end order by j.n),
            jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id, 'status', 'unknown', 'error',
                          jsonb_build_object('code', 'IN_DOUBT', 'recoverable', false, 'message',
@@ -72,7 +78,10 @@ begin
         perform heliograph._settle(p_project, d.item ->> 'turn_id', d.item ->> 'call_id', null)
            from jsonb_array_elements(v_doubts) with ordinality d (item, n);
     end if;
-    if v_reserves then
+    if v_has_circuits then
+        v_answers := heliograph._admit_inline(p_project, p_items, v_answers, p_now);
+    end if;
+    if v_reserves or v_has_circuits then
         v_answers := heliograph._reserve(p_project, p_items, v_answers);
     end if;
     return coalesce(v_answers, '[]');

@@ -8,9 +8,11 @@ declare
     v_wrong text := (
         select min(coalesce(
                    heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,call_id,step_id,tool,effect,'
-                                                          'timeout_seconds,taint,is_trusted,reserve}'),
+                                                          'timeout_seconds,taint,is_trusted,reserve,circuit_breaker}'),
                    heliograph._wrong_type('p_items[]', i, 'taint', 'array'),
-                   heliograph._wrong_call(i)))
+                   heliograph._wrong_call(i),
+                   case when i ? 'circuit_breaker'
+                        then heliograph._wrong_circuit('p_items[].circuit_breaker', i -> 'circuit_breaker') end))
           from jsonb_array_elements(p_items) i);
 begin
     if v_wrong is not null then
@@ -100,9 +102,11 @@ create function heliograph._wrong_wait(p_call jsonb) returns text
     select coalesce(
         heliograph._wrong_keys('p_items[].calls[]', p_call,
                                '{call_id,step_id,tool,kind,effect,timeout_seconds,token,after_execution,may_override,'
-                               'fails_fast,taint,is_trusted,command,child}'),
+                               'fails_fast,taint,is_trusted,command,child,circuit_breaker}'),
         heliograph._wrong_type('p_items[].calls[]', p_call, 'taint', 'array'),
         heliograph._wrong_type('p_items[].calls[]', p_call, 'child', 'object'),
+        case when p_call ? 'circuit_breaker'
+             then heliograph._wrong_circuit('p_items[].calls[].circuit_breaker', p_call -> 'circuit_breaker') end,
         heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command', '{subject,body}'),
         heliograph._wrong_keys('p_items[].calls[].child', p_call -> 'child',
                                '{agent,instance,turn_id,activation,cause,priority,max_attempts,ttl_seconds,'

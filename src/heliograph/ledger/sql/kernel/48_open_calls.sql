@@ -22,11 +22,12 @@ begin
     ), wait as (
         insert into heliograph.turn_waiting_tools
             (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
-             token_hash, after_execution, may_override, fails_fast, child_turn_id, taint, is_trusted, opened_at)
+             token_hash, after_execution, may_override, fails_fast, child_turn_id, taint, is_trusted, circuit,
+             opened_at)
         select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, kind, coalesce(effect, 'once'), epoch,
                p_now + make_interval(secs => timeout_seconds), sha256(convert_to(token, 'UTF8')),
                coalesce(after_execution, 'suspend'), coalesce(may_override, false), coalesce(fails_fast, false),
-               child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), p_now
+               child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), circuit, p_now
           from call order by turn_id, n
     ), edge as (
         insert into heliograph.execution_edges
@@ -117,15 +118,15 @@ $$;
 create function heliograph._new_calls(p_project text, p_turn_id text, p_calls jsonb) returns table (
     call_id text, step_id text, tool text, kind text, effect text, timeout_seconds float8, token text,
     after_execution text, may_override boolean, fails_fast boolean, command jsonb, child jsonb, taint text[],
-    is_trusted boolean, n bigint
+    is_trusted boolean, circuit jsonb, n bigint
 ) language sql stable as $$
     select c.*
       from rows from (jsonb_to_recordset(p_calls) as
            (call_id text, step_id text, tool text, kind text, effect text, timeout_seconds float8, token text,
             after_execution text, may_override boolean, fails_fast boolean, command jsonb, child jsonb, taint text[],
-            is_trusted boolean)) with ordinality
+            is_trusted boolean, circuit jsonb)) with ordinality
            c (call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast,
-              command, child, taint, is_trusted, n)
+              command, child, taint, is_trusted, circuit, n)
      where not exists (select from heliograph.turn_waiting_tools x
                         where x.project_id = p_project and x.agent_turn_id = p_turn_id and x.tool_call_id = c.call_id)
 $$;

@@ -4,23 +4,28 @@
 --   so no result comes before its wait exists.
 --   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, calls: [{call_id,
 --   step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint, is_trusted,
+--   circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls},
 --   command: {subject, body}, child: {agent, instance, turn_id, activation, cause, priority, max_attempts,
 --   ttl_seconds, context_box_id, result_fields, budget, callback_url}}]}].
 --   signals_emitted, cards, signals: as in append. join: with 'all' the turn resumes when none of its calls is open,
 --   earlier ones included; with 'each' as soon as one is resolved. seen: the highest resolved_position that the owner
 --   has received from claim or with 'resolved'; without it the inbox decides which results the owner has received.
 --   kind: programs outside report the calls of kind tool and human. child: a turn of another agent, or of an instance
---   of one, whose cause and activation are indexes of signals. timer: resolved as success at its deadline. fails_fast:
---   the first call of a step that fails cancels the other calls of the step that have this mark. taint, is_trusted: as
---   in begin_call. timeout_seconds null: no deadline. token: the capability to report; the table keeps its hash, and
---   the command keeps it while the call is open. A call id that the turn has already remains as it is, resolved or not.
---   Returns [{turn_id, outcome, first_seq, targets}] in the order of p_items. 'suspended'. 'resolved', with "waits" as
---   in claim: everything is written, but the turn keeps running, because early reports resolved its last calls, or
---   because a streaming join has a result that its owner has not received. 'stopped': a graceful stop was pending and
---   has ended the turn. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits, too_many_cards,
---   payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle, run_stopping,
---   id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal; BUDGET_EXCEEDED, if a budget, which the answer
---   names, lacks the tool calls. Each call of kind tool counts as one, from the moment it is made.
+--   of one, whose cause and activation are indexes of signals. timer: resolved as success at its deadline.
+--   fails_fast: the first call of a step that fails cancels the other calls of the step that have this mark. taint,
+--   is_trusted, circuit_breaker: as in begin_call. timeout_seconds null: no deadline. token: the capability to
+--   report; the table keeps its hash, and the command keeps it while the call is open. A call id that the turn has
+--   already remains as it is, resolved or not.
+--   Returns [{turn_id, outcome, first_seq, targets, circuits}] in the order of p_items. circuits: {call id: {type,
+--   target, generation, is_trial}} of an item that has a call with a circuit_breaker. 'suspended'. 'resolved', with
+--   "waits" as in claim: everything is written, but the turn keeps running, because early reports resolved its last
+--   calls, or because a streaming join has a result that its owner has not received. 'stopped': a graceful stop was
+--   pending and has ended the turn. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits,
+--   too_many_cards, payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent,
+--   delegation_cycle, run_stopping, id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal;
+--   BUDGET_EXCEEDED, if a budget, which the answer names, lacks the tool calls; CIRCUIT_OPEN with circuit and calls:
+--   the ids of the calls that their breakers do not admit. Each call of kind tool counts as one, from the moment it
+--   is made.
 --   raises: see _enter; 22023 for an invalid call, card or phase; 23514 for a card of kind task.deliverable; 23505 for
 --           the id of another card, or of a turn that another caller creates at the same moment; 40001 if the head of a
 --           child's instance has just been created: try again
@@ -40,6 +45,8 @@ declare
     v_stopping text[];
     v_is_early boolean;
     v_spends boolean;
+    v_has_circuits constant boolean := heliograph._has_circuits(p_items);
+    v_admitted jsonb;
     v_agent text;
     v_part jsonb;
     v_woken text[] := '{}';
@@ -87,7 +94,13 @@ begin
         for v_agent in select a from unnest(v_stopping) a loop
             v_woken := v_woken || heliograph._end_if_stopping(p_project, v_agent, p_now);
         end loop;
-        if v_ok is not null then
+        if v_ok is not null and v_has_circuits then
+            v_admitted := heliograph._admit_items(p_project, p_items, v_ok, p_now);
+            p_items := v_admitted -> 'items';
+            v_ok := array(select n::integer from jsonb_array_elements_text(v_admitted -> 'places') n);
+            v_answers := v_answers || (v_admitted -> 'answers');
+        end if;
+        if cardinality(v_ok) > 0 then
             if v_spends then
                 perform heliograph._spend_commands(p_project, heliograph._items_at(p_items, v_ok));
             end if;
@@ -165,6 +178,8 @@ begin
     return jsonb_build_object('woken', to_jsonb(v_woken), 'answers', (
         select jsonb_agg(jsonb_build_object('n', p_places[i.n], 'turn_id', i.item -> 'turn_id',
                                             'first_seq', v_firsts -> (i.item ->> 'turn_id'))
+                         || case when i.item ? 'circuits' then jsonb_build_object('circuits', i.item -> 'circuits')
+                                 else '{}' end
                          || case when v_is_all or i.item ->> 'turn_id' = any (v_suspended)
                              then '{"outcome": "suspended"}'
                                  else jsonb_build_object('outcome', 'resolved', 'waits', coalesce(w.waits, '[]')) end

@@ -19,6 +19,7 @@ create function heliograph._resolve(p_project text, p_results jsonb, p_bytes int
 declare
     v_answer jsonb;
     v_human jsonb;
+    v_circuits jsonb;
 begin
     if jsonb_path_exists(p_results, '$[*].status ? (@ != "success")') then
         p_results := heliograph._with_canceled_siblings(p_project, p_results);
@@ -32,9 +33,8 @@ begin
                case when heliograph._exceeds(value, p_bytes, p_limits.card_bytes_max)
                     then heliograph._put_blob(p_project, content, p_now) else content end, p_now from item order by seq
     ), wait as (
-        update heliograph.turn_waiting_tools w
-           set state = 'resolved', status = i.status, result_card_id = i.card_id, resolved_position = i.place,
-               resolved_at = p_now, after_execution = i.after_execution
+        update heliograph.turn_waiting_tools w set state = 'resolved', status = i.status, result_card_id = i.card_id,
+               resolved_position = i.place, resolved_at = p_now, after_execution = i.after_execution
           from item i where w.ctid = i.wait_at
     ), message as (
         insert into heliograph.agent_inbox (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch,
@@ -42,16 +42,15 @@ begin
         select p_project, turn_id, agent_id, message_type, 'pending', turn_epoch, call_id, true, status, card_id, actor,
                p_now, p_now from item where message_type is not null and inbox_id is null order by seq
     ), kept as (
-        update heliograph.agent_inbox m
-           set applied = true, report_status = i.status, payload_card_id = i.card_id, turn_epoch = i.turn_epoch,
-               payload = null from item i where i.inbox_id is not null and m.ctid = i.inbox_at
+        update heliograph.agent_inbox m set applied = true, report_status = i.status, payload_card_id = i.card_id,
+               turn_epoch = i.turn_epoch, payload = null
+          from item i where i.inbox_id is not null and m.ctid = i.inbox_at
     ), edge as (
         insert into heliograph.execution_edges (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id,
             call_id, other_turn_id, cause_id, created_at)
         select p_project, turn_id, case when child_turn_id is null then 'report' else 'join' end, 'response', run_id,
-               agent_id, call_id, child_turn_id,
-               case when p_logs then heliograph._signal_id(run_id, seq) else parent_step_id end, p_now
-          from item where message_type is not null order by seq
+               agent_id, call_id, child_turn_id, case when p_logs then heliograph._signal_id(run_id, seq)
+               else parent_step_id end, p_now from item where message_type is not null order by seq
     ), acknowledged as (  -- by key, because a relay may move them meanwhile
         update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
           from (select y.key from heliograph.outbox y
@@ -75,8 +74,7 @@ begin
                turn_id, p_now, bool_or(wakes_on_results)
           from item where p_logs group by run_id, turn_id order by min(seq)
     ), run as (
-        update heliograph.runs r
-           set signal_seq = g.seq, pending_reactions = r.pending_reactions + g.pending,
+        update heliograph.runs r set signal_seq = g.seq, pending_reactions = r.pending_reactions + g.pending,
                version = r.version + sign(g.pending)::integer, updated_at = p_now
           from (select run_at, max(seq) as seq, count(*) filter (where wakes_on_results) as pending
                   from item where p_logs group by run_at) g where r.ctid = g.run_at
@@ -97,12 +95,25 @@ begin
     select jsonb_build_object('resumed', coalesce(jsonb_agg(turn_id order by turn_id) filter (where resumes), '[]'),
                               'woken', coalesce(jsonb_agg(agent_id order by agent_id) filter (where resumes), '[]')),
            jsonb_agg(jsonb_build_object('turn_id', turn_id, 'since', suspended_at, 'resumes', resumes) order by turn_id)
-               filter (where is_human)
-      into v_answer, v_human from head;
-    if v_human is not null then
-        perform heliograph._credit_human_wait_time(p_project, v_human, p_now);
+               filter (where is_human),
+           (select jsonb_agg(circuit_result order by seq, run_id collate "C") from item where has_circuit)
+      into v_answer, v_human, v_circuits from head;
+    if v_human is not null or v_circuits is not null then
+        perform heliograph._count_resolved(p_project, v_human, v_circuits, p_now);
     end if;
     return v_answer;
+end $$;
+
+-- _count_resolved: count the time that turns have waited for humans, and the results for circuit breakers; null: none.
+create function heliograph._count_resolved(p_project text, p_human jsonb, p_circuits jsonb, p_now timestamptz)
+    returns void language plpgsql as $$
+begin
+    if p_human is not null then
+        perform heliograph._credit_human_wait_time(p_project, p_human, p_now);
+    end if;
+    if p_circuits is not null then
+        perform heliograph._count_circuits(p_project, p_circuits, p_now);
+    end if;
 end $$;
 
 -- _applicable: the results whose waits are open, each with the rows that it changes, its place in the order of arrival,
@@ -113,7 +124,8 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
     goes_on_without boolean, ended text, duration_ms bigint, card_id text, wait_at tid, tool text,
     kind text, trust text, child_turn_id text, agent_id text, run_id text, after_execution text, output_box_id text,
     head_at tid, agent_name text, turn_epoch bigint, parent_step_id text, resumes_on text, is_awaited boolean,
-    suspended_at timestamptz, run_at tid, wakes_on_results boolean, place bigint, seq bigint, content jsonb
+    suspended_at timestamptz, run_at tid, wakes_on_results boolean, has_circuit boolean,
+    circuit_result jsonb, place bigint, seq bigint, content jsonb
 ) language sql stable as $$
     select x.turn_id, x.call_id, x.status, v.value, x.message_type, x.actor, x.inbox_id,
            m.at, x.message_type = 'timeout' or x.is_canceled_sibling, coalesce(x.more ->> 'outcome', x.status),
@@ -124,6 +136,10 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
                 then x.output #>> '{__cg_control,after_execution}' else w.after_execution end,
            t.output_box_id, h.at, h.agent_name, h.turn_epoch, h.parent_step_id, h.resumes_on,
            h.status = 'suspended' and w.kind <> 'inline', h.moved_at, r.at, r.wakes_on_results,
+           w.circuit is not null, case when w.circuit is not null
+                then jsonb_build_object('turn_id', x.turn_id, 'call_id', x.call_id, 'status', x.status, 'circuit',
+                                        w.circuit,
+                                        'is_recoverable', v.value ->> 'recoverable' is distinct from 'false') end,
            o.last + row_number() over (partition by x.turn_id order by x.n),
            r.signal_seq + row_number() over (partition by w.run_id order by x.turn_id, x.n),
            -- one object where that is possible, because joining two costs more

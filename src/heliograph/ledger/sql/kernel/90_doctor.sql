@@ -1,6 +1,6 @@
 -- The doctor: conditions that hold in every database at every moment, and conditions that hold once all work is done.
--- The letters: I turns and agents, H heads, W waits and counts, R runs, B boxes, U budgets, O orphans, which replace
--- foreign keys. It reads every row, so use it in tests and quiet hours, and liveness otherwise.
+-- The letters: I turns and agents, H heads, W waits and counts, R runs, B boxes, U budgets, C circuit breakers, O
+-- orphans, which replace foreign keys. It reads every row, so use it in tests and quiet hours, and liveness otherwise.
 
 -- _doctor_turns: I1 to I15. p_quiescent: all work is done, so no turn may be open.
 create function heliograph._doctor_turns(p_project text, p_quiescent boolean) returns table (found text, subject text)

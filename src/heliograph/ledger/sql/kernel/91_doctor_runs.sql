@@ -203,5 +203,6 @@ create function heliograph.doctor(p_project text, p_quiescent boolean) returns j
             union all select * from heliograph._doctor_runs(p_project, p_quiescent)
             union all select * from heliograph._doctor_waits(p_project)
             union all select * from heliograph._doctor_boxes(p_project)
-            union all select * from heliograph._doctor_budgets(p_project)) f
+            union all select * from heliograph._doctor_budgets(p_project)
+            union all select * from heliograph._doctor_circuits(p_project)) f
 $$;

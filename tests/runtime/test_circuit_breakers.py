@@ -1,0 +1,158 @@
+"""Circuit breakers of an application: which calls they guard, and what the agents receive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import (
+    CircuitBreaker,
+    CircuitOpen,
+    Context,
+    DelegationFailed,
+    Heliograph,
+    InvalidInput,
+    RecoverableError,
+    ToolFailed,
+    tool,
+)
+from tests.runtime.kit import START, Rig, one
+from tests.runtime.loop_kit import Model, agent, call, payloads
+
+ONCE: dict[str, Any] = {"failure_threshold": 1, "success_threshold": 1, "half_open_max_calls": 1}
+
+
+async def states(rig: Rig) -> dict[tuple[str, str], str]:
+    rows = await rig.fetch(
+        "select type, target, state from heliograph.circuit_overview where project_id = $1",
+        rig.runtime.settings.project,
+    )
+    return {(row["type"], row["target"]): row["state"] for row in rows}
+
+
+@pytest.mark.proves("CB-02", "CB-06")
+async def test_step_is_not_run_while_its_breaker_is_open(rig: Rig) -> None:
+    app, calls = Heliograph("stepping"), list[int]()
+
+    def charge(n: int) -> None:
+        calls.append(n)
+        raise RecoverableError("busy")
+
+    @app.agent(activate_on=START, updates="out")
+    async def pay(ctx: Context) -> Any:
+        codes = list[Any]()
+        for n in range(4):
+            try:
+                await ctx.step("charge", charge, n, effect="idempotent", circuit_breaker={"failure_threshold": 2})
+            except CircuitOpen as error:
+                codes.append((error.code, error.circuit["state"], error.tool, error.recoverable))
+            except ToolFailed as error:
+                codes.append(error.code)
+        return codes
+
+    result = await rig.run(app)
+    assert calls == [0, 1]
+    assert result.state["out"][2:] == [["CIRCUIT_OPEN", "open", "charge", True]] * 2
+    assert await states(rig) == {("tool_call", "charge"): "open"}
+
+
+@pytest.mark.proves("CB-07")
+async def test_breaker_of_tool_calls_guards_calls_and_a_resumed_function_sees_the_same_rejection(rig: Rig) -> None:
+    app = Heliograph("calling", control_signals={"tool_call": {"circuit_breaker": ONCE}})
+    seen = list[str]()
+
+    @app.agent(activate_on=START, updates="out")
+    async def ask(ctx: Context) -> Any:
+        outcomes = list[str]()
+        for name in ("search", "search", "fetch"):
+            try:
+                outcomes.append(str(await ctx.call(name, {}, timeout=None)))
+            except ToolFailed as error:
+                outcomes.append(error.code)
+        seen.append(",".join(outcomes))
+        return outcomes
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("search")
+        await command.report(error={"code": "TOOL_ERROR", "message": "down", "recoverable": True})
+        (command,) = await rig.taken("fetch")
+        assert await rig.client.take_commands(["search"], 1) == []
+        await command.report(result="found")
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"]["out"] == ["TOOL_ERROR", "CIRCUIT_OPEN", "found"]
+    assert [payload["name"] for payload in payloads(signals, "tool:call")] == ["search", "search", "fetch"]
+
+
+@pytest.mark.proves("CB-07", "G-27")
+async def test_breaker_of_delegations_makes_no_child_and_that_of_an_agent_is_narrower(rig: Rig) -> None:
+    app = Heliograph("delegating", control_signals={"delegation": {"circuit_breaker": ONCE}})
+
+    @app.agent(activate_on=START, updates="out")
+    async def chief(ctx: Context) -> Any:
+        codes = list[Any]()
+        for name in ("hand", "hand", "other", "other"):
+            try:
+                await ctx.delegate(name, timeout=0.05)
+            except DelegationFailed as error:
+                codes.append(error.code)
+        return codes
+
+    async def never(ctx: Context) -> None:
+        await ctx.call("nothing", {}, timeout=None)
+
+    app.agent(name="hand", on_request=True)(never)
+    app.agent(name="other", on_request=True, circuit_breaker=CircuitBreaker(enabled=False))(never)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    late = "DELEGATION_TIMEOUT"
+    assert one(signals, "workflow:end")["state"]["out"] == [late, "CIRCUIT_OPEN", late, late]
+    assert len(payloads(signals, "delegation")) == 3
+    assert await states(rig) == {("delegation", "hand"): "open"}
+
+
+@pytest.mark.proves("CB-01")
+async def test_model_receives_the_rejection_of_its_tool(rig: Rig) -> None:
+    ran = list[str]()
+
+    @tool(circuit_breaker=ONCE, effect="idempotent")
+    def buy(item: str) -> str:
+        """Buy something."""
+        ran.append(item)
+        raise RecoverableError("closed")
+
+    model = Model([call("buy", {"item": "tea"})], [call("buy", {"item": "milk"}, "x2")], "no luck")
+    result = await rig.run(agent(model, [buy]))
+    assert (result.state["out"], ran) == ("no luck", ["tea"])
+    assert "circuit breaker" in str(model.last.messages[-1])
+
+
+@pytest.mark.proves("CB-01")
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"failure_threshold": 0}, "out_of_range"),
+        ({"success_threshold": 4}, "out_of_range"),
+        ({"half_open_max_calls": 2000}, "out_of_range"),
+        ({"timeout": 3}, "unknown_field"),
+        ("open", "wrong_type"),
+    ],
+)
+def test_invalid_breaker_names_its_place(settings: Any, code: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Heliograph("bad", control_signals={"delegation": {"circuit_breaker": settings}})
+    assert (caught.value.path or "").startswith("/control_signals/delegation/circuit_breaker")
+    app = Heliograph("bad")
+    with pytest.raises(InvalidInput) as caught:
+        app.agent(name="one", on_request=True, circuit_breaker=settings)(print)
+    assert (caught.value.path or "").startswith("/agents/one/circuit_breaker"), caught.value.path
+    with pytest.raises(InvalidInput):
+        tool(name="buy", description="", circuit_breaker=settings)(print)
+
+
+def test_breaker_of_a_type_that_calls_nothing_is_rejected() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Heliograph("bad", control_signals={"halt": {"circuit_breaker": {}}})
+    assert (caught.value.code, caught.value.path) == ("no_effect", "/control_signals/halt/circuit_breaker")
