@@ -143,12 +143,20 @@ class StopOrder(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
+class CircuitRejection(msgspec.Struct, frozen=True):
+    """Why a circuit breaker did not admit a call. circuit: {type, target, state, until}."""
+
+    message: str
+    circuit: dict[str, Any]
+
+
 class WriteResult(msgspec.Struct, frozen=True):
     """The result of a write under a lease.
 
     run: after a conflict, the current run. stop: after a renewal, the stop order if there is one. waits: all calls of a turn that does
     not have to suspend, because none is open. code, message: why the write was rejected. budget: the budget of which too little
-    remains, if that is the reason. circuit, calls: the first breaker that did not admit a call, and the ids of all such calls.
+    remains, if that is the reason. circuit: the first breaker that did not admit a call. calls: all such calls, with their messages and
+    breakers, by their ids.
     """
 
     turn_id: str
@@ -164,7 +172,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     message: str = ""
     budget: BudgetShortfall | None = None
     circuit: dict[str, Any] | None = None
-    calls: list[str] = []
+    calls: dict[str, CircuitRejection] = {}
 
 
 class BeginResult(msgspec.Struct, frozen=True):

@@ -251,7 +251,8 @@ async def test_suspend_with_an_open_breaker_writes_nothing_and_names_the_calls(k
     before = await kernel.everything()
     answer = await suspend(kernel, claimed, command("c2", circuit_breaker=TOOL), command("c3"),
                            command("c4", circuit_breaker=TOOL))  # fmt: skip
-    assert (answer["code"], answer["calls"], answer["circuit"]["state"]) == ("CIRCUIT_OPEN", ["c2", "c4"], "open")
+    assert (answer["code"], sorted(answer["calls"]), answer["circuit"]["state"]) == ("CIRCUIT_OPEN", ["c2", "c4"], "open")
+    assert answer["calls"]["c4"] == {"message": answer["message"], "circuit": answer["circuit"]}
     after = await kernel.everything()
     assert {table for table in before if before[table] != after[table]} <= {"circuit_breakers", "circuit_calls"}
     assert (await suspend(kernel, claimed, command("c3")))["outcome"] == "suspended"
@@ -275,7 +276,7 @@ async def test_trials_of_tools_and_delegations_are_counted_apart(kernel: Kernel)
     ]
     kernel.wait(60)
     answer = await suspend(kernel, claimed, *more, signals=activated("critic", "critic"))
-    assert (answer["code"], answer["calls"]) == ("CIRCUIT_OPEN", ["d3"])
+    assert (answer["code"], list(answer["calls"])) == ("CIRCUIT_OPEN", ["d3"])
     assert await kernel.rows("circuit_calls") == []  # the admitted one was not made either
     answer = await suspend(kernel, claimed, more[0], signals=activated("critic"))
     assert answer["circuits"]["d2"]["is_trial"]

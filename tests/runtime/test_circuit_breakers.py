@@ -14,6 +14,7 @@ from heliograph import (
     Heliograph,
     InvalidInput,
     RecoverableError,
+    RetryPolicy,
     ToolFailed,
     tool,
 )
@@ -156,3 +157,36 @@ def test_breaker_of_a_type_that_calls_nothing_is_rejected() -> None:
     with pytest.raises(InvalidInput) as caught:
         Heliograph("bad", control_signals={"halt": {"circuit_breaker": {}}})
     assert (caught.value.code, caught.value.path) == ("no_effect", "/control_signals/halt/circuit_breaker")
+
+
+# ── With retries ──
+
+
+@pytest.mark.proves("CB-06", "RET-04")
+async def test_each_attempt_passes_the_breaker_and_a_rejection_is_retried_only_if_the_policy_lists_it(rig: Rig) -> None:
+    app, made = Heliograph("retrying"), list[str]()
+    policy: dict[str, Any] = {"max_attempts": 4, "strategy": "constant", "initial_delay_ms": 5, "jitter": False}
+    breaker = {**ONCE, "timeout_seconds": 0.3}
+
+    def flaky(name: str) -> str:
+        made.append(name)
+        if made.count(name) == 1:
+            raise RecoverableError("down")
+        return "up"
+
+    @app.agent(activate_on=START, updates="out")
+    async def pay(ctx: Context) -> Any:
+        codes = ["TOOL_ERROR", "CIRCUIT_OPEN"]
+        listed = await ctx.step("a", flaky, "a", effect="idempotent", retry={**policy, "retryable_errors": codes},
+                                circuit_breaker=breaker)  # fmt: skip
+        try:
+            await ctx.step("b", flaky, "b", effect="idempotent", retry=RetryPolicy(4, initial_delay_seconds=0.005, retryable_errors="any"),
+                           circuit_breaker=ONCE)  # fmt: skip
+        except CircuitOpen as error:
+            return [listed, error.circuit["target"], error.details["retry_count"], error.details["retry_after_ms"] > 0]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert made == ["a", "a", "b"]
+    assert one(signals, "workflow:end")["state"]["out"] == ["up", "b", 1, True]

@@ -7,7 +7,9 @@ effect may be repeated, and `in_doubt` where it may not.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from datetime import datetime
 from functools import partial
+from math import ceil
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -87,7 +89,7 @@ class StepRecorder:
         if begun.budget is not None:
             raise BudgetExceeded(begun.message, tool=request.tool, call_id=request.call_id, error=budget_error(begun))
         if begun.code == CIRCUIT_OPEN:
-            raise CircuitOpen(begun.message, tool=request.tool, call_id=request.call_id, error=circuit_error(begun))
+            raise CircuitOpen(begun.message, tool=request.tool, call_id=request.call_id, error=circuit_error(begun.message, begun.circuit, self.world.now()))
         if begun.outcome == "rejected":
             raise StepNotStarted(f"step {request.tool} did not start: {begun.message}", code=RESOURCE_EXHAUSTED)
         return _recorded_result(request, begun) if begun.outcome in ("done", "in_doubt") else None
@@ -185,10 +187,14 @@ def budget_error(answer: BeginResult | WriteResult) -> JsonObject:
     }
 
 
-def circuit_error(answer: BeginResult | WriteResult) -> JsonObject:
-    """The error of a call that a circuit breaker does not admit."""
-    assert answer.circuit is not None
-    return {**error_of(CIRCUIT_OPEN, answer.message, is_recoverable=True), "circuit": answer.circuit}
+def circuit_error(message: str, circuit: Mapping[str, Any] | None, now: datetime) -> JsonObject:
+    """The error of a call that a circuit breaker does not admit. Its details have the time until the breaker may admit one."""
+    assert circuit is not None
+    details = None
+    if circuit["until"] is not None:
+        seconds = (datetime.fromisoformat(circuit["until"]) - now).total_seconds()
+        details = {"retry_after_ms": max(0, ceil(seconds * 1000))}
+    return {**error_of(CIRCUIT_OPEN, message, is_recoverable=True, details=details), "circuit": dict(circuit)}
 
 
 def _recorded_result(request: CallRequest, begin_result: BeginResult) -> CallResult:

@@ -83,13 +83,13 @@ async def reject_open_circuits(owned: OwnedTurn, effect: SuspendTurn, result: Wr
 
     As in `reject_calls`, the agent continues and makes the other calls again.
     """
-    steps, error = StepRecorder(owned), circuit_error(result)
+    steps, now = StepRecorder(owned), owned.world.now()
     has_failed: set[str] = set()
     for request in effect.calls:
-        if request.call_id not in result.calls:
+        if (rejected := result.calls.get(request.call_id)) is None:
             continue
         if request.step_id not in has_failed:
-            await steps.reject(request, error)
+            await steps.reject(request, circuit_error(rejected.message, rejected.circuit, now))
         if request.fails_fast:
             has_failed.add(request.step_id)
 

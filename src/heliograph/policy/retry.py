@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from heliograph.codes import DELEGATION_TIMEOUT, MODEL_TIMEOUT, NETWORK_ERROR, RATE_LIMITED, TOOL_TIMEOUT
+from heliograph.codes import CIRCUIT_OPEN, DELEGATION_TIMEOUT, MODEL_TIMEOUT, NETWORK_ERROR, RATE_LIMITED, TOOL_TIMEOUT
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 
@@ -41,7 +41,7 @@ class RetryPolicy:
     jitter: multiply each delay by a number between `jitter_least` and 1. It depends only on the call and the attempt, so a replay
         waits as long as the original run. max_delay_seconds: the longest delay, after jitter.
     retryable_errors: the codes after which a call is repeated; "recoverable" for each error that does not exclude it, "any" for
-        all errors.
+        all errors. CIRCUIT_OPEN is repeated only where the codes contain it.
     Raises InvalidInput with the JSON pointer of the field.
     """
 
@@ -81,10 +81,10 @@ class RetryPolicy:
         return replace(self, max_attempts=min(self.max_attempts, retries + 1))
 
     def allows(self, code: str | None, *, is_recoverable: bool = True) -> bool:
-        """Whether an error with this code is retryable."""
+        """Whether an error with this code is retryable. CIRCUIT_OPEN is so only where a tuple lists it: such a call fails at once."""
         if isinstance(self.retryable_errors, tuple):
             return code in self.retryable_errors
-        return is_recoverable or self.retryable_errors == "any"
+        return code != CIRCUIT_OPEN and (is_recoverable or self.retryable_errors == "any")
 
     def delay_seconds(self, retry: int, key: str, retry_after_seconds: float = 0.0) -> float:
         """Return the seconds before retry number `retry`, counted from 1.

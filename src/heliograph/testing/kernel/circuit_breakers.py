@@ -219,14 +219,14 @@ def has_circuits(items: list[Any]) -> bool:
 def admit_calls(tx: Transaction, item: Any) -> Row:
     """The item with the marks of its calls, or a rejection."""
     turn_id = str(get_text(item, "turn_id"))
-    calls, circuits, rejected, rejection = list[Row](), dict[str, Row](), list[str](), None
+    calls, circuits, rejected, rejection = list[Row](), dict[str, Row](), dict[str, Row](), None
     for call in j.elements(get(item, "calls")):
         call_id, circuit, admitted = str(get_text(call, "call_id")), get(call, "circuit_breaker"), {}
         if isinstance(circuit, dict) and (turn_id, call_id) not in tx.tables.waits:
             admitted = admit_call(tx, turn_id, call_id, circuit, j.parse_float(get_text(call, "timeout_seconds")))
         if "outcome" in admitted:
             rejection = rejection or admitted
-            rejected.append(call_id)
+            rejected[call_id] = {"message": admitted["message"], "circuit": admitted["circuit"]}
         else:
             calls.append({**call, **admitted})
             circuits |= {call_id: admitted["circuit"]} if admitted else {}

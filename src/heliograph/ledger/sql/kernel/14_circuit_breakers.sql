@@ -275,8 +275,8 @@ create function heliograph._has_circuits(p_items jsonb) returns boolean
 $$;
 
 -- _admit_calls: admit the new calls of an item of suspend, all of them or none.
---   Returns the item, in which each call has its mark, and circuits: the marks by call id; or a rejection that lists
---   the calls that were not admitted.
+--   Returns the item, in which each call has its mark, and circuits: the marks by call id; or a rejection with the
+--   message and the breaker of each call that was not admitted.
 --   The caller holds the heads.
 create function heliograph._admit_calls(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -287,7 +287,7 @@ declare
     v_rejection jsonb;
     v_calls jsonb := '[]';
     v_circuits jsonb := '{}';
-    v_rejected jsonb := '[]';
+    v_rejected jsonb := '{}';
 begin
     for v_call in
         select c.item from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n) order by n
@@ -303,7 +303,8 @@ begin
         end if;
         if v_admitted ->> 'outcome' = 'rejected' then
             v_rejection := coalesce(v_rejection, v_admitted);
-            v_rejected := v_rejected || (v_call -> 'call_id');
+            v_rejected := v_rejected || jsonb_build_object(v_call ->> 'call_id', jsonb_build_object(
+                'message', v_admitted -> 'message', 'circuit', v_admitted -> 'circuit'));
         else
             v_calls := v_calls || (v_call || v_admitted);
             v_circuits := v_circuits || case when v_admitted = '{}' then '{}' else jsonb_build_object(

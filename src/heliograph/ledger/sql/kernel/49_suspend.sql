@@ -24,8 +24,8 @@
 --   too_many_cards, payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent,
 --   delegation_cycle, run_stopping, id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal;
 --   BUDGET_EXCEEDED, if a budget, which the answer names, lacks the tool calls; CIRCUIT_OPEN with circuit and calls:
---   the ids of the calls that their breakers do not admit. Each call of kind tool counts as one, from the moment it
---   is made.
+--   {call id: {message, circuit}} of the calls that their breakers do not admit. Each call of kind tool counts as one,
+--   from the moment it is made.
 --   raises: see _enter; 22023 for an invalid call, card or phase; 23514 for a card of kind task.deliverable; 23505 for
 --           the id of another card, or of a turn that another caller creates at the same moment; 40001 if the head of a
 --           child's instance has just been created: try again
