@@ -176,7 +176,7 @@ async def test_each_attempt_passes_the_breaker_and_a_rejection_is_retried_only_i
 
     @app.agent(activate_on=START, updates="out")
     async def pay(ctx: Context) -> Any:
-        codes = ["TOOL_ERROR", "CIRCUIT_OPEN"]
+        codes = ["UNKNOWN", "CIRCUIT_OPEN"]
         listed = await ctx.step("a", flaky, "a", effect="idempotent", retry={**policy, "retryable_errors": codes},
                                 circuit_breaker=breaker)  # fmt: skip
         try:
