@@ -107,7 +107,8 @@ async def test_breaker_is_half_open_after_its_timeout_and_admits_exactly_the_tri
     assert await try_call(kernel, claimed, "early") == "CIRCUIT_OPEN"
     kernel.wait(0.001)
     items = [
-        turn_item(claimed, call_id=f"t{n}", tool="charge", timeout_seconds=20, circuit_breaker=BREAKER) for n in range(9)
+        turn_item(claimed, call_id=f"t{n}", tool="charge", timeout_seconds=20, circuit_breaker=BREAKER)
+        for n in range(9)
     ]
     answers = await kernel.call("begin_call", items)
     assert [answer["outcome"] for answer in answers] == ["fresh"] * 3 + ["rejected"] * 6
@@ -251,7 +252,11 @@ async def test_suspend_with_an_open_breaker_writes_nothing_and_names_the_calls(k
     before = await kernel.everything()
     answer = await suspend(kernel, claimed, command("c2", circuit_breaker=TOOL), command("c3"),
                            command("c4", circuit_breaker=TOOL))  # fmt: skip
-    assert (answer["code"], sorted(answer["calls"]), answer["circuit"]["state"]) == ("CIRCUIT_OPEN", ["c2", "c4"], "open")
+    assert (answer["code"], sorted(answer["calls"]), answer["circuit"]["state"]) == (
+        "CIRCUIT_OPEN",
+        ["c2", "c4"],
+        "open",
+    )
     assert answer["calls"]["c4"] == {"message": answer["message"], "circuit": answer["circuit"]}
     after = await kernel.everything()
     assert {table for table in before if before[table] != after[table]} <= {"circuit_breakers", "circuit_calls"}

@@ -11,7 +11,7 @@ import pytest
 
 from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
-from tests.kernel.kit import TARGET, ending, run_item, turn_item, stopping
+from tests.kernel.kit import TARGET, ending, run_item, stopping, turn_item
 from tests.kernel.waits import tool
 from tests.simulator.compare import answer_of, stored
 

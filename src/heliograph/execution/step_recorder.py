@@ -89,7 +89,12 @@ class StepRecorder:
         if begun.budget is not None:
             raise BudgetExceeded(begun.message, tool=request.tool, call_id=request.call_id, error=budget_error(begun))
         if begun.code == CIRCUIT_OPEN:
-            raise CircuitOpen(begun.message, tool=request.tool, call_id=request.call_id, error=circuit_error(begun.message, begun.circuit, self.world.now()))
+            raise CircuitOpen(
+                begun.message,
+                tool=request.tool,
+                call_id=request.call_id,
+                error=circuit_error(begun.message, begun.circuit, self.world.now()),
+            )
         if begun.outcome == "rejected":
             raise StepNotStarted(f"step {request.tool} did not start: {begun.message}", code=RESOURCE_EXHAUSTED)
         return _recorded_result(request, begun) if begun.outcome in ("done", "in_doubt") else None
