@@ -14,6 +14,7 @@ import pytest
 
 from heliograph.testing.database import TestServer
 from tests.faces.cli_support import Running, Shell, open_shell
+from tests.grids import mostly_more
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 
@@ -66,7 +67,7 @@ def test_page_help_and_table_list_the_same_codes(tmp_path: Path) -> None:
     assert {code for code, _ in TABLE} | {130} == set(map(int, listed))
 
 
-@pytest.mark.parametrize(("code", "command"), TABLE, ids=str)
+@pytest.mark.parametrize(("code", "command"), mostly_more(TABLE, {0, 6, 9, 15, 20}), ids=str)
 def test_command_ends_with_its_documented_code(shell: Shell, code: int, command: str) -> None:
     done = shell.helio(*command.replace("{other}", other(shell)).split())
     assert done.returncode == code, done.stderr

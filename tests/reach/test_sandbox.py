@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.tools.cgroup import open_cgroup
+from tests.grids import mostly_more
 from tests.reach import sandbox_attacks as attacks
 from tests.reach.sandbox_kit import ON_X86, Worker, descendants, read, start_fixture, worker_fixture  # noqa: F401
 
@@ -133,7 +134,7 @@ def test_call_under_the_32_bit_architecture_kills_the_sandboxed_process(worker: 
     assert worker.fingerprint() == before
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", mostly_more(range(8), {0, 1}))
 def test_arbitrary_calls_with_arbitrary_arguments_affect_no_other_process(worker: Worker, seed: int) -> None:
     """Each ends the sandboxed process at worst. Two in a row show that nothing is left of the first."""
     before, host = worker.fingerprint(), os.uname().nodename

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import asyncpg
@@ -21,6 +22,7 @@ from heliograph.config import Settings
 from heliograph.errors import KernelRejected
 from heliograph.execution.ownership import owner_fields
 from heliograph.ledger.reader import Reader
+from tests.grids import mostly_more
 from tests.reach.hook_server import hooked
 from tests.runtime import poison
 from tests.runtime.kit import START, Rig, until
@@ -32,6 +34,12 @@ _projects = itertools.count(1)
 NEEDED = {("runs", "state"), ("runs", "memory"), ("agent_turns", "result_fields"), ("cards", "content"),
           ("blobs", "content"), ("signals", "entries")}  # fmt: skip
 LARGE = "x" * 300_000  # a blob
+_FORMS = list(product(poison.POISONS, poison.WHERE))
+# `make test` has one form of each column, and each form at least once
+GRID = mostly_more(
+    [(column, name, where) for column in poison.COLUMNS for name, where in _FORMS],
+    {len(_FORMS) * n + n % len(_FORMS) for n in range(len(poison.COLUMNS))},
+)
 
 
 def application() -> Heliograph:
@@ -56,9 +64,9 @@ async def rig(shared_url: str, warm_pool: WarmPool) -> AsyncIterator[Rig]:
 
 
 @pytest.mark.proves("S22")
-@pytest.mark.parametrize("where", poison.WHERE)
-@pytest.mark.parametrize("name", poison.POISONS)
-@pytest.mark.parametrize("column", poison.COLUMNS, ids=".".join)
+@pytest.mark.parametrize(
+    ("column", "name", "where"), GRID, ids=lambda value: value if isinstance(value, str) else ".".join(value)
+)
 async def test_undecodable_value_affects_at_most_its_own_run(
     rig: Rig, column: tuple[str, str], name: str, where: str
 ) -> None:
