@@ -132,7 +132,7 @@ CODES = (
         False,
         "a call could have cost more than the rest of a budget: that of its turn, or one that contains it",
     ),
-    Code(CIRCUIT_OPEN, "act", True, "a call was not made, because the circuit breaker of its target is open"),
+    Code(CIRCUIT_OPEN, "any", True, "a call was not made, because the circuit breaker of its target is open"),
     Code(
         UNDECODABLE,
         "any",

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -23,8 +24,10 @@ from heliograph import (
     IterationNeeded,
     Lifecycle,
     MCPServer,
+    RecoverableError,
     RunResult,
     ScriptedModel,
+    ToolFailed,
 )
 from heliograph.codes import CODES
 from tests.reach.model_server import Answer, Provider
@@ -344,6 +347,19 @@ async def provoke_budget_exceeded(rig: Rig, _provider: Provider) -> Any:
             await ctx.step("print", lambda: 1)
 
     return await error_of_function(rig, worker, budget={"tool_calls": 1})
+
+
+@provokes("CIRCUIT_OPEN")
+async def provoke_circuit_open(rig: Rig, _provider: Provider) -> Any:
+    def fail() -> None:
+        raise RecoverableError("down")
+
+    async def worker(ctx: Context) -> None:
+        with suppress(ToolFailed):
+            await ctx.step("charge", fail, circuit_breaker={"failure_threshold": 1})
+        await ctx.step("charge", fail, circuit_breaker={"failure_threshold": 1})
+
+    return await error_of_function(rig, worker)
 
 
 @provokes("UNDECODABLE")
