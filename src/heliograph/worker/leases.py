@@ -144,8 +144,8 @@ class Leases:
             runner.lost_at = now
         runner.abandon()
         if now - runner.lost_at >= STUBBORN_SECONDS:
-            log.error("turn %s is over, but the work of agent %s does not end: the agent or one of its tools swallows "
-                      "asyncio.CancelledError; let it propagate", turn_id, runner.claimed.agent)  # fmt: skip
+            log.error("turn %s is over, but the work of agent %s does not end: PostgreSQL is away, or the agent or one of its "
+                      "tools swallows asyncio.CancelledError; let it propagate", turn_id, runner.claimed.agent)  # fmt: skip
             self._drop(runner)
 
 

@@ -28,7 +28,8 @@ from tests.journeys.chaos.verdict import Verdict
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     signal.signal(
         signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT)
@@ -39,6 +40,9 @@ def main() -> int:
         name: value for name, value in vars(arguments).items() if name in vars(gate.options) and value is not None
     }
     options = replace(gate.options, **changed)
+    if options.limit_seconds <= options.chaos_seconds:
+        parser.error(f"--limit-seconds {options.limit_seconds:g} leaves no time after the faults: it counts from the start, "
+                     f"so give more than --chaos-seconds {options.chaos_seconds:g}")  # fmt: skip
     if arguments.mutants is not None:
         return hunt(arguments.mutants or list(MUTANTS), options)
     folder = Path(tempfile.mkdtemp(prefix="heliograph-chaos-"))
