@@ -185,9 +185,10 @@ class Heliograph:
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.
 
-        event: `phase_started`, `phase_completed` or `metric`. The function takes any of the event's arguments, by name:
-            phase, agent_id, agent, run_id and turn_id of every event; duration_ms and status of phase_completed; name and
-            value of a metric, which are `agent.lifecycle.<phase>.started` (1) and `agent.lifecycle.<phase>.duration` (ms).
+        event: `phase_started`, `phase_completed`, `metric` or `turn_completed`. The function takes any of the event's arguments,
+            by name: agent_id, agent, run_id and turn_id of every event; phase of all but turn_completed; duration_ms and status
+            of phase_completed and turn_completed; result and error of turn_completed; name and value of a metric, which are
+            `agent.lifecycle.<phase>.started` (1) and `agent.lifecycle.<phase>.duration` (ms).
         Turns do not wait for handlers: a call that raises or takes over five seconds is logged and loses its event, and so
         does a handler with 1000 waiting events. An async handler runs on the worker's event loop, so it must not block.
         Raises InvalidInput (`unknown_event`, `wrong_type`).

@@ -108,8 +108,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """A claimed turn with everything that its execution needs.
 
     epoch: the fencing token. waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred.
-    budget: the rest of its budgets, by kind; None without budgets. has_emitted_signals: for a delegated turn, whether an
-    earlier owner has logged anything except suspensions.
+    budget: the rest of its budgets, by kind; None without budgets. has_emitted_signals: whether an earlier owner has logged
+    anything except suspensions. age_seconds: the time since the first claim.
     """
 
     agent_id: str
@@ -135,6 +135,7 @@ class Claimed(msgspec.Struct, frozen=True):
     message_type: Literal["turn", "ui_action"] = "turn"
     budget: dict[str, int] | None = None
     has_emitted_signals: bool = False
+    age_seconds: float = 0.0
 
 
 class StopOrder(msgspec.Struct, frozen=True):

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput
+from heliograph import Context, Heliograph, InvalidInput, PhaseContext
 from heliograph.execution import handler_queues
 from heliograph.turn.phases import Phase
+from tests.runtime.hooks_kit import Hooked
 from tests.runtime.kit import START, Rig, lost, one, until
 
 PHASES = [str(phase) for phase in Phase]
@@ -251,3 +252,57 @@ async def test_turn_without_handlers_makes_no_queue(rig: Rig) -> None:
 def test_handler_of_an_unknown_event_or_argument_is_rejected(event: str, function: Any, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem.replace("?", r"\?")):
         Heliograph("wrong").on_lifecycle(event)(function)
+
+
+# ── The end of a turn ──
+
+
+@pytest.mark.proves("LC-53")
+@pytest.mark.parametrize("fails", [False, True], ids=["success", "failure"])
+async def test_completed_turn_is_reported_once_with_its_agent_duration_and_result(rig: Rig, fails: bool) -> None:
+    completed = list[dict[str, Any]]()
+
+    async def act(ctx: PhaseContext) -> None:
+        await ctx.pause(0.2)
+        if fails:
+            raise ValueError("no ink")
+
+    app = Hooked(act=act).app()
+
+    @app.on_lifecycle("turn_completed")
+    def on_end(**values: Any) -> None:
+        completed.append(values)
+
+    result = await rig.run(app)
+    [report] = completed
+    duration_ms = report.pop("duration_ms")
+    turn_id = (await rig.turn_of("worker")).turn_id
+    error = {"code": "ACTION_FAILED", "message": "ValueError: no ink", "recoverable": False} if fails else None
+    assert report == {
+        "agent_id": f"{result.run_id}/worker", "agent": "worker", "run_id": result.run_id, "turn_id": turn_id,
+        "status": "failed" if fails else "success", "result": None if fails else "done", "error": error,
+    }  # fmt: skip
+    assert 200 <= duration_ms < 60_000  # also the time before the suspension
+
+
+@pytest.mark.parametrize("hooks", [["plan", "act"], []], ids=["hooks", "function"])
+async def test_duration_of_a_phase_counts_from_its_start_on_an_earlier_worker(rig: Rig, hooks: list[str]) -> None:
+    begun, durations = asyncio.Event(), dict[str, int]()
+
+    async def act(ctx: PhaseContext) -> None:
+        if ctx.attempt == 1:
+            await ctx.sleep(0.3)
+            begun.set()
+            await asyncio.Event().wait()
+
+    app = Hooked(hooks, act=act).app()
+
+    @app.on_lifecycle("phase_completed")
+    async def on_end(phase: str, duration_ms: int) -> None:
+        durations[phase] = duration_ms
+
+    run_id = await lost(rig, app, begun)
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert 300 <= durations["act"] < 60_000
+    assert durations["plan"] < 300

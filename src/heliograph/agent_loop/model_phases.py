@@ -75,7 +75,7 @@ async def reflect_with_model(
     found: Any = reply.output
     if not isinstance(found, dict) or not isinstance(found.get("goal_achieved"), bool):
         raise AgentFailed("the schema of reflect needs a boolean field goal_achieved, and the reply has none")
-    learnings = [str(each) for each in found.get("learnings") or []]
+    learnings = found.get("learnings") or []
     if found["goal_achieved"]:
         return GoalAchieved(found.get("confidence", 1.0), None, learnings)
     return IterationNeeded(str(found.get("reason") or ""), found.get("resume_at") or "plan", learnings)

@@ -11,14 +11,16 @@ from typing import Any
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 
-_OF_TURN = ("phase", "agent_id", "agent", "run_id", "turn_id")
+_OF_TURN = ("agent_id", "agent", "run_id", "turn_id")
+_OF_PHASE = ("phase", *_OF_TURN)
 
 # The events, and the arguments that each one has.
-PHASE_STARTED, PHASE_COMPLETED, METRIC = "phase_started", "phase_completed", "metric"
+PHASE_STARTED, PHASE_COMPLETED, METRIC, TURN_COMPLETED = "phase_started", "phase_completed", "metric", "turn_completed"
 ARGUMENTS = {
-    PHASE_STARTED: _OF_TURN,
-    PHASE_COMPLETED: (*_OF_TURN, "duration_ms", "status"),
-    METRIC: ("name", "value", *_OF_TURN),
+    PHASE_STARTED: _OF_PHASE,
+    PHASE_COMPLETED: (*_OF_PHASE, "duration_ms", "status"),
+    METRIC: ("name", "value", *_OF_PHASE),
+    TURN_COMPLETED: (*_OF_TURN, "duration_ms", "status", "result", "error"),
 }
 
 

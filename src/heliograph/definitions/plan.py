@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 import pydantic
 
-from heliograph.error_text import safe_repr
+from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.values import to_json
-from heliograph.types import JsonObject
+from heliograph.types import Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +130,22 @@ def decision_json(given: Any) -> JsonObject:
             )
         decision: JsonObject = {"decision": "goal_achieved", "confidence": confidence, "output": to_json(given.output)}
     elif isinstance(given, IterationNeeded):
+        if not isinstance(given.reason, str):
+            raise InvalidInput(
+                f"the reason of IterationNeeded must be a text, not {safe_repr(repr_of(given.reason))}",
+                code="wrong_type",
+            )
         if given.resume_at not in ("plan", "act"):
             raise InvalidInput(f"resume_at must be plan or act, not {safe_repr(given.resume_at)}", code="invalid_enum")
-        decision = {"decision": "iteration_needed", "reason": str(given.reason), "resume_at": given.resume_at}
+        decision = {"decision": "iteration_needed", "reason": given.reason, "resume_at": given.resume_at}
     else:
         raise InvalidInput(
             f"the reflect hook must return GoalAchieved or IterationNeeded, not {safe_repr(given)}", code="wrong_type"
         )
-    return {**decision, "learnings": to_json(list(given.learnings))}
+    return {**decision, "learnings": _learnings(given.learnings)}
+
+
+def _learnings(given: Any) -> list[Json]:
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+        raise InvalidInput(f"learnings must be a list of texts, not {safe_repr(repr_of(given))}", code="wrong_type")
+    return list(given)

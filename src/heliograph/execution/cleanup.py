@@ -1,4 +1,4 @@
-"""Run an agent's cleanup functions when its own worker ends the turn; never after a forced halt."""
+"""Run an agent's cleanup functions when its own worker ends or releases the turn; never after a forced halt."""
 
 from __future__ import annotations
 
@@ -34,16 +34,21 @@ class Cleanups:
             )
         self._functions.append((function, args))
 
-    async def run(self, owned: OwnedTurn, phase: str) -> None:
-        """Run each function once, the last registered first, while this worker owns the turn.
+    async def run_as_owner(self, owned: OwnedTurn, phase: str) -> None:
+        """Run the functions while this worker owns the turn.
 
         A kernel call checks that first, because a forced halt may not have reached this worker yet. Raises TurnLost.
         """
+        if self._functions:
+            await store_call(owned.ledger.append({"phase": phase, "signals_emitted": 0, "signals": []}))
+            await self.run(owned)
+
+    async def run(self, owned: OwnedTurn) -> None:
+        """Run each function once, the last registered first."""
         functions, self._functions = self._functions[::-1], []
         if not functions:
             return
         world, turn_id = owned.world, owned.claimed.turn_id
-        await store_call(owned.ledger.append({"phase": phase, "signals_emitted": 0, "signals": []}))
         try:
             await world.within(CLEANUP_SECONDS, _run_all(world, turn_id, functions))
         except TurnTimedOut:

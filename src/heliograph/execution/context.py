@@ -16,6 +16,7 @@ from heliograph.execution.delegation_retries import check_delegations, shared_po
 from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_question, approved, open_question
 from heliograph.execution.memory import TurnMemory
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.turn_logger import TurnLogger
 from heliograph.ids import idempotency_key
 from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.ports import Memory, MemoryHit
@@ -59,6 +60,7 @@ class Context:
     deferrals: how often the turn was deferred.
     context_box_id: the box that this turn may read, or None. See `context`.
     phase: the current phase: act, or that of the hook.
+    logger: a logger whose records name this turn and its phase; see `TurnLogger`.
     """
 
     phase: str = "act"
@@ -87,6 +89,9 @@ class Context:
         self._memory = TurnMemory(memory, owned, replay, self._requests)
         self._cards = list(owned.resources.cards)
         self.emitted: list[tuple[str, Json]] = []
+        fields = {"run_id": self.run_id, "turn_id": self.turn_id, "agent_id": claimed.agent_id, "agent": self.agent,
+                  "phase": owned.signals.phase, "attempt": self.attempt}  # fmt: skip
+        self.logger = TurnLogger(self.agent, fields, lambda: self.is_replaying)
 
     # ── Inputs: reading an untrusted value taints the turn ──
 
@@ -340,7 +345,9 @@ class Context:
         """Run `function(*args)`, plain or async, when this turn ends by success, failure, timeout or graceful stop.
 
         The last registered function runs first; the runtime logs its exceptions. No function runs when the turn suspends or is
-        deferred (register it again in the next run), after a forced halt, or when the worker is lost. Raises InvalidInput.
+        deferred (register it again in the next run), after a forced halt, or when the worker is lost. The functions of hooks
+        that have ended do run then, because no later run registers them: release there what this process holds.
+        Raises InvalidInput.
         """
         self._cleanups.add(function, args)
 

@@ -6,14 +6,17 @@ from typing import Any
 
 from heliograph.definitions.hooks import ModelHook
 from heliograph.definitions.plan import plan_of
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.context import Context
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Memory
 from heliograph.records import Outcome
-from heliograph.signals.payload import copied, in_key_order
-from heliograph.turn.rounds import PhaseResults, Rounds
+from heliograph.signals.payload import as_stored, copied
+from heliograph.turn.phase_records import PhaseResults
+from heliograph.turn.rounds import Rounds
 from heliograph.types import Json, JsonObject
 
 
@@ -37,11 +40,22 @@ class PhaseContext(Context):
         self.phase = phase
         self.iteration = rounds.count - 1
         self.max_iterations = rounds.lifecycle.max_iterations
-        self.working_memory: dict[str, Any] = in_key_order(results.memory)
+        self.working_memory = as_stored(results.memory)
         plan = owned.spec.hooks.get("plan")
         has_own_form = isinstance(plan, ModelHook) and plan.schema is not None
-        self.plan: Any = in_key_order(rounds.plan) if has_own_form else plan_of(in_key_order(rounds.plan))
-        self.output: Json = in_key_order((rounds.acted or {}).get("output") if end is None else end.deliver.output)
+        self.plan: Any = as_stored(rounds.plan) if has_own_form else plan_of(as_stored(rounds.plan))
+        self.output: Json = as_stored((rounds.acted or {}).get("output") if end is None else end.deliver.output)
         self.outcome: Outcome | None = None if end is None else end.deliver.outcome
         self.error: JsonObject | None = None if end is None else copied(end.deliver.error)
         self.emitted.extend(results.emitted)
+
+    @property
+    def working_memory(self) -> dict[str, Any]:
+        return self._working_memory
+
+    @working_memory.setter
+    def working_memory(self, values: dict[str, Any]) -> None:
+        if not isinstance(values, dict):
+            raise InvalidInput(f"working_memory must be a dict of JSON values, not {safe_repr(repr_of(values))}; put the value "
+                               "under a key: ctx.working_memory['found'] = ...", code="wrong_type", path="/working_memory")  # fmt: skip
+        self._working_memory = values

@@ -6,9 +6,10 @@ They are sent after the commit that they belong to, so a worker that has lost it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from heliograph.definitions.phase_handlers import METRIC, PHASE_COMPLETED, PHASE_STARTED, PhaseHandler
+from heliograph.definitions.phase_handlers import METRIC, PHASE_COMPLETED, PHASE_STARTED, TURN_COMPLETED, PhaseHandler
 from heliograph.execution.handler_queues import HandlerQueues
 from heliograph.records import Claimed
 from heliograph.turn.events import Deliver, Effect, Emit, RecordPhase
@@ -27,24 +28,37 @@ _COMPLETES = {
 class PhaseEvents:
     """The phases of one owned turn. A phase that is interrupted by a suspension continues with the next claim.
 
-    duration_ms is the time that the phase has run since this worker claimed the turn.
+    duration_ms is the time since the phase began, on whatever worker, by the records of the kernel.
     """
 
-    def __init__(self, handlers: Sequence[PhaseHandler], queues: HandlerQueues, claimed: Claimed, world: World):
+    def __init__(
+        self, handlers: Sequence[PhaseHandler], queues: HandlerQueues, claimed: Claimed, world: World, *, has_hooks: bool
+    ):  # fmt: skip
         self._handlers = handlers
         self._queues = queues
         self._claimed = claimed
         self._world = world
+        self._has_hooks = has_hooks
         self._phase: Phase | None = None
         self._since = 0.0
+        self._turn_since = 0.0
+        self._end_status = ""  # of the signal `terminated`
         self._saved: tuple[Phase | None, float] = (None, 0.0)
         self._pending: list[tuple[str, dict[str, Any]]] = []
 
-    def begin(self, phase: Phase, *, is_new: bool) -> None:
-        """Begin with the first phase of this claim. is_new: the turn has not been in it before."""
+    def begin(self, phase: Phase, began_at: datetime | None, *, is_new: bool) -> None:
+        """Begin with the first phase of this claim. is_new: the turn has not been in it before.
+
+        began_at: the end of the phase before it, if that is recorded; otherwise the phase began with the turn.
+        """
         if not self._handlers:
             return
+        self._turn_since = self._world.monotonic() - self._claimed.age_seconds
         self._enter(phase)
+        if began_at is not None:
+            self._since -= max((self._world.now() - began_at).total_seconds(), 0.0)
+        elif self._has_hooks:
+            self._since = self._turn_since
         if not is_new:
             self._pending.clear()
         self.send()
@@ -57,6 +71,8 @@ class PhaseEvents:
         status = _status(effects, turn)
         for effect in effects:
             for draft in effect.drafts if isinstance(effect, Emit | RecordPhase) else ():
+                if draft.name == "terminated" and isinstance(draft.payload, dict):
+                    self._end_status = str(draft.payload["status"])
                 if draft.name in _COMPLETES:
                     self._enter(_COMPLETES[draft.name], status)
                     self._complete("success")
@@ -71,10 +87,14 @@ class PhaseEvents:
                     self._queues.put(self._world, handler, values)
         self._pending.clear()
 
-    def end(self) -> None:
-        """Send the noted events, and the end of the last phase: the turn has been delivered."""
+    def end(self, delivered: Deliver) -> None:
+        """Send the noted events, the end of the last phase, and that of the turn, which has been delivered."""
         if self._handlers:
             self._complete("success")
+            self._pending.append((TURN_COMPLETED, {
+                **self._of_turn(), "duration_ms": self._ms_since(self._turn_since), "status": self._end_status,
+                "result": delivered.output, "error": delivered.error,
+            }))  # fmt: skip
             self.send()
 
     def discard(self) -> None:
@@ -87,20 +107,31 @@ class PhaseEvents:
             return
         if self._phase is not None:
             self._complete(status)
-        self._phase, self._since = phase, self._world.monotonic()
+        is_whole_turn = phase is Phase.ACT and not self._has_hooks
+        self._phase, self._since = phase, self._turn_since if is_whole_turn else self._world.monotonic()
         self._note(PHASE_STARTED, "started", 1)
 
     def _complete(self, status: str) -> None:
-        duration_ms = round((self._world.monotonic() - self._since) * 1000)
+        duration_ms = self._ms_since(self._since)
         self._note(PHASE_COMPLETED, "duration", duration_ms, duration_ms=duration_ms, status=status)
         self._phase = None
 
     def _note(self, event: str, metric: str, value: int, **more: Any) -> None:
-        claimed = self._claimed
-        values = {"phase": str(self._phase), "agent_id": claimed.agent_id, "agent": claimed.agent, "run_id": claimed.run_id,
-                  "turn_id": claimed.turn_id}  # fmt: skip
+        values = {"phase": str(self._phase), **self._of_turn()}
         self._pending.append((event, {**values, **more}))
         self._pending.append((METRIC, {**values, "name": f"agent.lifecycle.{self._phase}.{metric}", "value": value}))
+
+    def _of_turn(self) -> dict[str, Any]:
+        claimed = self._claimed
+        return {
+            "agent_id": claimed.agent_id,
+            "agent": claimed.agent,
+            "run_id": claimed.run_id,
+            "turn_id": claimed.turn_id,
+        }
+
+    def _ms_since(self, since: float) -> int:
+        return round((self._world.monotonic() - since) * 1000)
 
 
 def _status(effects: Sequence[Effect], turn: Turn) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -17,20 +18,23 @@ from heliograph.records import WriteResult
 from heliograph.turn.events import RecordPhase
 from heliograph.turn.journal import Journal
 from heliograph.turn.machine import turn_after
+from heliograph.turn.phase_records import PhaseResults, ended_at, phase_ends
 from heliograph.turn.phase_signals import Turn
-from heliograph.turn.rounds import PhaseResults, phase_ends
 from heliograph.turn.taint import Taint
+from heliograph.types import JsonObject
 
 
 class PhaseProgress:
     """results: those of the recorded phases. cleanups: the functions that the phases of this claim have registered.
 
-    problem: why the agent cannot continue after the recorded phases; None where it can.
+    ended_at: when the last recorded phase ended. problem: why the agent cannot continue after the recorded phases; None
+    where it can.
     """
 
     def __init__(self) -> None:
         self.results = PhaseResults()
         self.problem: str | None = None
+        self.ended_at: datetime | None = None
         self.cleanups: Cleanups | None = None
         self._later = self.results
 
@@ -40,13 +44,15 @@ class PhaseProgress:
         Another version of the agent may have other hooks: then `problem` is set, and the turn stands at the last phase that both have.
         """
         for wait in phase_ends(owned.claimed.waits):
-            following = turn_after(turn, wait, owned.world.now())
+            results = self.results.after(wait)
+            following = turn_after(turn, wait, results.memory, owned.world.now())
             if following is None:
                 self.problem = (f"phase {wait.call_id} is recorded, and does not follow from the hooks that agent {turn.agent} has "
                                 "now: give an agent with other hooks another name, or let its turns end first")  # fmt: skip
                 break
             turn = following
-            self.results = self._later = self.results.after(wait)
+            self.results = self._later = results
+            self.ended_at = ended_at(wait)
         return turn
 
     def begin(self, turn: Turn, taint: Taint, journal: Journal) -> None:
@@ -63,12 +69,22 @@ class PhaseProgress:
         self._later = PhaseResults(context.working_memory, tuple(context.emitted), tokens, owned.claimed.defer_count,
                                    owned.taint.sources)  # fmt: skip
 
-    async def record(self, owned: OwnedTurn, effect: RecordPhase) -> None:
-        """Commit the end of a phase with its signals and its results. Raises TurnLost, AgentFailed."""
+    async def release(self, owned: OwnedTurn) -> None:
+        """Run the cleanups of the phases that have ended: the turn has been released, and no later run registers them again."""
+        if self.cleanups is not None:
+            await self.cleanups.run(owned)
+
+    async def record(self, owned: OwnedTurn, effect: RecordPhase, following: str) -> None:
+        """Commit the end of a phase with its signals and its results. Raises TurnLost, AgentFailed.
+
+        following: the id of the phase after it.
+        """
+        ended: JsonObject = {"ended_at": owned.world.now().isoformat()}
         if effect.error is None:
-            item: dict[str, Any] = {"status": "success", "result": self.results.record(effect.value, self._later)}
+            record = self.results.record(effect.call_id, effect.value, self._later, following)
+            item: dict[str, Any] = {"status": "success", "result": record | ended}
         else:
-            item = {"status": "failed", "error": effect.error}
+            item = {"status": "failed", "error": effect.error | ended}
             self._later = self.results
         sources = list(owned.taint.sources)
         item |= {"call_id": effect.call_id, "phase": owned.signals.phase,
@@ -77,7 +93,9 @@ class PhaseProgress:
         written = await store_call(owned.signals.commit(partial(_send, owned, item), effect.drafts))
         if written.outcome == "rejected":
             code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
-            raise AgentFailed(f"the end of phase {effect.call_id} was rejected: {written.message}", code=code)
+            raise AgentFailed(f"the end of phase {effect.call_id} was rejected, because its output and its working memory are recorded "
+                              f"together: {written.message}" if code == "payload_too_large" else
+                              f"the end of phase {effect.call_id} was rejected: {written.message}", code=code)  # fmt: skip
         self.results = replace(self._later, sources=tuple(sources))
 
 

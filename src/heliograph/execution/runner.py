@@ -84,7 +84,9 @@ class TurnRunner:
             claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events,
             world.monotonic() + claimed.ttl_seconds,
         )  # fmt: skip
-        self._phases = PhaseEvents(workflow.phase_handlers, services.handler_queues, claimed, world)
+        self._phases = PhaseEvents(
+            workflow.phase_handlers, services.handler_queues, claimed, world, has_hooks=bool(self.spec.hooks)
+        )
         self._progress = PhaseProgress()
         turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities,
                     metadata=workflow.ready_metadata[claimed.agent], rounds=Rounds.of(self.spec))  # fmt: skip
@@ -136,9 +138,13 @@ class TurnRunner:
     async def run(self) -> None:
         """Run the turn. Raises TurnLost when another worker owns it; nothing more may be written then."""
         first = self._first_event()
-        is_resumed = isinstance(first, Hydrated) and first.is_resumed
+        is_resumed = isinstance(first, Hydrated) and (
+            first.is_resumed or (first.has_emitted_signals and not self.spec.hooks)
+        )
         self._phases.begin(
-            Phase.ACT if is_resumed and self.turn.rounds is None else self.turn.phase, is_new=not is_resumed
+            Phase.ACT if is_resumed and self.turn.rounds is None else self.turn.phase,
+            self._progress.ended_at,
+            is_new=not is_resumed,
         )
         event: Event | None = await self._hydrated(first)
         while event is not None:
@@ -234,18 +240,21 @@ class TurnRunner:
                     for draft in drafts:
                         self.signals.add(draft)
                 case RecordPhase():
-                    await self._progress.record(self.owned, effect)
+                    assert self.turn.rounds is not None
+                    following = self.turn.rounds.record_id(self.turn.phase)
+                    await self._progress.record(self.owned, effect, following)
                 case Act():
                     self._phases.send()
                     return await self._act()
                 case SuspendTurn():
                     return await self._after_suspend(await suspend(self.owned, self.services, effect), effect)
                 case DeferTurn():
-                    await defer(self.owned, self.services, effect)
+                    if (await defer(self.owned, self.services, effect)).outcome == "deferred":
+                        await self._progress.release(self.owned)
                 case Deliver():
                     await self._clean_up()
                     await deliver(self.owned, self.services, effect, self.emitted, self.usage)
-                    self._phases.end()
+                    self._phases.end(effect)
                     emit_step_event(self.services.world, self.claimed, None, self.phase)
         return None
 
@@ -301,7 +310,7 @@ class TurnRunner:
     async def _clean_up(self) -> None:
         self._is_cleaning_up = True
         try:
-            await self._cleanups.run(self.owned, self.phase)
+            await self._cleanups.run_as_owner(self.owned, self.phase)
         finally:
             self._is_cleaning_up = False
 
@@ -315,6 +324,8 @@ class TurnRunner:
                     raise
                 return stopped
             return Resolved()
+        if result.outcome == "suspended":
+            await self._progress.release(self.owned)
         event = after_suspension(result, self.claimed, self.spec)
         if isinstance(event, Resolved):
             claimed = msgspec.structs.replace(self.claimed, waits=result.waits)

@@ -235,8 +235,15 @@ def _render(place: _Place | None) -> str:
     return "".join(f"/{key}" for key in reversed(keys))
 
 
-def in_key_order(value: T) -> T:
-    """Return a copy of JSON whose objects list their keys in order: the same before and after the database stored it."""
+def as_stored(value: T) -> T:
+    """Return a copy of JSON that is the same before and after the database stored it, which keeps no order of keys.
+
+    Objects list their keys in order. A float in exponential form is an integer, as the database writes it.
+    """
     if isinstance(value, dict):
-        return {key: in_key_order(value[key]) for key in sorted(value)}  # type: ignore[return-value]
-    return [in_key_order(each) for each in value] if isinstance(value, list) else value  # type: ignore[return-value]
+        return {key: as_stored(value[key]) for key in sorted(value)}  # type: ignore[return-value]
+    if isinstance(value, list):
+        return [as_stored(each) for each in value]  # type: ignore[return-value]
+    if isinstance(value, float) and "e+" in (text := repr(value)):
+        return int(Decimal(text))  # type: ignore[return-value]
+    return value

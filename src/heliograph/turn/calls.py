@@ -12,6 +12,7 @@ from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
 from heliograph.records import CallKind, CallStatus, Cause, Wait
+from heliograph.signals.payload import as_stored
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
 from heliograph.types import Json, JsonObject
@@ -136,6 +137,8 @@ def result_of(wait: Wait) -> CallResult:
     content = wait.content if isinstance(wait.content, dict) else {}
     if wait.status == "success":
         output = content.get("output")
+        if wait.kind == "inline":
+            output = as_stored(output)  # like the result of the run in which the call was made
         if wait.kind == "child" and isinstance(output, dict):  # its deliverable
             output = read_output(output)
         return CallResult(wait.call_id, "partial" if content.get("outcome") == "partial" else "success", output)

@@ -30,6 +30,7 @@ def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
         is_resumed=is_resumed,
         terminating_result=terminating_result(claimed.waits),
         awaits_terminating=awaits_terminating(claimed.waits),
+        has_emitted_signals=claimed.has_emitted_signals,
     )
 
 

@@ -18,7 +18,7 @@ class Hydrated:
     recoveries: how often the turn lost its worker before. is_resumed: the turn acted before, then it was suspended or
     deferred. terminating_result: the result of a call with `after="terminate"`, which ends the turn. awaits_terminating:
     another such call of the same step has no result yet, so the turn waits for it. problem: why its context box cannot be
-    read.
+    read. has_emitted_signals: an earlier owner has logged signals, of which the first are those of the phases before act.
     """
 
     recoveries: int
@@ -28,6 +28,7 @@ class Hydrated:
     terminating_result: CallResult | None = None
     awaits_terminating: bool = False
     problem: str | None = None
+    has_emitted_signals: bool = False
 
 
 @dataclass(frozen=True, slots=True)

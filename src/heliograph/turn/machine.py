@@ -43,10 +43,10 @@ from heliograph.turn.events import (
     Stopped,
     SuspendTurn,
 )
+from heliograph.turn.phase_records import event_of, following_of
 from heliograph.turn.phase_signals import Turn, action_complete, plan_ready, ready, through
 from heliograph.turn.phases import BadTransition, Phase
 from heliograph.turn.round_transitions import decide, phase_ended
-from heliograph.turn.rounds import event_of
 from heliograph.turn.turn_ends import deliver, fail, good_end, stop, terminate
 from heliograph.types import Json, JsonObject
 
@@ -75,14 +75,19 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
             assert_never(event)
 
 
-def turn_after(turn: Turn, end: Wait, now: datetime) -> Turn | None:
-    """The turn after a recorded end of a phase; None where this version of the agent has no such phase at this point."""
+def turn_after(turn: Turn, end: Wait, memory: JsonObject, now: datetime) -> Turn | None:
+    """The turn after a recorded end of a phase; None where this version of the agent has other phases at this point.
+
+    memory: the working memory after it.
+    """
     rounds = turn.rounds
     if rounds is None or turn.phase is Phase.TERMINATE or rounds.record_id(turn.phase) != end.call_id:
         return None
-    following, _ = advance(turn, event_of(end), now)
-    is_undecided = following.rounds is None or following.rounds.end is None
-    return None if following.phase is Phase.TERMINATE and is_undecided else following
+    following, _ = advance(turn, event_of(end, memory), now)
+    if following.rounds is None or (following.phase is Phase.TERMINATE and following.rounds.end is None):
+        return None
+    recorded = following_of(end)  # a hook that was added or removed since then would repeat signals, or omit them
+    return following if recorded in (None, following.rounds.record_id(following.phase)) else None
 
 
 def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Effect]]:
@@ -104,7 +109,7 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
     if event.is_resumed:
         return _continue(turn, event, now)
     turn, drafts = through(turn, now, [ready(turn), plan_ready(None)])
-    return turn, [Emit(tuple(drafts)), Act()]
+    return turn, [Act()] if event.has_emitted_signals else [Emit(tuple(drafts)), Act()]
 
 
 def _continue(turn: Turn, event: Hydrated | Resolved, now: datetime) -> tuple[Turn, list[Effect]]:

@@ -103,11 +103,12 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         row["waits"] = waits_of(tx, turn["agent_turn_id"])
     if turn["result_fields"] is not None or turn["parent_turn_id"] is not None or turn["message_type"] != "turn":
         row |= {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
-    if turn["parent_turn_id"] is not None:
-        leases = (
-            lease for lease in tx.tables.leases.of(head["agent_id"]) if lease["agent_turn_id"] == turn["agent_turn_id"]
-        )
+    if turn["parent_turn_id"] is not None or head["turn_epoch"] != 1:
+        leases = [lease for lease in tx.tables.leases.of(head["agent_id"])
+                  if lease["agent_turn_id"] == turn["agent_turn_id"] and lease["turn_epoch"] < head["turn_epoch"]]  # fmt: skip
         row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in leases)
+        first = min((lease["started_at"] for lease in leases), default=head["moved_at"])
+        row["age_seconds"] = (head["moved_at"] - first) / 1_000_000
     if turn["budgets"] is not None:
         row["budget"] = remaining(tx, turn["budgets"])
     return row

@@ -4,8 +4,9 @@
 --   Turns are claimed by priority, then first ready time, then agent id. A deferred turn waits until its time. A head
 --   that another claim has locked is skipped.
 --   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
---   turn has budgets. has_emitted_signals, of a delegated turn: an earlier owner has logged a signal. The answer can
---   be empty because other workers are claiming at this moment: call once more before waiting.
+--   turn has budgets. has_emitted_signals: an earlier owner has logged signals, apart from suspensions; age_seconds:
+--   the time since the first claim; neither is there for the first owner of an agent, except of a delegated turn. The answer can be empty because other workers are claiming at this moment: call once more before
+--   waiting.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
 --           that is not between 1 and 1000
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with
@@ -82,9 +83,8 @@ begin
                || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn' then '{}'
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
-               || case when t.parent_turn_id is null then '{}'
-                       else jsonb_build_object('has_emitted_signals',
-                               heliograph._has_emitted_signals(p_project, m.agent_id, t.agent_turn_id)) end
+               || case when t.parent_turn_id is null and m.turn_epoch = 1 then '{}'
+                       else heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) end
                || case when t.budgets is null then '{}'
                        else jsonb_build_object('budget', heliograph._remaining(p_project, t.budgets)) end
                order by m.priority desc, m.ready_at, m.agent_id)
@@ -130,17 +130,18 @@ begin
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);
 end $$;
 
--- _has_emitted_signals: whether any owner of an agent's active turn has logged anything but its suspensions. Its
---   leases are the agent's last ones, so no earlier lease is read.
-create function heliograph._has_emitted_signals(p_project text, p_agent_id text, p_turn_id text) returns boolean
-    language sql stable as $$
-    select exists (
-        select from heliograph.leases l
-         where l.project_id = p_project and l.agent_id = p_agent_id and l.signals_emitted > 0
-           and l.turn_epoch > coalesce((
-               select o.turn_epoch from heliograph.leases o
-                where o.project_id = p_project and o.agent_id = p_agent_id and o.agent_turn_id <> p_turn_id
-                order by o.turn_epoch desc limit 1), -1))
+-- _earlier_owners: {has_emitted_signals, age_seconds} of an agent's active turn, see claim; p_now: when it was claimed.
+--   Its leases are the agent's last ones, so no earlier lease is read.
+create function heliograph._earlier_owners(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz)
+    returns jsonb language sql stable as $$
+    select jsonb_build_object('has_emitted_signals', coalesce(bool_or(l.signals_emitted > 0), false),
+               'age_seconds', coalesce(extract(epoch from p_now - min(l.started_at)), 0)::float8)
+      from heliograph.leases l
+     where l.project_id = p_project and l.agent_id = p_agent_id
+       and l.turn_epoch > coalesce((
+           select o.turn_epoch from heliograph.leases o
+            where o.project_id = p_project and o.agent_id = p_agent_id and o.agent_turn_id <> p_turn_id
+            order by o.turn_epoch desc limit 1), -1)
 $$;
 
 -- _waits: the calls of a turn in the order in which they were opened, with their results so far; null for none.

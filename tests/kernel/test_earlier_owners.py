@@ -1,0 +1,25 @@
+"""What a claim returns about the earlier owners of a turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernel.kit import Kernel, draft, saying
+from tests.kernel.waits import defer
+
+
+@pytest.mark.proves("L0-40")
+async def test_claim_returns_the_age_of_a_turn_and_whether_an_earlier_owner_logged_signals(kernel: Kernel) -> None:
+    first = await kernel.running()
+    assert "age_seconds" not in first  # its first owner
+    kernel.wait(2.5)
+    await kernel.append(first, phase="act")
+    await kernel.call("release", [saying(first)])
+    again = await kernel.claim_one()
+    assert (again["age_seconds"], again["has_emitted_signals"]) == (2.5, False)
+    await kernel.append(again, draft("agent:progress", again["activation_id"]), phase="act")
+    kernel.wait(1)
+    await defer(kernel, again, 4)
+    kernel.wait(4)
+    last = await kernel.claim_one()
+    assert (last["age_seconds"], last["has_emitted_signals"]) == (7.5, True)
