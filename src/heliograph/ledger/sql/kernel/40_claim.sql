@@ -5,8 +5,8 @@
 --   that another claim has locked is skipped.
 --   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
 --   turn has budgets. has_emitted_signals: an earlier owner has logged signals, apart from suspensions; age_seconds:
---   the time since the first claim; neither is there for the first owner of an agent, except of a delegated turn. The answer can be empty because other workers are claiming at this moment: call once more before
---   waiting.
+--   the time since the first claim; neither is there for the first owner of an agent, except of a delegated turn.
+--   The answer can be empty because other workers are claiming at this moment: call once more before waiting.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
 --           that is not between 1 and 1000
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with
@@ -83,7 +83,7 @@ begin
                || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn' then '{}'
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
-               || case when t.parent_turn_id is null and m.turn_epoch = 1 then '{}'
+               || case when t.parent_turn_id is null and m.turn_epoch <= 2 then '{}'  -- dispatched, then claimed
                        else heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) end
                || case when t.budgets is null then '{}'
                        else jsonb_build_object('budget', heliograph._remaining(p_project, t.budgets)) end
