@@ -69,6 +69,7 @@ async def ask(ctx: PhaseContext) -> None:
     await ctx.call("ask")
 
 
+@pytest.mark.proves("LC-32")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -115,6 +116,7 @@ async def test_working_memory_that_is_no_dict_is_refused_where_it_is_assigned(ri
     assert "working_memory must be a dict of JSON values, not [1]" in error["message"]
 
 
+@pytest.mark.proves("LC-32")
 async def test_result_of_a_step_is_the_same_in_its_first_run_and_after_a_wait(rig: Rig) -> None:
     seen, app = list[str](), Heliograph("steps")
 
@@ -130,6 +132,7 @@ async def test_result_of_a_step_is_the_same_in_its_first_run_and_after_a_wait(ri
     assert seen[0] == seen[1]
 
 
+@pytest.mark.proves("LC-02")
 async def test_lost_function_whose_progress_was_logged_announces_its_phases_once(rig: Rig) -> None:
     app, begun = Heliograph("progress"), asyncio.Event()
 
@@ -150,6 +153,7 @@ async def test_lost_function_whose_progress_was_logged_announces_its_phases_once
     assert of_phases(signals) == PHASES
 
 
+@pytest.mark.proves("LC-52")
 async def test_cleanups_of_finished_hooks_run_when_the_turn_is_released_and_others_at_its_end(rig: Rig) -> None:
     did = list[str]()
 
