@@ -118,6 +118,7 @@ async def test_policy_of_a_limit_fails_the_turn_or_delivers_its_last_output(rig:
 
 
 @pytest.mark.proves("LC-91", "LC-92")
+@pytest.mark.more  # it waits for deferrals
 async def test_failed_init_is_repeated_by_deferral_as_often_as_the_lifecycle_allows(rig: Rig, soon: None) -> None:
     async def fail(ctx: PhaseContext) -> None:
         deferrals.append(ctx.deferrals)
@@ -132,6 +133,7 @@ async def test_failed_init_is_repeated_by_deferral_as_often_as_the_lifecycle_all
 
 
 @pytest.mark.proves("LC-80", "LC-106")
+@pytest.mark.more  # it waits for deferrals
 async def test_error_policy_of_a_code_repeats_the_phase(rig: Rig, soon: None) -> None:
     async def fail(ctx: PhaseContext) -> None:
         if ctx.deferrals < 2:
@@ -146,6 +148,7 @@ async def test_error_policy_of_a_code_repeats_the_phase(rig: Rig, soon: None) ->
 
 
 @pytest.mark.proves("LC-106")
+@pytest.mark.more  # it waits for deferrals
 async def test_error_policy_of_a_timeout_repeats_the_phase(rig: Rig, soon: None) -> None:
     async def late(ctx: PhaseContext) -> None:
         if not ctx.deferrals:

@@ -13,7 +13,8 @@ from heliograph.types import Json
 PLAN = (
     "Make a plan for this task. Its steps are executed in order: a tool_call step calls one of the tools with arguments, a "
     "delegation step gives a task to one of the agents, and a model step asks you a question that you answer with the "
-    "results of the earlier steps. Use only the tools and agents that are listed. The output of the last step is the answer."
+    'results of the earlier steps. In arguments and tasks, {"$step": 1, "path": "/a/b"} stands for a part of the output of step 1 '
+    "(a JSON pointer; without path, for all of it). Use only the tools and agents that are listed. The output of the last step is the answer."
 )
 OWN_PLAN = "Make a plan for this task, in the given form."
 REFLECT = (

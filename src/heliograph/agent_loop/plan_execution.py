@@ -7,6 +7,7 @@ those of a model's calls: `act-1-m3` for a model step that is the third call, `a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from heliograph.agent_loop.model_call import HarnessOf, Models
@@ -14,11 +15,15 @@ from heliograph.agent_loop.phase_prompts import results_text
 from heliograph.agent_loop.recorded_model import recorded_reply
 from heliograph.agent_loop.tool_call_router import ToolCallRouter
 from heliograph.agent_loop.turn_tools import TurnTools
-from heliograph.codes import TOOL_ERROR
+from heliograph.codes import ACTION_FAILED, TOOL_ERROR
+from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.agent_checks import check_contexts
+from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.plan import DelegationStep, ModelStep, PlanStep, ToolStep
+from heliograph.definitions.step_references import resolved
 from heliograph.definitions.tool import DELEGATE
-from heliograph.errors import AgentFailed
+from heliograph.error_text import safe_repr
+from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
@@ -37,14 +42,19 @@ async def execute_plan(
 ) -> AgentOutput:
     """Execute the plan of the context. The output is that of the last step; `action_results` has all of them.
 
-    Raises AgentFailed for a step that fails, unless the agent skips such steps; Suspended, and the errors of the harness.
+    Raises AgentFailed for a step that fails, unless the agent skips such steps, and for an output that does not match the agent's
+    `output`; Suspended, and the errors of the harness.
     """
     execution = _Execution(owned, context, replay, harness_of)
-    for step in () if context.plan is None else context.plan.steps:
-        await execution.run(step)
+    steps = [] if context.plan is None else context.plan.steps
+    for place, step in enumerate(steps, 1):
+        await execution.run(step, is_last=place == len(steps))
     results = execution.results
     context.working_memory["action_results"] = results
-    return AgentOutput(results[-1].get("output") if results else None)
+    output = results[-1].get("output") if results else None
+    if all(result["success"] for result in results):
+        _check_type(owned.spec, output)
+    return AgentOutput(output)
 
 
 class _Execution:
@@ -61,49 +71,70 @@ class _Execution:
         self._calls = 0  # of this phase: each step and each repetition has its number
         self.results: list[JsonObject] = []
 
-    async def run(self, step: PlanStep) -> None:
+    async def run(self, step: PlanStep, *, is_last: bool) -> None:
         """Add the result of one step. Raises AgentFailed (with the code of the step) where it fails and is not skipped."""
         lifecycle = self._owned.spec.lifecycle
-        result = await self._once(step)
-        for attempt in range(1, lifecycle.max_tool_retries + 1 if lifecycle.on_tool_error == "retry" else 1):
-            if result["success"] or not self._may_repeat(step, result):
-                break
-            await self._pause(attempt)
-            result = await self._once(step)
+        try:
+            step = self._with_outputs(step)
+        except InvalidInput as problem:
+            result = _head(step, is_success=False) | {
+                "error": {"code": ACTION_FAILED, "message": problem.message, "recoverable": False}}  # fmt: skip
+        else:
+            result = await self._repeated(step, is_last)
         if not result["success"] and lifecycle.on_tool_error != "skip":
             error: Any = result["error"]
             message = f"step {len(self.results) + 1} of the plan ({result['name']}) failed: {error['message']}"
             raise AgentFailed(message, code=str(error["code"]))
         self.results.append(result)
 
-    async def _once(self, step: PlanStep) -> JsonObject:
+    def _with_outputs(self, step: PlanStep) -> PlanStep:
+        """The step with the outputs of earlier steps in place of its references. Raises InvalidInput."""
+        outputs = [(result["output"],) if result["success"] else None for result in self.results]
+        match step:
+            case ToolStep():
+                return replace(step, arguments=resolved(_json(step.arguments), outputs))  # type: ignore[arg-type]  # an object
+            case DelegationStep():
+                return replace(step, task=resolved(to_json(step.task), outputs))
+        return step
+
+    async def _repeated(self, step: PlanStep, is_last: bool) -> JsonObject:
+        """The result of a step after its repetitions."""
+        lifecycle = self._owned.spec.lifecycle
+        result = await self._once(step, is_last)
+        for attempt in range(1, lifecycle.max_tool_retries + 1 if lifecycle.on_tool_error == "retry" else 1):
+            if result["success"] or not self._may_repeat(step, result):
+                break
+            await self._pause(attempt)
+            result = await self._once(step, is_last)
+        return result
+
+    async def _once(self, step: PlanStep, is_last: bool) -> JsonObject:
         self._calls += 1
         match step:
             case ToolStep():
-                return await self._called(step.kind, ToolCall(f"step_{self._calls}", step.tool, _json(step.arguments)))
+                return await self._called(step, ToolCall(f"step_{self._calls}", step.tool, _json(step.arguments)))
             case DelegationStep():
                 call = ToolCall(f"step_{self._calls}", f"{DELEGATE}{step.agent}", {"task": to_json(step.task)})
-                return await self._called(step.kind, call)
+                return await self._called(step, call)
             case ModelStep():
-                return await self._model_reply(step)
+                return await self._model_reply(step, self._owned.spec.output if is_last else None)
 
-    async def _called(self, kind: str, call: ToolCall) -> JsonObject:
+    async def _called(self, step: PlanStep, call: ToolCall) -> JsonObject:
         messages = await self._router.execute(self._calls, [call])
         message, known = messages[0], self._router.result_of(call)
-        name = call.tool.removeprefix(DELEGATE) if kind == "delegation" else call.tool
-        head: JsonObject = {"kind": kind, "name": name, "success": not message.is_error}
+        head = _head(step, is_success=not message.is_error)
         if not message.is_error:
             return {**head, "output": message.content}
         error: Mapping[str, Json] = (known.error if known is not None else None) or {}
         return {**head, "error": {"code": str(error.get("code") or TOOL_ERROR), "message": str(error.get("message") or message.content),
                                   "recoverable": bool(error.get("recoverable", False))}}  # fmt: skip
 
-    async def _model_reply(self, step: ModelStep) -> JsonObject:
-        """The reply to the step, which the model reads after the results of the earlier steps."""
+    async def _model_reply(self, step: ModelStep, output: Any) -> JsonObject:
+        """The reply to the step, which the model reads after the results of the earlier steps. output: its type, if not text."""
         given = results_text(self.results, is_untrusted=self._owned.taint.has_read)
         messages = [UserMessage(redacted_text(text)) for text in (*given, step.prompt)]
-        reply = await recorded_reply(self._owned, self._replay, self._models, self._calls, messages)
-        return {"kind": step.kind, "name": "model", "success": True, "output": reply.text}
+        reply = await recorded_reply(self._owned, self._replay, self._models, self._calls, messages, output)
+        return _head(step, is_success=True) | {"output": reply.text if reply.output is None else reply.output}
 
     def _may_repeat(self, step: PlanStep, result: JsonObject) -> bool:
         """Whether a failed step is repeated: its error may pass, and its effect may happen twice."""
@@ -120,6 +151,23 @@ class _Execution:
         if not journal.has_call(str(journal.call_id(following, 1))):
             key = f"{self._owned.claimed.turn_id}/{following}"
             await self._owned.world.sleep(RetryPolicy().delay_seconds(attempt, key))
+
+
+def _head(step: PlanStep, *, is_success: bool) -> JsonObject:
+    """The first fields of a result."""
+    name = step.tool if isinstance(step, ToolStep) else step.agent if isinstance(step, DelegationStep) else "model"
+    return {"kind": step.kind, "name": name, "success": is_success}
+
+
+def _check_type(spec: AgentSpec, output: Json) -> None:
+    """Raise AgentFailed for an output that does not match the output type of the agent."""
+    if spec.output is None:
+        return
+    what = f"the output of agent {spec.name}"
+    validator = validator_of(what, schema_of(what, spec.output, "/output"), "/output")
+    if problems := problems_in(validator, output, "output"):
+        raise AgentFailed(f"the output of the plan does not match {what}: {safe_repr('; '.join(problems), 2000)}; let its last step be "
+                          "a model step, which answers in that form", code=ACTION_FAILED)  # fmt: skip
 
 
 def _json(value: Any) -> Json:

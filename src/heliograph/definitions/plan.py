@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import pydantic
 
+from heliograph.definitions.step_references import check_references
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.values import to_json
@@ -16,7 +17,7 @@ from heliograph.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class ToolStep:
-    """A step that calls one of the agent's tools."""
+    """A step that calls one of the agent's tools. `{"$step": 1, "path": "/a"}` in an argument is a part of an earlier output."""
 
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -25,7 +26,7 @@ class ToolStep:
 
 @dataclass(frozen=True, slots=True)
 class DelegationStep:
-    """A step that delegates a task to one of the agent's `agents`."""
+    """A step that delegates a task to one of the agent's `agents`. The task may refer to earlier outputs, as in ToolStep."""
 
     agent: str
     task: Any = None
@@ -97,6 +98,8 @@ def plan_json(given: Any) -> JsonObject | None:
         raise InvalidInput(f"the plan hook must return a Plan or None: {safe_repr(str(error), 500)}",
                            code="wrong_type") from None  # fmt: skip
     assert isinstance(found, dict)
+    for place, step in enumerate(found["steps"], 1):  # type: ignore[arg-type]  # a list, as validated
+        check_references(step.get("arguments") or step.get("task"), place)  # type: ignore[union-attr]
     return found
 
 
