@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernel.kit import Kernel, draft, saying
+from tests.kernel.kit import Kernel, draft, turn_item
 from tests.kernel.waits import defer
 
 
@@ -14,7 +14,7 @@ async def test_claim_returns_the_age_of_a_turn_and_whether_an_earlier_owner_logg
     assert "age_seconds" not in first  # its first owner
     kernel.wait(2.5)
     await kernel.append(first, phase="act")
-    await kernel.call("release", [saying(first)])
+    await kernel.call("release", [turn_item(first)])
     again = await kernel.claim_one()
     assert (again["age_seconds"], again["has_emitted_signals"]) == (2.5, False)
     await kernel.append(again, draft("agent:progress", again["activation_id"]), phase="act")

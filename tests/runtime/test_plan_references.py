@@ -83,7 +83,7 @@ def test_invalid_reference_of_a_plan_is_refused(reference: Any, problem: str) ->
 
 
 def test_value_without_references_stays_as_it_is() -> None:
-    value = {"a": [1, {"b": "$step"}], "path": "/x"}
+    value: Any = {"a": [1, {"b": "$step"}], "path": "/x"}
     assert resolved(value, []) == value
     assert resolved({"$step": 1, "path": ""}, [("all",)]) == "all"
 
@@ -125,7 +125,7 @@ async def test_executed_plan_of_a_prompt_agent_has_its_output_type(rig: Rig, end
     def reply(request: ModelRequest) -> Any:
         requests.append(request)
         if request.prompt.startswith("Make a plan"):
-            last = (
+            last: Any = (
                 {"kind": "model", "prompt": "count"}
                 if ends_with_model
                 else {"kind": "tool_call", "tool": "look", "arguments": {"query": "x"}}

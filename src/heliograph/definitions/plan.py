@@ -98,8 +98,9 @@ def plan_json(given: Any) -> JsonObject | None:
         raise InvalidInput(f"the plan hook must return a Plan or None: {safe_repr(str(error), 500)}",
                            code="wrong_type") from None  # fmt: skip
     assert isinstance(found, dict)
-    for place, step in enumerate(found["steps"], 1):  # type: ignore[arg-type]  # a list, as validated
-        check_references(step.get("arguments") or step.get("task"), place)  # type: ignore[union-attr]
+    made: Any = found["steps"]
+    for place, each in enumerate(made, 1):
+        check_references(each.get("arguments") or each.get("task"), place)
     return found
 
 

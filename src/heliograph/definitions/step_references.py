@@ -45,7 +45,7 @@ def resolved(value: Json, outputs: Sequence[tuple[Json] | None]) -> Json:
     output = outputs[number - 1]
     if output is None:
         raise _invalid(value, f"step {number} failed, so it has no output")
-    found = output[0]
+    found: Json = output[0]
     for part in str(value.get("path", "")).split("/")[1:]:
         found = _inside(value, found, part.replace("~1", "/").replace("~0", "~"))
     return found
@@ -54,8 +54,8 @@ def resolved(value: Json, outputs: Sequence[tuple[Json] | None]) -> Json:
 def _inside(reference: Json, container: Json, key: str) -> Json:
     if isinstance(container, dict) and key in container:
         return container[key]
-    if isinstance(container, list) and key.isdecimal() and int(key[:9]) < len(container):
-        return container[int(key[:9])]
+    if isinstance(container, list) and key.isdecimal() and len(key) < 10 and int(key) < len(container):
+        return container[int(key)]
     has = f"the keys {', '.join(sorted(container))}" if isinstance(container, dict) else f"{len(container)} items" if isinstance(
         container, list) else "no parts"  # fmt: skip
     raise _invalid(reference, f"the output has no {safe_repr(key)} there; it has {safe_repr(has, 200)}")
