@@ -105,6 +105,7 @@ async def test_reference_to_a_missing_part_fails_its_step(rig: Rig, steps: Any, 
     assert message in error["message"]
 
 
+@pytest.mark.proves("LC-31")
 async def test_reference_to_a_skipped_step_fails_its_own_step(rig: Rig) -> None:
     steps = [
         ToolStep("look", {"query": "nothing"}),
