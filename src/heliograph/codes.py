@@ -68,7 +68,7 @@ CODES = (
         "the turn could not start: its init hook failed, a credential is missing, its inbox has no message for it, or its "
         "context box is too large or malformed",
     ),
-    Code(PLAN_FAILED, "plan", False, "the plan hook raised an exception, or returned something else than a plan"),
+    Code(PLAN_FAILED, "plan", False, "the plan hook raised an exception, or returned something other than a plan"),
     Code(ACTION_FAILED, "act", False, "the agent's function raised an exception, or its output is invalid"),
     Code(REFLECTION_ERROR, "reflect", False, "the reflect hook raised an exception, or returned no decision"),
     Code(MAX_ITERATIONS, "reflect", False, "the agent has not reached its goal after `max_iterations` rounds"),
@@ -178,7 +178,7 @@ RUN_CODES = (
     (NOTHING_RAN, "no agent ever ran: no signal activated one, or every guard was false"),
 )
 
-# The reason of a stop is free text (G-70). A halt on the wire has one of these five; the text is its message.
+# The reason of a stop is free text (G-70). A halt on the wire has one of these five reasons, and the text as its message.
 REASONS = (
     (USER_INTERRUPT, "a person stopped it with `helio`, or a program stopped it without giving a reason"),
     (RESOURCE_LIMIT, "the caller gave this reason: a quota is exceeded"),

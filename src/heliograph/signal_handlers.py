@@ -156,7 +156,7 @@ def as_response(response: Any) -> WireSignal:
 
 
 def error_response(signal: ControlSignal, error: BaseException) -> WireSignal:
-    """Return the response for a signal whose handler raised: of its own type, or an `error`."""
+    """Return the response for a signal whose handler raised: the response of its type, or an `error`."""
     payload = signal.payload
     if isinstance(payload, ToolCallPayload):
         return _tool_failure(payload, failure_from(error, TOOL_ERROR, TOOL_TIMEOUT))
@@ -175,7 +175,7 @@ class _TimedOut(HeliographError):
 
 
 def failure_from(error: BaseException, code: str, timeout_code: str) -> Failure:
-    """Describe an exception. `recoverable` is that of the exception, and True for one without it.
+    """Describe an exception. `recoverable` is the attribute of the exception, or True if it has none.
 
     details.reason: the code of one of Heliograph's own errors, for example `unknown_agent`.
     """
@@ -189,7 +189,8 @@ async def _found(registry: Registry, name: str, what: str) -> Any:
     found = registry.get(name)
     found = await found if inspect.isawaitable(found) else found
     if found is None:
-        raise NotFound(f"there is no {what} {safe_repr(name)}", code=f"unknown_{what}")
+        raise NotFound(f"there is no {what} {safe_repr(name)}; correct the name, or add it to the registry of the handler",
+                       code=f"unknown_{what}")  # fmt: skip
     return found
 
 

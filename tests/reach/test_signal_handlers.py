@@ -242,9 +242,9 @@ async def test_tool_registry_may_hold_tools_and_functions(name: str, result: int
 async def test_missing_tool_gives_a_response() -> None:
     response = await ToolCallHandler({}).handle(tool_call("serch"))
     assert response.payload.error is not None
-    assert response.payload.error.to_wire() == {
-        "code": "TOOL_ERROR", "message": "there is no tool serch", "recoverable": False, "details": {"reason": "unknown_tool"},
-    }  # fmt: skip
+    error = response.payload.error.to_wire()
+    assert error.pop("message") == "there is no tool serch; correct the name, or add it to the registry of the handler"
+    assert error == {"code": "TOOL_ERROR", "recoverable": False, "details": {"reason": "unknown_tool"}}
 
 
 @pytest.mark.proves("CTL-18", "CTL-17")
@@ -294,7 +294,11 @@ async def test_duration_is_measured_with_a_monotonic_clock(result: Any) -> None:
 @pytest.mark.parametrize(
     ("agents", "message", "details"),
     [
-        (Agents(), "there is no agent clerk", {"reason": "unknown_agent"}),
+        (
+            Agents(),
+            "there is no agent clerk; correct the name, or add it to the registry of the handler",
+            {"reason": "unknown_agent"},
+        ),
         (Agents(clerk=Tool(ValueError("no ink"))), "no ink", None),
     ],
 )

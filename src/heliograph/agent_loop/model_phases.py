@@ -1,4 +1,4 @@
-"""The plan and reflect phases of an agent with a prompt, which its model does."""
+"""The plan and reflect phases of a prompt agent: one model call each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FIRST_CALL = 1
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The answer of a model that reflects. resume_at: where another round begins."""
+    """The reply of a model that reflects. resume_at: the phase with which another round begins."""
 
     goal_achieved: bool
     confidence: float = 1.0
@@ -74,7 +74,9 @@ async def reflect_with_model(
     reply = await recorded_reply(owned, replay, models, _FIRST_CALL, messages, Evaluation if schema is None else schema)
     found: Any = reply.output
     if not isinstance(found, dict) or not isinstance(found.get("goal_achieved"), bool):
-        raise AgentFailed("the schema of reflect needs a boolean field goal_achieved, and the reply has none")
+        raise AgentFailed(
+            "the reply of the model has no boolean field goal_achieved; add the field to the schema of reflect"
+        )
     learnings = found.get("learnings") or []
     if found["goal_achieved"]:
         return GoalAchieved(found.get("confidence", 1.0), None, learnings)

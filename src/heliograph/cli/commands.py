@@ -46,7 +46,7 @@ def command_parser() -> Parser:
     _add_run(command(nouns, "run", "run:run", "run an application until its run ends, or resume a run"))
     _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; or stop one"), command)
     _add_worker(command(nouns, "worker", "worker:work", "serve applications until stopped"))
-    _add_workers(command(nouns, "workers", "workers:list_workers", "list workers with their health, or check it"))
+    _add_workers(command(nouns, "workers", "workers:list_workers", "list workers with their health; probe them"))
     _add_turns(noun("turn", "show turns, each one execution of an agent; or stop one"), command)
     _add_boxes(noun("box", "show the cards of a context box or an output box"), command)
     _add_calls(command(nouns, "calls", "calls:list_calls", "list the open calls of turns, or take some"))
@@ -105,14 +105,16 @@ def _add_worker(worker: argparse.ArgumentParser) -> None:
         "--name", metavar="NAME", type=identifier("--name"), help="the prefix of the worker's name (the host name)"
     )
     worker.add_argument("--heartbeat", type=seconds("--heartbeat", 0, 86400), metavar="SECONDS",
-                        help="the time between reports of the worker's health (30); 0 for none")  # fmt: skip
+                        help="the time between heartbeats, which report the worker's health (30); 0 sends none")  # fmt: skip
     worker.add_argument("--missed-beats", type=integer("--missed-beats", 1, 999), metavar="N",
-                        help="the number of missing reports after which the worker is unhealthy (3)")  # fmt: skip
+                        help="the number of missing heartbeats after which the worker is unhealthy (3)")  # fmt: skip
     _add_serving(worker)
 
 
 def _add_workers(workers: argparse.ArgumentParser) -> None:
-    workers.add_argument("--name", metavar="NAME", help="only those with this helio worker --name, or on this host")
+    workers.add_argument(
+        "--name", metavar="NAME", help="only those with this name: helio worker --name, or else the host name"
+    )
     workers.add_argument("--check", action="store_true",
                          help="exit with 1 unless a listed worker is healthy or degraded, and with 3 if there is none")  # fmt: skip
 
@@ -222,7 +224,9 @@ def _add_signals(verbs: Any, command: Any) -> None:
     tail.add_argument("--after", metavar="SEQ", type=integer("--after", 0, 2**53),
                       help="with --run: only those after this position, for example the last seq of --json")  # fmt: skip
     tail.add_argument("-f", "--follow", action="store_true", help="keep printing new signals")
-    control = command(verbs, "control", "control_signals:control", "print the control signals of a run, in envelopes")
+    control = command(
+        verbs, "control", "control_signals:control", "print the control signals of a run; with --json, in envelopes"
+    )
     control.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
     control.add_argument("-f", "--follow", action="store_true", help="keep printing new ones until the run ends")
     trace = command(verbs, "trace", "signal:trace", "draw the tree of causes and effects of a run or a signal")

@@ -1,4 +1,4 @@
-"""`helio workers`: list the workers with their health, or check it for a probe."""
+"""`helio workers`: list the workers with their health; with --check, probe them."""
 
 from __future__ import annotations
 

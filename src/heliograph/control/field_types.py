@@ -47,7 +47,7 @@ def read_text(value: Any) -> str:
 
 
 def read_redacted_text(value: Any) -> str:
-    """Return a text of any length, also none, with stars in place of secrets."""
+    """Return a text of any length, also an empty one, with stars in place of secrets."""
     if not isinstance(value, str):
         raise problem("wrong_type", f"must be a string, not {safe_repr(value)}")
     read_json(value)
@@ -83,7 +83,7 @@ def read_natural(value: Any) -> int:
 
 
 def read_duration_ms(value: Any) -> float:
-    """Return milliseconds, also none; an integer stays one."""
+    """Return a number of milliseconds from 0; an integer stays one."""
     return 0 if value == 0 and not isinstance(value, bool) else read_positive(value)
 
 

@@ -1,4 +1,4 @@
-"""Convert pydantic's validation errors to InvalidInput: problem, object, next step, and the JSON pointer."""
+"""Convert pydantic's validation errors to InvalidInput, with the problem, the object, the next step and the JSON pointer."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _correlation_id(signal: Signal, payload: JsonObject) -> str:
 
 
 def _common(kind: str, payload: JsonObject) -> JsonObject:
-    """The signals whose payload is the same in the log and on the wire; the log may have further keys."""
+    """The parts of a signal whose payload is the same in the log and on the wire; the log may have further keys."""
     fields = payload_type(TYPES[kind]).model_fields
     keys = [field.serialization_alias or name for name, field in fields.items()]
     return {**_given(payload, "interval_seconds"), "payload": _given(payload, *keys)}
@@ -172,7 +172,7 @@ def delegation_response(payload: JsonObject) -> JsonObject:
 
 
 def _halt(payload: JsonObject) -> JsonObject:
-    """A reason in free text becomes the message; a person gives it if the log names an actor, otherwise a program.
+    """A reason in free text becomes the message. The reason is then user_interrupt if the log has an actor, otherwise external_signal.
 
     A gateway logs the reason of a halt with its message as `<reason>: <message>`.
     """

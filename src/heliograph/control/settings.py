@@ -21,11 +21,11 @@ _BACKOFF_DEFAULT_MS = 1000
 
 
 class RetrySettings(WireModel):
-    """How a signal is retried, in one of the two shapes of the specification.
+    """How often and when a signal is retried, in one of the two shapes of the specification.
 
-    `backoff_ms` and `backoff_multiplier` are short for an exponential strategy; `first_delay_ms` and `factor` read either shape.
-    max_attempts: includes the first attempt. max_retries: does not include it; if both are given, the smaller number of attempts
-    counts. retryable_errors: the codes that are retried; None for those of `heliograph.RetryPolicy`.
+    `backoff_ms` and `backoff_multiplier` are a short form of an exponential strategy; `first_delay_ms` and `factor` read either shape.
+    max_attempts: includes the first attempt. max_retries: does not include it; if both are given, the smaller limit counts.
+    retryable_errors: the codes that are retried; None for those of `heliograph.RetryPolicy`.
     """
 
     described = "the retry settings"

@@ -28,7 +28,7 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.types import JsonObject
 
-# Signals of the other family: the lifecycle emits them, and they command nothing.
+# The signals with which agents report the ends of their phases: no control signals.
 LIFECYCLE_TYPES = ("plan_ready", "action_complete", "reflection_complete", "terminated")
 
 
@@ -46,7 +46,7 @@ class WireSignal(WireModel):
 
 
 class ControlSignal(WireSignal):
-    """One of the six control signals. async_: the sender does not wait for the effect. timeout_seconds: None for no limit."""
+    """One of the six control signals. async_: whether the sender continues without the response. timeout_seconds: None for no limit."""
 
     async_: Flag = pydantic.Field(default=False, validation_alias="async", serialization_alias="async")
     timeout_seconds: Positive | None = None

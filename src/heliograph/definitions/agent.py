@@ -66,11 +66,12 @@ class AgentSpec:
     """One agent of a workflow.
 
     Either `run` or `prompt` is set, or neither if the runtime executes the plan of a hook. `run` is a function of the turn's
-    context. `prompt` is a template, or a function of the context that returns a prompt. `updates` names the state key that receives the output, or several keys of an object.
+    context. `prompt` is a template, or a function of the context that returns a prompt. `updates` names the state key that
+    receives the output, or several keys of an object.
     `effect` decides what happens after a crash: an `idempotent` agent runs again from the start. The turn of a `once` agent
     fails with code IN_DOUBT instead. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
-    error defers the turn; `retry` is a whole policy for that, and of both numbers of retries the smaller one counts.
+    error defers the turn. `retry` is a complete policy for that; with both, the smaller number of retries counts.
     `control_signals` has the retries and circuit breakers of the calls and delegations that the agent makes, and
     `circuit_breaker` guards delegations to it. `result_fields` lists the fields that the deliverable must contain.
 

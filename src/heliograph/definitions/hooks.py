@@ -16,9 +16,9 @@ from heliograph.error_text import safe_repr
 class Agent:
     """The base class of an agent with hooks, which `@app.agent(...)` registers.
 
-    Each of the methods `init`, `plan`, `act`, `reflect` and `terminate` may exist, plain or async. It receives the context
-    as its only argument. The class is created without arguments for each run of a hook, so attributes do not reach the
-    next hook: pass values in `ctx.working_memory`, which survives a crash.
+    Its hooks are the methods `init`, `plan`, `act`, `reflect` and `terminate`, plain or async, with a `PhaseContext` as the only
+    argument. It needs `act` or `plan`. Each run of a hook creates an object of the class without arguments, so attributes do not
+    reach the next hook: pass values in `ctx.working_memory`, which survives a crash.
     """
 
 
@@ -41,7 +41,7 @@ class MethodHook:
 
 @dataclass(frozen=True, slots=True)
 class ModelHook:
-    """A hook that the agent's model answers. schema: the type of its answer; None for that of the runtime."""
+    """A plan or reflect phase that is a model call. schema: the type of the reply; None for that of the runtime."""
 
     schema: Any = None
 
@@ -50,7 +50,7 @@ Hook: TypeAlias = Callable[[Any], Any] | ModelHook
 
 
 def methods_of(kind: type[Agent]) -> dict[str, Callable[[Any], Any]]:
-    """The hooks of a class, by phase. Raises InvalidInput for a method that resembles a hook, and for a class without hooks."""
+    """The hooks of a class, by phase. Raises InvalidInput for a method that resembles a hook, and for a class without act and plan."""
     name = kind.__name__
     for method, function in vars(kind).items():
         similar = difflib.get_close_matches(method, HOOKS, 1, cutoff=0.75)
@@ -84,7 +84,7 @@ def check_hooks(name: str, given: Mapping[str, Any], *, has_model: bool) -> dict
         elif phase not in ("plan", "reflect"):
             raise_invalid(name, phase, f"must be a function of the context, not {safe_repr(hook)}", "wrong_type")
         elif not has_model:
-            raise_invalid(name, phase, "must be a function of the context; only an agent with a prompt can answer it with its model",
+            raise_invalid(name, phase, "must be a function of the context; only a prompt agent can leave it to its model: use app.prompt_agent",
                    "wrong_type")  # fmt: skip
         else:
             hooks[phase] = ModelHook(None if hook is True else hook)

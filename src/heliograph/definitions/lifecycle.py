@@ -1,4 +1,4 @@
-"""The settings of an agent with hooks: the limits of its phases, and what follows when a limit or a tool fails."""
+"""The settings of an agent with hooks: the limits of its phases, and the policies for reached limits and failed tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lifecycle:
     The act phase has the agent's `timeout_seconds`, and all phases together have its `ttl_seconds`; `max_steps` limits the
     model calls of one act phase. A phase's timeout bounds one run of its hook: time in which the turn waits does not count.
 
-    init_retries: how often a failed init is repeated, with growing delays. error_retries: the same for other phases, by the
+    init_retries: how often a failed init is repeated, with growing delays. error_retries: the same for every phase, by the
     code of the error, for example {"NETWORK_ERROR": 3}. terminate_force_seconds: the turn ends after that time even if
     the terminate hook ignores its cancellation.
     max_iterations: the rounds of plan, act and reflect. on_max_iterations: a turn that has not reached its goal by then

@@ -35,7 +35,7 @@ class DelegationStep:
 
 @dataclass(frozen=True, slots=True)
 class ModelStep:
-    """A step that the agent's model answers; it also receives the results of the earlier steps."""
+    """A step that is one model call. The model also receives the results of the earlier steps."""
 
     prompt: str
     kind: Literal["model"] = "model"
@@ -46,7 +46,7 @@ PlanStep: TypeAlias = ToolStep | DelegationStep | ModelStep
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the act phase does: steps, in order. An agent without an act hook executes them by itself."""
+    """The steps of the act phase, in order. For an agent without an act hook, the runtime executes them."""
 
     steps: list[PlanStep] = field(default_factory=list)
     summary: str = ""
@@ -110,7 +110,7 @@ def plan_of(recorded: JsonObject | None) -> Plan | None:
 
 
 def tools_of(plan: Mapping[str, Any]) -> list[str]:
-    """The tools that the steps of a recorded plan call, with delegations as `delegate_to_<agent>`."""
+    """The names of the tools in a recorded plan; a delegation is `delegate_to_<agent>`."""
     steps = plan.get("steps")
     tools = []
     for step in steps if isinstance(steps, list) else []:

@@ -52,8 +52,8 @@ class Tool:
         or enter its result (answer).
     timeout_seconds: the timeout of one attempt; None waits as long as the turn lives. concurrency: the number of parallel calls
         in one process.
-    retries: how often a failed call is repeated, for effects that may be repeated. retry: a whole policy instead, a RetryPolicy or
-        an object of the specification; of both numbers of retries the smaller one counts.
+    retries: how often a failed call is repeated, for effects that may be repeated. retry: a complete policy, as a
+        RetryPolicy or an object of the specification; with both, the smaller number of retries counts.
     approval: True, or a function of the arguments that returns True: a person must approve the call first. A function that
         raises counts as True. may_edit: the person may change the arguments. approval_seconds: the timeout of the approval.
     result_schema: a type or a JSON Schema for the result. A call whose result does not match it fails.

@@ -149,8 +149,8 @@ class Context:
         choose that in its result. needs_token: False accepts a report without the call's token, also before the call
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
         vouch for the result; an untrusted result makes everything that this turn writes untrusted. retry: how often and when a
-        failed call is made again, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
-        `once` call that timed out is not made again. circuit_breaker: see CircuitBreaker. Raises ToolFailed, ToolTimedOut,
+        failed call is repeated, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
+        `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. Raises ToolFailed, ToolTimedOut,
         CircuitOpen, InvalidInput.
         """
         call = Call(
@@ -232,8 +232,8 @@ class Context:
         """Run several children at once, and wait for all results, in the order of `delegations`. Raises InvalidInput.
 
         fail_fast, timeout: as for `calls`. retries: how often failed children run again, as new turns; with fail_fast, also
-        the children that it canceled. Each round has the whole `timeout`. Children that hit it are not retried. retry: a whole
-        policy instead, for children without one; of both numbers of retries the smaller one counts.
+        the children that it canceled. Each round has the whole `timeout`. Children that hit it are not retried. retry: a
+        complete policy for children without one of their own; with `retries`, the smaller number counts.
         """
         check_delegations(delegations)
         shared = shared_policy(retries, retry_policy(retry, "/retry"))

@@ -1,4 +1,4 @@
-"""The context of a hook: that of a turn, with its phase, its plan, its results and its working memory."""
+"""The context of a hook: the context of a turn, with its phase, its plan, its results and its working memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from heliograph.types import Json, JsonObject
 
 
 class PhaseContext(Context):
-    """One phase of a turn, as its hook sees it. A hook that has ended does not run again; one that was interrupted does.
+    """The context that a hook receives. A hook that has ended does not run again; one that was interrupted does.
 
     phase: init, plan, act, reflect or terminate.
     iteration: the rounds of plan, act and reflect so far that have not reached the goal. max_iterations: their limit.
     working_memory: JSON values that later hooks read, also after a crash; it is saved when the hook ends. It contains
-        `current_plan` after the plan phase and `action_results` after the act phase.
-    plan: the current Plan, or None; an object if the definition has a schema of its own. output: the output of the last act phase; in terminate, that of the turn.
-    outcome, error: in terminate, how the turn ends.
+        `current_plan` after the plan phase, `action_results` after the act phase, and `last_reflection` after the reflect phase.
+    plan: the current Plan, or None; an object if the agent's `plan` is a type.
+    output: the output of the last act phase; in terminate, that of the turn. outcome, error: in terminate, how the turn ends.
     """
 
     def __init__(

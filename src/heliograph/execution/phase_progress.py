@@ -47,8 +47,8 @@ class PhaseProgress:
             results = self.results.after(wait)
             following = turn_after(turn, wait, results.memory, owned.world.now())
             if following is None:
-                self.problem = (f"phase {wait.call_id} is recorded, and does not follow from the hooks that agent {turn.agent} has "
-                                "now: give an agent with other hooks another name, or let its turns end first")  # fmt: skip
+                self.problem = (f"phase {wait.call_id} is recorded, but does not follow from the hooks that agent {turn.agent} has "
+                                "now; to change the hooks of an agent, give it another name, or let its turns end first")  # fmt: skip
                 break
             turn = following
             self.results = self._later = results
@@ -56,7 +56,7 @@ class PhaseProgress:
         return turn
 
     def begin(self, turn: Turn, taint: Taint, journal: Journal) -> None:
-        """Prepare the run of a phase: it has read the content that the phases before it had read."""
+        """Prepare the run of a phase. It counts as a reader of all content that the earlier phases have read."""
         for source in self.results.sources:
             taint.read(source)
         if turn.rounds is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 IDLE = "idle"
 _NEARLY_PERCENT = 90.0  # of a resource: the worker is degraded
-_LATE_SECONDS = 1.0  # an event loop that was blocked for longer starves the turns beside
+_LATE_SECONDS = 1.0  # an event loop that was blocked for longer delays the other turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Health:
 
 
 def assess(metrics: Mapping[str, float], late_seconds: float, lease_seconds: float) -> Health:
-    """Judge a worker by its metrics. late_seconds: how long the event loop did not run when the heartbeat was due."""
+    """Return the health of a worker. late_seconds: the time for which the event loop did not run when the heartbeat was due."""
     warnings = []
     if (memory := metrics.get("memory_percent", 0.0)) >= _NEARLY_PERCENT:
         warnings.append(f"High memory usage: {memory:.0f} % of the limit")

@@ -40,8 +40,8 @@ class RetryPolicy:
         `initial_delay_seconds`.
     jitter: multiply each delay by a number between `jitter_least` and 1. It depends only on the call and the attempt, so a replay
         waits as long as the original run. max_delay_seconds: the longest delay, after jitter.
-    retryable_errors: the codes after which a call is repeated; "recoverable" for each error that does not exclude it, "any" for
-        all errors. CIRCUIT_OPEN is repeated only where the codes contain it.
+    retryable_errors: the codes after which a call is repeated; "recoverable" for every error whose `recoverable` is not false,
+        "any" for all errors. A call with CIRCUIT_OPEN is repeated only if the codes contain it.
     Raises InvalidInput with the JSON pointer of the field.
     """
 
@@ -89,7 +89,7 @@ class RetryPolicy:
     def delay_seconds(self, retry: int, key: str, retry_after_seconds: float = 0.0) -> float:
         """Return the seconds before retry number `retry`, counted from 1.
 
-        key: the call or the turn. retry_after_seconds: the delay that the other side requires; a longer one replaces the own delay.
+        key: the call or the turn. retry_after_seconds: the delay that the other side requires; it replaces a shorter one.
         """
         share = self.jitter_least + (1 - self.jitter_least) * jitter_of(key, retry) if self.jitter else 1.0
         return max(self._capped(retry, share), retry_after_seconds)

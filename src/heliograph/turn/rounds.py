@@ -1,4 +1,4 @@
-"""The rounds of an agent with hooks: where a turn is in its phases. Pure."""
+"""The rounds of an agent with hooks: the position of a turn in its phases. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ends of a turn: with an output, by an error, by a stop; an agent with a terminate hook runs it before. Pure."""
+"""The ends of a turn: with an output, by an error, by a stop. A terminate hook runs before the end. Pure."""
 
 from __future__ import annotations
 
