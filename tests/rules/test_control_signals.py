@@ -53,6 +53,13 @@ MINIMAL: dict[str, dict[str, Any]] = {
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 
 
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def by_wire(kind: str, payload: Any = None, **header: Any) -> Any:
     return read_signal({"type": kind, **header, "payload": MINIMAL[kind] if payload is None else payload})
 
@@ -174,7 +181,7 @@ def test_header_of_one_signal_overrides_the_defaults_of_its_type(kind: str) -> N
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("tool_cal", "; did you mean tool_call?"), ("heart_beat", "; did you mean heartbeat?"), ("Halt", "; did you mean halt?"),
-     ("xyzzy", ""), (7, ""), (None, ""), ([], ""), ({}, "")],
+     ("xyzzy", ""), (7, ""), (None, ""), ([], ""), ({}, ""), (nested(5000), "")],
 )  # fmt: skip
 def test_unknown_type_is_rejected_with_the_nearest_name(name: Any, meant: str) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -218,10 +225,12 @@ def test_signal_without_a_type_is_rejected(wire: Any) -> None:
         ("heartbeat", "timestamp", "yesterday", "invalid_timestamp", ""),
         ("heartbeat", "timestamp", "2026-01-31T09:30:00", "invalid_timestamp", ""),
         ("heartbeat", "timestamp", 1769851800, "invalid_timestamp", ""),
+        ("heartbeat", "timestamp", datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))), "invalid_timestamp", ""),
         ("heartbeat", "phase", "asleep", "invalid_enum", ""),
         ("heartbeat", "status", "fine", "invalid_enum", ""),
         ("heartbeat", "warnings", "hot", "wrong_type", ""),
         ("tool_call_response", "duration_ms", -1, "out_of_range", ""),
+        ("tool_call_response", "duration_ms", 10**400, "out_of_range", ""),
         ("tool_call_response", "error", {"code": "A", "message": "m", "recoverable": True}, "unknown_field", ""),
         ("delegation_response", "status", "done", "invalid_enum", ""),
     ],
@@ -242,13 +251,15 @@ def test_malformed_field_is_rejected_with_its_pointer(kind: str, key: str, value
         ({"async_": True}, "unknown_field", "/async_"),
         ({"timeout_seconds": 0}, "out_of_range", "/timeout_seconds"),
         ({"timeout_seconds": float("inf")}, "out_of_range", "/timeout_seconds"),
+        ({"timeout_seconds": 10**400}, "out_of_range", "/timeout_seconds"),
         ({"timeout_seconds": True}, "wrong_type", "/timeout_seconds"),
         ({"timeout_seconds": "60"}, "wrong_type", "/timeout_seconds"),
         ({"interval_seconds": 30}, "unknown_field", "/interval_seconds"),
         ({"payload": []}, "wrong_type", "/payload"),
+        ({True: "YAML reads the key `on` so"}, "wrong_type", None),
     ],
 )
-def test_malformed_header_is_rejected_with_its_pointer(header: dict[str, Any], code: str, path: str) -> None:
+def test_malformed_header_is_rejected_with_its_pointer(header: dict[Any, Any], code: str, path: str | None) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_signal({"type": "tool_call", "payload": MINIMAL["tool_call"], **header})
     assert (caught.value.code, caught.value.path) == (code, path)

@@ -19,6 +19,7 @@ from heliograph.types import Json, JsonObject
 T = TypeVar("T")
 
 TEXT_CHARACTERS_MAX = 65_536
+NUMBER_MAX = 10**15  # of seconds, milliseconds and counts: readers in other languages represent it exactly
 
 
 def read_json(value: Any) -> Json:
@@ -64,16 +65,18 @@ def read_positive(value: Any) -> float:
     """Return a number above 0; an integer stays one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise problem("wrong_type", f"must be a number, not {safe_repr(value)}")
-    if not (math.isfinite(value) and value > 0):
+    if not 0 < value < math.inf:
         raise problem("out_of_range", f"must be above 0, not {safe_repr(value)}")
+    if value > NUMBER_MAX:
+        raise problem("out_of_range", f"must be at most {NUMBER_MAX}, not {safe_repr(value)}")
     return value
 
 
 def read_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise problem("wrong_type", f"must be an integer, not {safe_repr(value)}")
-    if value < 1:
-        raise problem("out_of_range", f"must be at least 1, not {safe_repr(value)}")
+    if not 1 <= value <= NUMBER_MAX:
+        raise problem("out_of_range", f"must be from 1 to {NUMBER_MAX}, not {safe_repr(value)}")
     return value
 
 
@@ -95,12 +98,15 @@ def read_time(value: Any) -> datetime:
             at = datetime.fromisoformat(value)
         except ValueError:
             at = None
-    if not isinstance(at, datetime) or at.tzinfo is None:
-        raise problem(
-            "invalid_timestamp",
-            f"must be an ISO 8601 time with a zone, for example 2024-01-15T10:30:00Z, not {safe_repr(value)}",
-        )
-    return at.astimezone(UTC)
+    try:
+        if isinstance(at, datetime) and at.utcoffset() is not None:
+            return at.astimezone(UTC)
+    except OverflowError:  # UTC is in year 0 or 10000
+        pass
+    raise problem(
+        "invalid_timestamp",
+        f"must be an ISO 8601 time with a zone, for example 2024-01-15T10:30:00Z, not {safe_repr(value)}",
+    )
 
 
 def _reader(read: Callable[[Any], T]) -> pydantic.PlainValidator:

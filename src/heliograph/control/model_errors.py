@@ -29,7 +29,7 @@ def problem(code: str, message: str, path: str = "") -> PydanticCustomError:
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """Return `; did you mean x?` for the name that is most similar to `name`, or an empty text."""
-    similar = get_close_matches(str(name), list(known), n=1)
+    similar = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
@@ -43,7 +43,8 @@ def invalid_input(model: type[pydantic.BaseModel], error: pydantic.ValidationErr
     problems = error.errors(include_url=False)
     first = problems[0]
     code, message = _describe(model, first, problems)
-    place = pointer(path, *first["loc"]) + str((first.get("ctx") or {}).get("path", ""))
+    location = first["loc"][:-1] if first["type"] == "invalid_key" else first["loc"]
+    place = pointer(path, *location) + str((first.get("ctx") or {}).get("path", ""))
     return InvalidInput(message, code=code, path=safe_repr(place, 300) or None)
 
 
@@ -65,6 +66,8 @@ def _describe(model: type[pydantic.BaseModel], first: ErrorDetails, problems: li
         fields = _keys_of(owner)
         known = nearest(key, fields) or f"; its fields are {', '.join(fields)}"
         return "unknown_field", f"{what} has no field '{safe_repr(key)}'{known}"
+    if kind == "invalid_key":
+        return "wrong_type", f"the keys of {what} must be strings, not {safe_repr(first['input'])}"
     subject = f"'{safe_repr(key)}' of {what}" if location else what
     if location and isinstance(location[-1], int):
         subject = f"item {key} of '{location[-2]}' of {what}"

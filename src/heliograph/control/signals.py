@@ -174,6 +174,7 @@ def control_type(name: Any, path: str) -> type[ControlSignal]:
 
 
 def _unknown_type(name: Any, path: str, known: Iterable[str]) -> InvalidInput:
-    reason = "is a signal of the lifecycle" if name in LIFECYCLE_TYPES else "is no control signal"
+    is_of_lifecycle = isinstance(name, str) and name in LIFECYCLE_TYPES
+    reason = "is a signal of the lifecycle" if is_of_lifecycle else "is no control signal"
     return InvalidInput(f"{safe_repr(name)} {reason}; the type must be one of {', '.join(known)}{nearest(name, known)}",
                         code="unknown_signal_type", path=path)  # fmt: skip
