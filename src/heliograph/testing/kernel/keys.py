@@ -8,6 +8,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from heliograph.records import Outcome, RunStatus
 from heliograph.requests import (
     REQUESTS,
     ActivationItem,
@@ -16,11 +17,13 @@ from heliograph.requests import (
     CardItem,
     CauseItem,
     ClaimTarget,
+    Command,
     Finish,
     OpenAs,
     React,
     ReactionItem,
     RecordCall,
+    Report,
     SignalItem,
     StartRun,
     StopsItem,
@@ -34,10 +37,12 @@ _POSITION = re.compile("[1-9][0-9]{0,17}")
 
 # The types of keys that would otherwise be ignored.
 _TYPES: Mapping[Any, Mapping[str, type]] = {
-    StartRun: {"reaction": dict}, Finish: {"reaction": dict}, React: {"reaction": dict}, StopsItem: {"reason": str},
-    ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict}, ClaimTarget: {"agents": list},
+    StartRun: {"reaction": dict, "target": str, "request_hash": str}, SignalItem: {"at": str}, Report: {"token": str, "actor": str},
+    Finish: {"reaction": dict}, React: {"reaction": dict}, StopsItem: {"reason": str},
+    ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict, "status": str, "outcome": str}, Command: {"subject": str},
+    ClaimTarget: {"agents": list},
     BeginCall: {"taint": list}, RecordCall: {"taint": list}, OpenAs: {"taint": list},
-    CallItem: {"taint": list, "child": dict},
+    CallItem: {"taint": list, "child": dict, "token": str},
 }  # fmt: skip
 
 
@@ -89,6 +94,17 @@ def _wrong_type(kind: Any, value: Mapping[str, Any], path: str) -> str | None:
             return f"{path}.{key} has another type than {expected.__name__}"
     if kind is StopsItem and value.get("turns") not in ("all", "human_waits"):
         return f"{path}.turns is all or human_waits"
+    return _wrong_status(value, path) if kind is ReactionItem else None
+
+
+def _wrong_status(reaction: Mapping[str, Any], path: str) -> str | None:
+    status, outcome = reaction.get("status"), reaction.get("outcome")
+    if status not in (None, *get_args(RunStatus)):
+        return f"{path}.status is running, terminating or ended"
+    if outcome not in (None, *get_args(Outcome)):
+        return f"{path}.outcome is success, failed, canceled, timeout or partial"
+    if (status == "ended") != (outcome is not None):
+        return f"{path}.outcome belongs to the status ended, and to no other"
     return None
 
 

@@ -41,6 +41,8 @@ def _check_run(item: Any) -> None:
     run_id = get_text(item, "run_id")
     check(wrong_url(item))
     check(wrong_id("a run id", run_id))
+    if get_text(item, "target") is None or get_text(item, "request_hash") is None:
+        raise SqlError("22023", "p_runs[] needs target and request_hash, which are strings")
     if "/" in str(run_id) or len((get_text(item, "target") or "").encode()) > 200:
         raise SqlError("22023", "a run id must not contain a slash, and target at most 200 bytes")
     if not all(is_short(name) and "/" not in str(name) for name in j.texts(get(item, "agents"))):

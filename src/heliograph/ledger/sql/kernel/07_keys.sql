@@ -99,6 +99,21 @@ create function heliograph._wrong_stops(p_path text, p_stops jsonb) returns text
              then p_path || '.turns is all or human_waits' end)
 $$;
 
+-- _wrong_status: null, or the problem of the status or the outcome of a reaction.
+create function heliograph._wrong_status(p_path text, p_reaction jsonb) returns text
+    language sql immutable as $$
+    select coalesce(
+        heliograph._wrong_type(p_path, p_reaction, 'status', 'string'),
+        heliograph._wrong_type(p_path, p_reaction, 'outcome', 'string'),
+        case when not coalesce(p_reaction ->> 'status' in ('running', 'terminating', 'ended'), true)
+             then p_path || '.status is running, terminating or ended'
+             when not coalesce(p_reaction ->> 'outcome' in ('success', 'failed', 'canceled', 'timeout', 'partial'),
+                               true)
+             then p_path || '.outcome is success, failed, canceled, timeout or partial'
+             when coalesce(p_reaction ->> 'status' = 'ended', false) <> (p_reaction ->> 'outcome' is not null)
+             then p_path || '.outcome belongs to the status ended, and to no other' end)
+$$;
+
 -- _wrong_reaction: null, or which key of an item, or of its reaction {version, activations, state, memory, status,
 --   outcome, stops, keeps_taint}, is unknown or has another type. Its activations are not looked at.
 create function heliograph._wrong_reaction(p_path text, p_item jsonb, p_keys text[]) returns text
@@ -111,6 +126,7 @@ create function heliograph._wrong_reaction(p_path text, p_item jsonb, p_keys tex
         heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'memory', 'object'),
         heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'keeps_taint', 'boolean'),
         heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'stops', 'object'),
+        heliograph._wrong_status(p_path || '.reaction', p_item -> 'reaction'),
         case when jsonb_typeof(p_item #> '{reaction,stops}') = 'object'
              then heliograph._wrong_stops(p_path || '.reaction.stops', p_item #> '{reaction,stops}') end)
 $$;

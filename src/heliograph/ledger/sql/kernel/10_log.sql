@@ -69,6 +69,8 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
         then 'signals[' || p_place || '].agent must be the name of an agent, of at most 200 bytes, or null'
         when not coalesce(jsonb_typeof(p_draft -> 'is_pending') in ('boolean', 'null'), true)
         then 'signals[' || p_place || '].is_pending must be true or false'
+        when not coalesce(jsonb_typeof(p_draft -> 'at') in ('string', 'null'), true)
+        then 'signals[' || p_place || '].at must be a string, or null'
         when not coalesce(p_draft ->> 'trust' in ('trusted', 'untrusted'), true)
         then 'signals[' || p_place || '].trust must be trusted or untrusted'
         when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'),

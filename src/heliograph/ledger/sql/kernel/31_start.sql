@@ -96,7 +96,11 @@ begin
     perform heliograph._check_reactions('p_runs[]', p_runs,
         '{run_id,target,request_hash,agents,wakes_on_results,callback_url,signals,reaction}');
     v_wrong := (
-        select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
+        select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'),
+                            heliograph._wrong_type('p_runs[]', r, 'target', 'string'),
+                            heliograph._wrong_type('p_runs[]', r, 'request_hash', 'string'), case
+               when r ->> 'target' is null or r ->> 'request_hash' is null
+               then 'p_runs[] needs target and request_hash, which are strings'
                when strpos(r ->> 'run_id', '/') > 0 then 'a run id must not contain a slash'
                when octet_length(r ->> 'target') > 200 then 'target must have at most 200 bytes'
                when heliograph._wrong_url(r -> 'callback_url') is not null

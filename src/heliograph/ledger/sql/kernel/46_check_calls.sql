@@ -105,6 +105,8 @@ create function heliograph._wrong_wait(p_call jsonb) returns text
                                'fails_fast,taint,is_trusted,command,child,circuit_breaker}'),
         heliograph._wrong_type('p_items[].calls[]', p_call, 'taint', 'array'),
         heliograph._wrong_type('p_items[].calls[]', p_call, 'child', 'object'),
+        heliograph._wrong_type('p_items[].calls[]', p_call, 'token', 'string'),
+        heliograph._wrong_type('p_items[].calls[].command', p_call -> 'command', 'subject', 'string'),
         case when p_call ? 'circuit_breaker'
              then heliograph._wrong_circuit('p_items[].calls[].circuit_breaker', p_call -> 'circuit_breaker') end,
         heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command', '{subject,body}'),

@@ -12,7 +12,7 @@
 --   After these five, do not report again. 'unknown_turn', 'unknown_call', 'bad_token': nothing is
 --   stored. 'invalid' with code and message: invalid_result, payload_too_large. 'rejected' with code and message:
 --   too_many_early; report again once the call is open. targets: the workers to notify, for the whole call.
---   raises: see _enter
+--   raises: see _enter; 22023 for a token or an actor that is no string
 --   locks:  the heads, then the runs, then the commands acknowledged
 create function heliograph.report(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -28,6 +28,8 @@ declare
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items, '{turn_id,call_id,token,status,result,error,actor}');
+    perform heliograph._check_type('p_items[]', p_items, 'token', 'string');
+    perform heliograph._check_type('p_items[]', p_items, 'actor', 'string');
     perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     with judged as materialized (
         select i.item, i.n, v.verdict, v.verdict ->> 'outcome' as outcome,

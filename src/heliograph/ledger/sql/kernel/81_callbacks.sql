@@ -91,6 +91,7 @@ declare
 begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items, '{callback_id,attempt,state,error,again_seconds}');
+    perform heliograph._check_type('p_items[]', p_items, 'error', 'string');
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'state' in ('delivered', 'failed'), false)
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
