@@ -168,30 +168,29 @@ async def test_run_ends_with_its_last_turn_and_not_earlier(kernel: Kernel) -> No
     assert (run["status"], run["outcome"], run["ended_at"], run["open_turns"]) == ("ended", "partial", kernel.now, 0)
 
 
-REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"outcome": "excellent"}, {}, "22023"),
-    ({"outcome": None}, {}, "22023"),
-    ({"content": ...}, {}, "22023"),
-    ({}, {"status": "asleep"}, "23514"),
-    ({}, {"status": "ended"}, "23514"),
-    ({}, {"outcome": "success"}, "23514"),
-    ({}, {"activations": "many"}, "22023"),
-    ({}, {"activations": [{"agent": "critic", "turn_id": "turn_c"}]}, "22023"),
+REFUSALS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"outcome": "excellent"}, {}),
+    ({"outcome": None}, {}),
+    ({"content": ...}, {}),
+    ({}, {"status": "asleep"}),
+    ({}, {"status": "ended"}),
+    ({}, {"outcome": "success"}),
+    ({}, {"activations": "many"}),
+    ({}, {"activations": [{"agent": "critic", "turn_id": "turn_c"}]}),
 ]
 
 
-@pytest.mark.parametrize(("fields", "reaction", "code"), REFUSALS, ids=str)
+@pytest.mark.parametrize(("fields", "reaction"), REFUSALS, ids=str)
 async def test_malformed_ending_is_rejected_and_writes_nothing(
-    kernel: Kernel, fields: dict[str, Any], reaction: dict[str, Any], code: str
+    kernel: Kernel, fields: dict[str, Any], reaction: dict[str, Any]
 ) -> None:
     claimed = await kernel.running()
     item = ending(claimed) | fields
     item["reaction"] |= reaction
     item = {key: value for key, value in item.items() if value is not ...}
     before = await kernel.everything()
-    with pytest.raises(asyncpg.PostgresError) as raised:
+    with pytest.raises(asyncpg.InvalidParameterValueError):
         await kernel.call("finish", [item])
-    assert raised.value.sqlstate == code
     assert await kernel.everything() == before
 
 

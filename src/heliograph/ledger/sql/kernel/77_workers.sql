@@ -17,20 +17,13 @@ create function heliograph.beat(p_project text, p_items jsonb, p_now timestamptz
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_wrong text;
     v_each record;
     v_is_new boolean;
     v_new bigint[] := '{}';
 begin
-    perform heliograph._check_json(p_items);
-    perform heliograph._check_keys('p_items[]', p_items,
+    perform heliograph._begin_beats(p_items,
         '{worker,projects,label,version,capabilities,metadata,slots,slots_used,interval_seconds,missed_threshold,phase,'
         'status,metrics,warnings}');
-    v_wrong := (select min(heliograph._wrong_beat(i)) from jsonb_array_elements(p_items) i);
-    if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
-    end if;
-    perform set_config('synchronous_commit', 'off', true);
     for v_each in
         select p.name, i.item, i.n
           from jsonb_array_elements(p_items) with ordinality i (item, n)
@@ -90,6 +83,22 @@ begin
     return v_is_new;
 end $$;
 
+-- _begin_beats: reject invalid items of beat or deregister. The commit of this transaction does not wait for the disk.
+--   raises: 22023 naming the field
+create function heliograph._begin_beats(p_items jsonb, p_keys text[]) returns void
+    language plpgsql as $$
+declare
+    v_wrong text;
+begin
+    perform heliograph._check_json(p_items);
+    perform heliograph._check_keys('p_items[]', p_items, p_keys);
+    v_wrong := (select min(heliograph._wrong_beat(i)) from jsonb_array_elements(p_items) i);
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
+    perform set_config('synchronous_commit', 'off', true);
+end $$;
+
 -- _wrong_beat: null, or the problem of an item of beat.
 create function heliograph._wrong_beat(p_item jsonb) returns text
     language sql immutable as $$
@@ -135,17 +144,10 @@ create function heliograph.deregister(p_project text, p_items jsonb, p_now times
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_wrong text;
     v_each record;
     v_gone bigint[] := '{}';
 begin
-    perform heliograph._check_json(p_items);
-    perform heliograph._check_keys('p_items[]', p_items, '{worker,projects}');
-    v_wrong := (select min(heliograph._wrong_beat(i)) from jsonb_array_elements(p_items) i);
-    if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
-    end if;
-    perform set_config('synchronous_commit', 'off', true);
+    perform heliograph._begin_beats(p_items, '{worker,projects}');
     for v_each in
         select p.name, i.item ->> 'worker' as worker, i.n
           from jsonb_array_elements(p_items) with ordinality i (item, n)
