@@ -195,11 +195,13 @@ async def _found(registry: Registry, name: str, what: str) -> Any:
 
 
 async def _within(seconds: float | None, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Await `work`. A TimeoutError of its own propagates."""
+    """Await `work`. A TimeoutError of its own propagates; an attempt to end the program becomes an error."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
             return await work()
+    except SystemExit as error:
+        raise HeliographError(f"it tried to end the program with the exit code {safe_repr(error.code)}") from error
     except TimeoutError as error:
         if not limit.expired():
             raise
@@ -214,8 +216,16 @@ async def _execute(tool: Any, parameters: Mapping[str, Any]) -> Any:
         raise InvalidInput(f"{safe_repr(tool)} is neither a function nor an object with execute()", code="wrong_type")
     if inspect.iscoroutinefunction(function):
         return await function(**parameters)
-    result = await asyncio.to_thread(function, **parameters)
+    result = await asyncio.to_thread(_call, function, parameters)
     return await result if inspect.isawaitable(result) else result
+
+
+def _call(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+    """Call a function in a thread. A StopIteration cannot leave it: up to Python 3.11 its awaiter would never wake."""
+    try:
+        return function(**parameters)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 def _tool_success(payload: ToolCallPayload, result: Any, seconds: float) -> ToolCallResponse:

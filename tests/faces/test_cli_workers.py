@@ -49,6 +49,19 @@ async def test_workers_are_listed_with_health_phase_slots_and_warnings(shell: Sh
     assert await asyncio.to_thread(shell.rows, "--project", "list", "worker", "list", "--name", "list") == []
 
 
+@pytest.mark.parametrize("wrong", ["beat_at = 'infinity'", "capabilities = '[1]'", "interval_seconds = 'Infinity'"])
+async def test_row_that_cannot_be_decoded_does_not_hide_other_workers(
+    shell: Shell, database: Database, wrong: str
+) -> None:
+    await beat(database, "pod-1:7:abcdefgh")
+    await beat(database, "pod-2:7:abcdefgh")
+    await database.fetch(f"update heliograph.workers set {wrong} where label = 'pod-1'")
+    code, text = await helio(shell, "workers")
+    assert (code, "healthy" in text) == (0, True)
+    assert "cannot be decoded" in text
+    assert "delete it from heliograph.workers" in text
+
+
 @pytest.mark.proves("CTL-75")
 async def test_check_reports_to_a_probe_that_a_worker_is_alive(shell: Shell, database: Database) -> None:
     assert await helio(shell, "workers") == (0, "no workers; helio worker FILE.py:app starts one")

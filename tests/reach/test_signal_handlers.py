@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -253,6 +254,23 @@ async def test_broken_tool_gives_a_response(broken: Any) -> None:
     response = await ToolCallHandler({"search": broken}).handle(tool_call())
     assert response.payload.error is not None
     assert response.payload.error.code == "TOOL_ERROR"
+
+
+@pytest.mark.proves("CTL-18", "CTL-17")
+async def test_tool_that_exits_or_raises_stop_iteration_gives_a_response() -> None:
+    def exhausted() -> Any:
+        return next(iter([]))
+
+    async def leaving() -> None:
+        sys.exit(3)
+
+    handler = ToolCallHandler({"exhausted": exhausted, "leaving": leaving, "leaving_thread": lambda: sys.exit(3)})
+    errors = [
+        (await handler.handle(tool_call(name, timeout=None))).payload.error
+        for name in ("exhausted", "leaving", "leaving_thread")
+    ]
+    exit_message = "it tried to end the program with the exit code 3"
+    assert [error.message for error in errors if error] == ["the function raised StopIteration", *[exit_message] * 2]
 
 
 @pytest.mark.proves("CTL-16", "CTL-29")

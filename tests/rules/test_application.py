@@ -126,7 +126,7 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(given(when=yields), "wrong_type", "/agents/a/when", "is a generator"),
     Case(given(when=by_name), "wrong_type", "/agents/a/when", "takes depth by name only"),
     Case(given(max_attempts=2.7), "wrong_type", "/agents/a/max_attempts", "a whole number, not 2.7"),
-    Case(given(max_attempts="5"), "out_of_range", "/agents/a/max_attempts", "from 1 to 1000, not 5"),
+    Case(given(max_attempts="5"), "out_of_range", "/agents/a/max_attempts", "from 1 to 1000, not '5'"),
     Case(lambda: app().add("a"), "wrong_type", "/agents", "the argument of add must be the result of define_agent, not 'a'"),  # type: ignore[arg-type]
 ])  # fmt: skip
 def test_impossible_agent_is_rejected_with_a_correction(case: Case) -> None:

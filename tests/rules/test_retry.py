@@ -106,6 +106,13 @@ def test_disabled_policy_allows_only_the_first_attempt() -> None:
     assert narrowest(None, RetryPolicy()) == RetryPolicy()
 
 
+@pytest.mark.parametrize("field", ["jitter", "enabled"])
+def test_switch_of_a_policy_that_is_no_boolean_is_rejected(field: str) -> None:
+    given: Any = {field: "false"}
+    with pytest.raises(InvalidInput, match=f"{field} of a retry policy must be true or false, not 'false'"):
+        RetryPolicy(**given)
+
+
 @pytest.mark.proves("G-05")
 @given(st.integers(1, 30_000), st.floats(1, 10))
 def test_backoff_keys_are_an_alias_of_an_exponential_policy(first: int, factor: float) -> None:

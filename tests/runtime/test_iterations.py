@@ -196,12 +196,31 @@ def test_phases_that_exceed_the_lifetime_of_the_turn_give_a_warning() -> None:
         ({"on_max_iterations": "win"}, "on_max_iterations"),
         ({"on_tool_error": "ignore"}, "on_tool_error"),
         ({"error_retries": {"X": -1}}, "error_retries.X"),
+        ({"error_retries": {1: 3}}, "error_retries"),
     ],
 )
 def test_limit_out_of_range_is_rejected_with_its_path(options: Any, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         Hooked().app(lifecycle=Lifecycle(**options))
     assert caught.value.path == f"/agents/worker/lifecycle.{path}"
+
+
+def test_lifetime_without_time_beside_the_terminate_hook_is_rejected() -> None:
+    with pytest.raises(InvalidInput, match="must be above the 15 s of the terminate hook, not 15") as caught:
+        Hooked().app(ttl_seconds=15)
+    assert caught.value.path == "/agents/worker/ttl_seconds"
+    Hooked().app(ttl_seconds=15, lifecycle=Lifecycle(terminate_timeout_seconds=5))
+    Hooked(["plan", "act"]).app(ttl_seconds=1)
+
+
+def test_class_that_cannot_be_created_without_arguments_is_rejected() -> None:
+    class Connected(Agent):
+        def __init__(self, url: str) -> None: ...
+
+        def act(self, _ctx: PhaseContext) -> None: ...
+
+    with pytest.raises(InvalidInput, match="creates the class without arguments, so open connections in the hook"):
+        Heliograph("classes").agent(activate_on=START)(Connected)
 
 
 def test_class_with_a_misspelt_hook_or_without_work_is_rejected() -> None:

@@ -247,9 +247,11 @@ async def test_turn_without_handlers_makes_no_queue(rig: Rig) -> None:
         ("phase_start", lambda phase: None, "did you mean phase_started?"),
         ("phase_started", lambda duration_ms: None, "needs the arguments duration_ms"),
         ("metric", "no function", "must be a function"),
+        ("metric", max, "must have known parameters"),
+        (["metric"], lambda: None, "there is no lifecycle event"),
     ],
 )
-def test_handler_of_an_unknown_event_or_argument_is_rejected(event: str, function: Any, problem: str) -> None:
+def test_handler_of_an_unknown_event_or_argument_is_rejected(event: Any, function: Any, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem.replace("?", r"\?")):
         Heliograph("wrong").on_lifecycle(event)(function)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import pydantic
 
 from heliograph.control.model_errors import problem
-from heliograph.error_text import safe_repr
+from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.values import to_json
@@ -32,7 +32,7 @@ def read_json(value: Any) -> Json:
 
 def read_object(value: Any) -> JsonObject:
     if not isinstance(value, Mapping):
-        raise problem("wrong_type", f"must be an object, not {safe_repr(value)}")
+        raise problem("wrong_type", f"must be an object, not {_shown(value)}")
     converted = read_json(dict(value))
     assert isinstance(converted, dict)
     return converted
@@ -40,7 +40,7 @@ def read_object(value: Any) -> JsonObject:
 
 def read_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise problem("wrong_type", f"must be a string, not {safe_repr(value)}")
+        raise problem("wrong_type", f"must be a string, not {_shown(value)}")
     if not 0 < len(value) <= TEXT_CHARACTERS_MAX:
         raise problem("out_of_range", f"must have 1 to {TEXT_CHARACTERS_MAX} characters, not {len(value)}")
     read_json(value)
@@ -50,44 +50,53 @@ def read_text(value: Any) -> str:
 def read_redacted_text(value: Any) -> str:
     """Return a text of any length, also an empty one, with stars in place of secrets."""
     if not isinstance(value, str):
-        raise problem("wrong_type", f"must be a string, not {safe_repr(value)}")
+        raise problem("wrong_type", f"must be a string, not {_shown(value)}")
     read_json(value)
     return redacted_text(value)
 
 
 def read_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise problem("wrong_type", f"must be a list of strings, not {safe_repr(value)}")
+        raise problem("wrong_type", f"must be a list of strings, not {_shown(value)}")
     return tuple(read_text(item) for item in value)
 
 
 def read_positive(value: Any) -> float:
     """Return a number above 0; an integer stays one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise problem("wrong_type", f"must be a number, not {safe_repr(value)}")
+        raise problem("wrong_type", f"must be a number, not {_shown(value)}")
     if not 0 < value < math.inf:
-        raise problem("out_of_range", f"must be above 0, not {safe_repr(value)}")
+        raise problem("out_of_range", f"must be above 0, not {_shown(value)}")
     if value > NUMBER_MAX:
-        raise problem("out_of_range", f"must be at most {NUMBER_MAX}, not {safe_repr(value)}")
+        raise problem("out_of_range", f"must be at most {NUMBER_MAX}, not {_shown(value)}")
     return value
 
 
 def read_count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise problem("wrong_type", f"must be an integer, not {safe_repr(value)}")
-    if not 1 <= value <= NUMBER_MAX:
-        raise problem("out_of_range", f"must be from 1 to {NUMBER_MAX}, not {safe_repr(value)}")
-    return value
+    return _whole_number(value, 1)
 
 
 def read_natural(value: Any) -> int:
     """Return a whole number from 0."""
-    return 0 if value == 0 and isinstance(value, int) and not isinstance(value, bool) else read_count(value)
+    return _whole_number(value, 0)
 
 
 def read_duration_ms(value: Any) -> float:
     """Return a number of milliseconds from 0; an integer stays one."""
     return 0 if value == 0 and not isinstance(value, bool) else read_positive(value)
+
+
+def _whole_number(value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise problem("wrong_type", f"must be an integer, not {_shown(value)}")
+    if not least <= value <= NUMBER_MAX:
+        raise problem("out_of_range", f"must be from {least} to {NUMBER_MAX}, not {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """The value with the quotes of a text, so that '60' and 60 differ."""
+    return safe_repr(repr_of(value))
 
 
 def read_time(value: Any) -> datetime:
@@ -105,7 +114,7 @@ def read_time(value: Any) -> datetime:
         pass
     raise problem(
         "invalid_timestamp",
-        f"must be an ISO 8601 time with a zone, for example 2024-01-15T10:30:00Z, not {safe_repr(value)}",
+        f"must be an ISO 8601 time with a zone, for example 2024-01-15T10:30:00Z, not {_shown(value)}",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pydantic
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from heliograph.error_text import safe_repr
+from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 
 # The errors of pydantic that these models can cause, and what each expects.
@@ -79,7 +79,7 @@ def _describe(model: type[pydantic.BaseModel], first: ErrorDetails, problems: li
             f"{subject} must be one of {', '.join(allowed)}, not {safe_repr(given)}{nearest(given, allowed)}",
         )
     if kind in _EXPECTED:
-        return "wrong_type", f"{subject} must be {_EXPECTED[kind]}, not {safe_repr(first['input'])}"
+        return "wrong_type", f"{subject} must be {_EXPECTED[kind]}, not {safe_repr(repr_of(first['input']))}"
     return kind, f"{subject} {first['msg']}"
 
 

@@ -28,7 +28,7 @@ class RetrySettings(WireModel):
     retryable_errors: the codes that are retried; None for those of `heliograph.RetryPolicy`.
     """
 
-    described = "the retry settings"
+    described = "a retry"
     enabled: Flag = True
     max_attempts: Count = 3
     max_retries: Natural | None = None
@@ -95,7 +95,7 @@ class SignalSettings(WireModel):
     payload: a template of fields for each signal of the type, see `expressions`.
     """
 
-    described = "the settings of a control signal"
+    described = "the entry of a control signal"
     async_: Flag | None = pydantic.Field(default=None, validation_alias="async", serialization_alias="async")
     timeout_seconds: Positive | None = None
     retry: RetrySettings | None = None
@@ -106,14 +106,14 @@ class SignalSettings(WireModel):
 class HaltSettings(SignalSettings):
     """force_after_seconds: when a graceful halt ends the turn anyway."""
 
-    described = "the settings of halt"
+    described = "the entry halt"
     force_after_seconds: Positive = 10
 
 
 class HeartbeatSettings(SignalSettings):
     """missed_threshold: after so many missed heartbeats, an agent is unhealthy."""
 
-    described = "the settings of heartbeat"
+    described = "the entry heartbeat"
     enabled: Flag = True
     interval_seconds: Positive | None = None
     missed_threshold: Count = 3
@@ -122,7 +122,7 @@ class HeartbeatSettings(SignalSettings):
 class ControlSettings(WireModel):
     """The settings of all types."""
 
-    described = "control_signals"
+    described = "the map control_signals"
     tool_call: SignalSettings = SignalSettings()
     delegation: SignalSettings = SignalSettings()
     halt: HaltSettings = HaltSettings()

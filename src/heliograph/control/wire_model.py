@@ -10,7 +10,7 @@ import pydantic
 
 from heliograph.control.model_errors import invalid_input
 from heliograph.control.rates import RateLimit
-from heliograph.error_text import safe_repr
+from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.payload import copied
 from heliograph.types import JsonObject
@@ -68,7 +68,7 @@ def as_object(wire: Any, described: str, path: str) -> dict[str, Any]:
     """Return a mapping as a dict. Raises InvalidInput (`wrong_type`)."""
     if not isinstance(wire, Mapping):
         raise InvalidInput(
-            f"{described} must be an object, not {safe_repr(wire)}", code="wrong_type", path=path or None
+            f"{described} must be an object, not {safe_repr(repr_of(wire))}", code="wrong_type", path=path or None
         )
     return dict(wire)
 

@@ -250,7 +250,7 @@ def define_agent(
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
         trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
-        lifecycle=check_lifecycle(name, lifecycle), credentials=check_credentials(name, credentials),
+        lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),
         task_problems=_task_problems(name, task_schema),
         circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"),
         signal_breakers=check_signal_breakers(control_signals, f"/agents/{name}/control_signals"),

@@ -246,7 +246,9 @@ def check_number(name: str, argument: str, value: float, low: float, high: float
     if whole and isinstance(value, float):
         raise_invalid(name, argument, f"must be a whole number, not {value}", "wrong_type")
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise_invalid(name, argument, f"must be a number from {low} to {high}, not {safe_repr(value)}", "out_of_range")
+        raise_invalid(
+            name, argument, f"must be a number from {low} to {high}, not {safe_repr(repr_of(value))}", "out_of_range"
+        )
 
 
 def raise_invalid(name: str, argument: str, problem: str, code: str) -> NoReturn:

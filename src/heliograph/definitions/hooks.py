@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_origin
 from heliograph.definitions.agent_checks import raise_invalid
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.lifecycle import HOOKS
-from heliograph.error_text import safe_repr
+from heliograph.error_text import format_exception, safe_repr
 
 
 class Agent:
@@ -67,7 +67,12 @@ def methods_of(kind: type[Agent]) -> dict[str, Callable[[Any], Any]]:
 
 
 def _method(kind: type[Agent], phase: str) -> MethodHook:
-    check_function(getattr(kind(), phase), f"agent {kind.__name__}: {phase}", f"/agents/{kind.__name__}/{phase}", "the context",
+    try:
+        agent = kind()
+    except Exception as error:
+        raise_invalid(kind.__name__, "__init__", f"raised {format_exception(error, 200)}; each run of a hook creates the class without "
+                      "arguments, so open connections in the hook, or keep them in the application's deps", "wrong_type")  # fmt: skip
+    check_function(getattr(agent, phase), f"agent {kind.__name__}: {phase}", f"/agents/{kind.__name__}/{phase}", "the context",
                    waits=True)  # fmt: skip
     return MethodHook(kind, phase)
 

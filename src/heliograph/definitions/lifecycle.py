@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -50,10 +50,9 @@ class Lifecycle:
         return act_seconds if phase == "act" else float(getattr(self, f"{phase}_timeout_seconds"))
 
 
-def check_lifecycle(name: str, given: Any) -> Lifecycle:
-    """Return the settings of an agent. Raises InvalidInput."""
-    if given is None:
-        return Lifecycle()
+def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection[str]) -> Lifecycle:
+    """Return the settings of an agent with these hooks. Raises InvalidInput."""
+    given = Lifecycle() if given is None else given
     if not isinstance(given, Lifecycle):
         raise_invalid(name, "lifecycle", f"must be a Lifecycle, not {safe_repr(given)}", "wrong_type")
     for phase in ("init", "plan", "reflect", "terminate"):
@@ -75,7 +74,15 @@ def check_lifecycle(name: str, given: Any) -> Lifecycle:
             "wrong_type",
         )
     for code, count in given.error_retries.items():
+        if not isinstance(code, str):
+            raise_invalid(
+                name, "lifecycle.error_retries", f"must have codes as keys, not {safe_repr(code)}", "wrong_type"
+            )
         check_number(name, f"lifecycle.error_retries.{code}", count, 0, 1000, whole=True)
+    kept = given.terminate_timeout_seconds
+    if "terminate" in hooks and ttl_seconds <= kept:
+        raise_invalid(name, "ttl_seconds", f"must be above the {kept:g} s of the terminate hook, not {ttl_seconds:g}; raise it, or "
+                      "lower lifecycle.terminate_timeout_seconds", "out_of_range")  # fmt: skip
     return given
 
 

@@ -39,9 +39,9 @@ class PhaseHandler:
 
 def check_event(event: Any) -> str:
     """Return the name of an event. Raises InvalidInput (`unknown_event`)."""
-    if event in ARGUMENTS:
-        return str(event)
-    similar = get_close_matches(str(event), ARGUMENTS, 1)
+    if isinstance(event, str) and event in ARGUMENTS:
+        return event
+    similar = get_close_matches(event, ARGUMENTS, 1) if isinstance(event, str) else []
     known = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(ARGUMENTS)}"
     raise InvalidInput(
         f"there is no lifecycle event {safe_repr(repr_of(event))}; {known}", code="unknown_event", path="/lifecycle"
@@ -55,7 +55,11 @@ def phase_handler(event: str, function: Any) -> PhaseHandler:
         raise InvalidInput(
             f"{what} must be a function, not {safe_repr(repr_of(function))}", code="wrong_type", path=path
         )
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some functions and types that are written in C
+        raise InvalidInput(f"{what} must have known parameters, and {safe_repr(repr_of(function))} has none; wrap it in a function",
+                           code="wrong_type", path=path) from None  # fmt: skip
     unknown = [
         p.name for p in parameters
         if p.kind is p.POSITIONAL_ONLY or (p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in known

@@ -24,7 +24,7 @@ DEPTH_MAX = 200  # of a result: the limit of _check_json, and the levels that th
 _DIGITS_MAX = 4300
 _PLACE_CHARACTERS_MAX = 300
 _KEYS_MAX = 8
-_NAMES = ("key", "callback_id", "card_id", "call_id", "turn_id", "run_id")
+_NAMES = ("key", "callback_id", "card_id", "call_id", "turn_id", "run_id", "worker")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^\s,:\[\]{}"]+')
 

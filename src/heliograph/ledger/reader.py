@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -9,9 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.error_text import safe_repr
-from heliograph.errors import NotFound
+from heliograph.errors import KernelRejected, NotFound
 from heliograph.ids import split_signal_id
-from heliograph.ledger.decoding import MARK, decode
+from heliograph.ledger.decoding import MARK, decode, read_rows
 from heliograph.ledger.pool import Database
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.rows import (
@@ -28,6 +29,8 @@ from heliograph.ledger.rows import (
 )
 from heliograph.records import Card
 from heliograph.signals.model import Signal, Source
+
+log = logging.getLogger("heliograph.ledger")
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -159,9 +162,17 @@ class Reader:
         return await self._rows(LeaseRow, "lease_overview", "turn_id = $2", turn_id, order="turn_epoch")
 
     async def workers(self, label: str | None = None) -> list[WorkerRow]:
-        """Read the workers of the project, by label and start. label: only those with this label."""
-        rows = msgspec.convert(await self._database.call("list_workers", self._project), list[WorkerRow])
-        return [row for row in rows if label in (None, row.label)]
+        """Read the workers of the project, by label and start. label: only those with this label.
+
+        A row that cannot be decoded is logged, because it must not hide the other workers.
+        """
+        workers = []
+        for row in read_rows(await self._database.call("list_workers", self._project), WorkerRow):
+            if isinstance(row, KernelRejected):
+                log.warning("%s; delete it from heliograph.workers: a worker that runs writes it again", row.message)
+            elif label in (None, row.label):
+                workers.append(row)
+        return workers
 
     async def worker(self, name: str) -> WorkerRow | None:
         """Read one worker; None if it is not registered, for example because it ended."""

@@ -64,6 +64,9 @@ class RetryPolicy:
             _check(field, _is_number(value, 0.001, SECONDS_MAX), f"must be from 0.001 to {SECONDS_MAX:.0f}", value)
         _check("factor", _is_number(self.factor, 0.001, 1000), "must be from 0.001 to 1000", self.factor)
         _check("jitter_least", _is_number(self.jitter_least, 0, 1), "must be from 0 to 1", self.jitter_least)
+        for field in ("jitter", "enabled"):
+            value = getattr(self, field)
+            _check(field, isinstance(value, bool), "must be true or false", value)
         strategies = get_args(Strategy)
         _check("strategy", self.strategy in strategies, f"must be one of {', '.join(strategies)}", self.strategy)
         codes = self.retryable_errors
