@@ -32,7 +32,7 @@ def read_json(value: Any) -> Json:
 
 def read_object(value: Any) -> JsonObject:
     if not isinstance(value, Mapping):
-        raise problem("wrong_type", f"must be an object, not {_shown(value)}")
+        raise problem("wrong_type", f"must be an object, not {_quoted(value)}")
     converted = read_json(dict(value))
     assert isinstance(converted, dict)
     return converted
@@ -40,7 +40,7 @@ def read_object(value: Any) -> JsonObject:
 
 def read_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise problem("wrong_type", f"must be a string, not {_shown(value)}")
+        raise problem("wrong_type", f"must be a string, not {_quoted(value)}")
     if not 0 < len(value) <= TEXT_CHARACTERS_MAX:
         raise problem("out_of_range", f"must have 1 to {TEXT_CHARACTERS_MAX} characters, not {len(value)}")
     read_json(value)
@@ -50,25 +50,25 @@ def read_text(value: Any) -> str:
 def read_redacted_text(value: Any) -> str:
     """Return a text of any length, also an empty one, with stars in place of secrets."""
     if not isinstance(value, str):
-        raise problem("wrong_type", f"must be a string, not {_shown(value)}")
+        raise problem("wrong_type", f"must be a string, not {_quoted(value)}")
     read_json(value)
     return redacted_text(value)
 
 
 def read_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise problem("wrong_type", f"must be a list of strings, not {_shown(value)}")
+        raise problem("wrong_type", f"must be a list of strings, not {_quoted(value)}")
     return tuple(read_text(item) for item in value)
 
 
 def read_positive(value: Any) -> float:
     """Return a number above 0; an integer stays one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise problem("wrong_type", f"must be a number, not {_shown(value)}")
+        raise problem("wrong_type", f"must be a number, not {_quoted(value)}")
     if not 0 < value < math.inf:
-        raise problem("out_of_range", f"must be above 0, not {_shown(value)}")
+        raise problem("out_of_range", f"must be above 0, not {_quoted(value)}")
     if value > NUMBER_MAX:
-        raise problem("out_of_range", f"must be at most {NUMBER_MAX}, not {_shown(value)}")
+        raise problem("out_of_range", f"must be at most {NUMBER_MAX}, not {_quoted(value)}")
     return value
 
 
@@ -88,13 +88,13 @@ def read_duration_ms(value: Any) -> float:
 
 def _whole_number(value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise problem("wrong_type", f"must be an integer, not {_shown(value)}")
+        raise problem("wrong_type", f"must be an integer, not {_quoted(value)}")
     if not least <= value <= NUMBER_MAX:
-        raise problem("out_of_range", f"must be from {least} to {NUMBER_MAX}, not {_shown(value)}")
+        raise problem("out_of_range", f"must be from {least} to {NUMBER_MAX}, not {_quoted(value)}")
     return value
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     """The value with the quotes of a text, so that '60' and 60 differ."""
     return safe_repr(repr_of(value))
 
@@ -114,7 +114,7 @@ def read_time(value: Any) -> datetime:
         pass
     raise problem(
         "invalid_timestamp",
-        f"must be an ISO 8601 time with a zone, for example 2024-01-15T10:30:00Z, not {_shown(value)}",
+        f"must be an ISO 8601 time with a zone, for example 2024-01-15T10:30:00Z, not {_quoted(value)}",
     )
 
 

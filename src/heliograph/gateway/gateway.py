@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from heliograph.app import Heliograph
+from heliograph.codes import INTERNAL_ERROR
 from heliograph.config import Settings, read_settings
 from heliograph.control.envelope import Envelope
 from heliograph.control.payloads import DelegationPayload, HaltPayload, ToolCallPayload
@@ -38,7 +39,7 @@ from heliograph.types import JsonObject
 log = logging.getLogger("heliograph.gateway")
 
 _INTERNAL: JsonObject = {
-    "error": {"code": "INTERNAL_ERROR", "message": "the request failed; the log of the gateway has the reason", "recoverable": True}
+    "error": {"code": INTERNAL_ERROR, "message": "the request failed; the log of the gateway has the reason", "recoverable": True}
 }  # fmt: skip
 
 
