@@ -16,7 +16,7 @@ from heliograph.records import Wait
 from heliograph.turn.events import PhaseEnded, Raised
 from heliograph.types import Json, JsonObject
 
-_END = re.compile(r"init|(?:plan|act|reflect)-[1-9][0-9]*")
+PHASE_END = re.compile(r"init|(?:plan|act|reflect)-[1-9][0-9]*")
 _RESULTS = "action_results"
 _KEY_OF_VALUE = {"plan": "current_plan", "reflect": "last_reflection"}  # in the working memory
 
@@ -61,7 +61,9 @@ class PhaseResults:
 def phase_ends(waits: Sequence[Wait]) -> list[Wait]:
     """The recorded ends of phases, in their order."""
     found = [
-        wait for wait in waits if wait.kind == "inline" and _END.fullmatch(wait.call_id) and wait.state == "resolved"
+        wait
+        for wait in waits
+        if wait.kind == "inline" and PHASE_END.fullmatch(wait.call_id) and wait.state == "resolved"
     ]
     return sorted(found, key=lambda wait: wait.resolved_position or 0)
 

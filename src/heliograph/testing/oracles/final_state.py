@@ -10,10 +10,12 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.oracles.kernel_calls import Oracles
 from heliograph.testing.oracles.log import signals_of, without_times
+from heliograph.testing.oracles.phases import check_phases
 from heliograph.testing.oracles.reservations import check_reservations
 from heliograph.testing.oracles.standard_payloads import check_standard
 from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint
 from heliograph.testing.oracles.trace import check_trace
+from heliograph.turn.phase_records import PHASE_END
 
 # Sent ahead in batches: a batch that is logged twice shows as equal signals at the same time.
 _SENT_AHEAD = ("harness:start", "text:delta", "thinking:delta", "agent:progress")
@@ -47,6 +49,7 @@ def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *
     oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
     _check_emitted(oracles, log)
     _check_shape(oracles, log)
+    _check_phases(oracles, log)
     if is_quiet:
         _check_turns(oracles, log, workflow)
         check_turn_taint(oracles.blame, oracles.books, log)
@@ -94,6 +97,13 @@ def _check_emitted(oracles: Oracles, log: list[Row]) -> None:
             oracles.blame("delta_lost", f"{texts.get(signal['parent_id'])!r} of {signal['payload']['content']!r}")
 
 
+def _check_phases(oracles: Oracles, log: list[Row]) -> None:
+    """Check the signals of phases, except in turns into which a scenario wrote calls that their worker did not make."""
+    foreign = {turn.turn_id for turn in oracles.books.turns.values()
+               if any(wait.call_id.startswith("guarded-") for wait in turn.waits.values())}  # fmt: skip
+    check_phases(oracles.blame, [signal for signal in log if signal["agent_turn_id"] not in foreign])
+
+
 def _check_shape(oracles: Oracles, log: list[Row]) -> None:
     """Check that the log is a tree of causes with one root, and that standard signals have the payloads of the catalog."""
     for problem in check_trace(without_times(log)):
@@ -117,13 +127,13 @@ def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
 
 
 def _check_results(oracles: Oracles, log: list[Row]) -> None:
-    """Check that the log contains the result of each resolved call once, and of no other call."""
+    """Check that the log contains the result of each resolved call once, and of no other call. Phases have signals of their own."""
     run_id = log[0]["run_id"]
     logged = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
     resolved = Counter(
         (turn.turn_id, wait.call_id) for turn in oracles.books.turns.values() if turn.run_id == run_id
         for wait in turn.waits.values()
-        if wait.state == "resolved" and (turn.turn_id, wait.call_id) not in oracles.books.unlogged
+        if wait.state == "resolved" and not PHASE_END.fullmatch(wait.call_id) and (turn.turn_id, wait.call_id) not in oracles.books.unlogged
     )  # fmt: skip
     for call in sorted((logged - resolved) + (resolved - logged)):
         oracles.blame(

@@ -24,6 +24,7 @@ from heliograph.testing.scenarios.building_blocks import Cast, Size
 from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_things, visit
 from heliograph.testing.scenarios.faulty_owner import err
 from heliograph.testing.scenarios.guarded_calls import call_guarded
+from heliograph.testing.scenarios.hooked_application import desk
 from heliograph.testing.scenarios.workload import make_harness, make_workflows
 from heliograph.testing.simulator.event_loop import SimDeadlock, SimLoop
 from heliograph.testing.simulator.plan import Plan
@@ -53,7 +54,7 @@ class Case:
 
     faults, deviations: None for all of the seed, else only these (see `plan.Plan`).
     maintenance: others prune, and put, fork and replace boxes. Only PostgreSQL can do this.
-    repeats_once: the runtime mutant once_runs_twice.
+    repeats_once: the runtime mutant once_runs_twice. hooks: all runs are of the application whose agent has hooks.
     """
 
     seed: int
@@ -62,6 +63,7 @@ class Case:
     deviations: frozenset[int] | None = None
     maintenance: bool = False
     repeats_once: bool = False
+    hooks: bool = False
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Resu
     loop, oracles = SimLoop(plan.choose), Oracles(backend, PROJECT)
     stage = Stage(loop, plan, backend, oracles, lease_seconds=LEASE_SECONDS, keeps_trace=keeps_trace)
     cast = Cast(plan, oracles, LEASE_SECONDS, repeats_once=case.repeats_once)
-    workflows = make_workflows(cast)
+    workflows = {"desk": desk(cast).workflow} if case.hooks else make_workflows(cast)
     stage.polls = plan.draw("polls") < 0.75
     with _undisturbed():
         try:

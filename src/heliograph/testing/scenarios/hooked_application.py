@@ -1,0 +1,63 @@
+"""An application whose agent has all hooks, and up to three rounds. Each hook notes its effect in the working memory."""
+
+from __future__ import annotations
+
+from heliograph.app import Heliograph
+from heliograph.definitions.hooks import Agent
+from heliograph.definitions.lifecycle import Lifecycle
+from heliograph.definitions.plan import GoalAchieved, IterationNeeded, ModelStep, Plan
+from heliograph.execution.phase_context import PhaseContext
+from heliograph.testing.scenarios.building_blocks import Cast
+
+
+def desk(cast: Cast) -> Heliograph:
+    """Rules: each hook takes effect once, on whatever worker; its signal occurs once (LC-22, LC-32, LC-52)."""
+    app = Heliograph("desk", reducers={"total": lambda old, new: old + new})
+
+    async def done(context: PhaseContext) -> None:
+        """Work, sometimes wait, and note the end of the hook."""
+        await cast.work(context)
+        if cast.pick(context, f"{context.phase}/pause", (True, False)):
+            await context.pause(cast.plan.between("desk/pause", 0.01, 2.0))
+        context.working_memory.setdefault("ran", []).append(f"{context.phase} {context.iteration}")
+
+    @app.agent(activate_on=["workflow:start"], updates="total", lifecycle=Lifecycle(max_iterations=3), max_attempts=20)
+    class Clerk(Agent):
+        async def init(self, context: PhaseContext) -> None:
+            if context.deferrals == 0 and cast.plan.draw("desk/refused") < 0.2:
+                raise ConnectionError("refused as planned")
+            await done(context)
+
+        async def plan(self, context: PhaseContext) -> Plan:
+            await context.step("look", lambda: 1, effect="pure")
+            await done(context)
+            return Plan([ModelStep("work")])
+
+        async def act(self, context: PhaseContext) -> int:
+            context.progress(0.5)
+            cast.may_fail(context, 0.05)
+            await done(context)
+            return 1
+
+        async def reflect(self, context: PhaseContext) -> GoalAchieved | IterationNeeded:
+            await done(context)
+            rounds = cast.pick(context, "rounds", (1, 2, 2, 3))
+            resume_at = cast.pick(context, "resume", ("plan", "act"))
+            return GoalAchieved() if context.iteration + 1 == rounds else IterationNeeded("again", resume_at)  # type: ignore[arg-type]
+
+        async def terminate(self, context: PhaseContext) -> None:
+            if context.outcome == "success":
+                begins = (
+                    ("plan", "act", "reflect")
+                    if cast.pick(context, "resume", ("plan", "act")) == "plan"
+                    else ("act", "reflect")
+                )
+                later = [f"{phase} {n}" for n in range(1, context.iteration + 1) for phase in begins]
+                expected = ["init 0", "plan 0", "act 0", "reflect 0", *later]
+                if context.working_memory["ran"] != expected:
+                    cast.oracles.blame(
+                        "hook_effect", f"{context.turn_id}: {context.working_memory['ran']}, not {expected}"
+                    )
+                cast.oracles.count(f"hooks in {context.iteration + 1} rounds")
+
+    return app
