@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.codes import USER_INTERRUPT
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.definitions.circuit_breakers import check_signal_breakers
 from heliograph.definitions.functions import check_function
@@ -25,6 +26,7 @@ from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, chec
 
 if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
+    from heliograph.control.routing import RouteTable
     from heliograph.definitions.circuit_breakers import CircuitBreaker
     from heliograph.policy.retry import RetryPolicy
     from heliograph.ports import Memory
@@ -53,6 +55,7 @@ class Heliograph:
     control_signals: settings per type of control signal: `{"tool_call": {"retry": {...}, "circuit_breaker": {...}}}`; also for
         `delegation`.
     models: settings per model: `{"anthropic:*": {"retry": {...}}}`.
+    routes: a RouteTable, or its parsed YAML or JSON: which pool of workers a delegation or the call of an external tool goes to.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Heliograph:
         end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000, deps: Any = None,
         memory: Memory | None = None, secrets: Resolver | None = None,
         control_signals: Mapping[str, Any] | None = None, models: Mapping[str, Any] | None = None,
+        routes: RouteTable | Mapping[str, Any] | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
             raise InvalidInput(f"an application's name must be 1 to 63 of a-z, 0-9, '_' and '-', not {safe_repr(repr_of(name))}",
@@ -79,6 +83,7 @@ class Heliograph:
         self._signal_policies = check_signal_policies(control_signals)
         self._model_policies = check_model_policies(models)
         self._signal_breakers = check_signal_breakers(control_signals)
+        self._routes = _check_routes(routes)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
 
@@ -92,6 +97,7 @@ class Heliograph:
         when: Callable[..., bool] | None = None,
         updates: str | Sequence[str] = (),
         priority: str = "normal",
+        pool: str = DEFAULT_POOL,
         effect: Effect = "idempotent",
         timeout_seconds: float = 300.0,
         ttl_seconds: float = 3600.0,
@@ -180,7 +186,7 @@ class Heliograph:
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._signal_policies, self._model_policies,
-                                       self._signal_breakers))  # fmt: skip
+                                       self._signal_breakers, self._routes))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.
@@ -211,7 +217,7 @@ class Heliograph:
         run_id: names the run. A call with the same id and the same state continues the run, even after a crash, or reads it if it
             has ended.
         on_signal: called with each signal as it is recorded, in order.
-        worker: False if only workers in other processes run the turns.
+        worker: False if only workers in other processes run the turns. Otherwise this process runs turns of all pools.
         callback_url: receives a signed POST when the run ends, from a worker with HELIOGRAPH_WEBHOOK_SECRETS.
         Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state,
         StoreUnavailable if the database remains unreachable.
@@ -247,7 +253,7 @@ class Heliograph:
         async with Client() as client:
             return await client.enqueue(
                 run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
-                max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields,
+                max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields, pool=spec.pool,
                 context_box_id=context_box_id, ui_action=ui_action, callback_url=callback_url, budget=spec.budget,
             )  # fmt: skip
 
@@ -299,6 +305,14 @@ def _check_tools(spec: AgentSpec) -> None:
 
         for each in tools:
             BoundTool(each)
+
+
+def _check_routes(routes: Any) -> RouteTable | None:
+    if routes is None:
+        return None
+    from heliograph.control.app_routes import check_routes  # slow to import
+
+    return check_routes(routes)
 
 
 def _check_memory(memory: Any) -> Any:

@@ -55,6 +55,7 @@ class ActivationItem(TypedDict):
     cause: int | CauseItem
     activation: int
     priority: NotRequired[int]
+    pool: NotRequired[str | None]
     max_attempts: int
     ttl_seconds: float
     context_box_id: NotRequired[str | None]
@@ -103,6 +104,7 @@ class Message(TypedDict):
     turn_id: str
     cause: NotRequired[str | None]
     priority: NotRequired[int]
+    pool: NotRequired[str | None]
     max_attempts: int
     ttl_seconds: float
     name: str
@@ -118,6 +120,7 @@ class Message(TypedDict):
 
 class ClaimTarget(TypedDict):
     target: str
+    pool: NotRequired[str | None]
     agents: NotRequired[list[str]]
     run_id: NotRequired[str | None]
 
@@ -191,6 +194,15 @@ class Command(TypedDict):
 
     subject: NotRequired[str | None]
     body: NotRequired[JsonObject | None]
+    pool: NotRequired[str | None]
+    priority: NotRequired[int | None]
+
+
+class ToolItem(TypedDict):
+    """A tool, and the pool of its commands."""
+
+    tool: str
+    pool: NotRequired[str | None]
 
 
 class ChildItem(TypedDict):
@@ -202,6 +214,7 @@ class ChildItem(TypedDict):
     activation: NotRequired[int]
     cause: NotRequired[int | CauseItem | None]
     priority: NotRequired[int]
+    pool: NotRequired[str | None]
     max_attempts: int
     ttl_seconds: float
     context_box_id: NotRequired[str | None]
@@ -336,6 +349,7 @@ class Beat(Deregistration):
     label: NotRequired[str]
     version: NotRequired[str]
     capabilities: NotRequired[list[str]]
+    pools: NotRequired[list[str]]
     metadata: NotRequired[JsonObject]
     slots: NotRequired[int]
     slots_used: NotRequired[int]
@@ -352,6 +366,7 @@ REQUESTS: Mapping[str, Any] = {
     "start_runs": StartRun, "enqueue": Message, "claim": ClaimTarget, "fail_unclaimable": ClaimTarget, "renew": Renewal,
     "release": Release, "append": Append, "begin_call": BeginCall, "record_call": RecordCall, "suspend": Suspension,
     "defer": Deferral, "finish": Finish, "stop": Stop, "stop_runs": StopRun, "react": React, "report": Report,
+    "take_commands": ToolItem,
     "record_callbacks": CallbackAttempt, "put_boxes": PutBox, "fork_boxes": ForkBox, "replace_boxes": ReplaceBoxes,
     "remember": Memory, "forget": ForgottenMemory, "beat": Beat, "deregister": Deregistration,
 }  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.agent_loop.agent_loop import ModelAgentLoop
 from heliograph.config import Settings, read_settings
 from heliograph.definitions.functions import check_function
+from heliograph.definitions.pools import check_pools
 from heliograph.doorbell.base import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
@@ -71,22 +72,25 @@ class Runtime:
         run_id: str | None = None,
         projects: Sequence[str] = (),
         heartbeat: HeartbeatSettings | None = None,
+        pools: Sequence[str] = (),
     ) -> Worker:
         """Make a worker for these applications. Its unique name begins with `label`, by default the host name.
 
         run_id: serve only that run. projects: the projects to serve, each with a fair share of the slots; by default
         the runtime's own. heartbeat: how often the worker reports its health; by default every 30 seconds.
-        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Rejected (`egress_rejected`) for an
+        pools: whose turns it claims; by default those of the default pool.
+        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_id`, `invalid_secret`), Rejected (`egress_rejected`) for an
         invalid allow list.
         """
         check_service(concurrency, lease_seconds)
-        served = {w.name: w for w in workflows}
+        served, served_pools = {w.name: w for w in workflows}, check_pools(pools)
         ledgers = [Ledger(self.world, project) for project in dict.fromkeys(projects)] or [self.ledger]
         served_projects = [
             ProjectServices(
                 self.world,
                 ledger,
                 served,
+                served_pools,
                 run_id,
                 sends_commands=self.settings.nats_url is not None,
                 prune_after_seconds=self.settings.prune_after_seconds,
@@ -99,7 +103,7 @@ class Runtime:
         name = f"{label}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
         agent_loop = ModelAgentLoop(self.harnesses)
         policy = HeartbeatPolicy() if heartbeat is None else HeartbeatPolicy.of(heartbeat)
-        registration = describe_worker(label, workflows, policy, self.settings.model)
+        registration = describe_worker(label, workflows, policy, self.settings.model, served_pools)
         return Worker(served_projects, name, agent_loop, concurrency=concurrency, lease_seconds=lease_seconds,
                       registration=registration)  # fmt: skip
 
@@ -165,7 +169,11 @@ class Runtime:
             check_function(on_signal, "on_signal", "/on_signal", "the signal")
         name, _ = await self.start(workflow, state, run_id, callback_url)
         served = (
-            self.worker(workflow, concurrency=concurrency, lease_seconds=lease_seconds, run_id=name) if worker else None
+            self.worker(
+                workflow, concurrency=concurrency, lease_seconds=lease_seconds, run_id=name, pools=workflow.pools
+            )
+            if worker
+            else None
         )
         serving = asyncio.create_task(served.run()) if served is not None else None
         collecting = asyncio.create_task(self._collect(name, on_signal))

@@ -32,12 +32,18 @@ async def helio(shell: Shell, *arguments: str) -> tuple[int, str]:
 @pytest.mark.proves("CTL-63", "CTL-65")
 async def test_workers_are_listed_with_health_phase_slots_and_warnings(shell: Shell, database: Database) -> None:
     await beat(database, "pod-1:7:abcdefgh", slots_used=2, phase="act")
-    await beat(database, "pod-2:7:abcdefgh", status="degraded", warnings=["High memory usage", "Late"])
+    await beat(
+        database,
+        "pod-2:7:abcdefgh",
+        status="degraded",
+        pools=["default", "gpu"],
+        warnings=["High memory usage", "Late"],
+    )
     assert await helio(shell, "workers") == (
         0,
-        "WORKER  HEALTH  LAST BEAT  PHASE  TURNS  SERVES  WARNINGS\n"
-        "WORKER  healthy  SPAN ago  act  2/16  press  -\n"
-        "WORKER  degraded  SPAN ago  idle  0/16  press  High memory usage; Late",
+        "WORKER  HEALTH  LAST BEAT  PHASE  TURNS  SERVES  POOLS  WARNINGS\n"
+        "WORKER  healthy  SPAN ago  act  2/16  press  default  -\n"
+        "WORKER  degraded  SPAN ago  idle  0/16  press  default, gpu  High memory usage; Late",
     )
     [row] = await asyncio.to_thread(shell.rows, "worker", "list", "--name", "pod-1")
     assert (row["worker"], row["health"], row["capabilities"]) == (

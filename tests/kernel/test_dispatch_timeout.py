@@ -37,7 +37,7 @@ async def test_unclaimed_turn_ends_in_time_despite_repeated_sweeps(kernel: Kerne
     assert (turn["outcome"], turn["state"]) == ("timeout", "done")
     [card] = await kernel.rows("cards", "content", "card_id = $2", turn["deliverable_card_id"])
     assert card["content"]["error"] == {
-        "code": "TIMEOUT", "message": "no worker claimed it within 30 s (dispatch_seconds_max)", "recoverable": False,
+        "code": "TIMEOUT", "message": "no worker of pool default claimed it within 30 s (dispatch_seconds_max)", "recoverable": False,
         "details": {"scope": "turn"},
     }  # fmt: skip
     assert (await kernel.head("run_a/writer"))["status"] == "idle"

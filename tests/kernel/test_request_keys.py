@@ -49,6 +49,7 @@ def requests(claimed: Item) -> dict[str, Item]:
         "start_runs": started,
         "enqueue": message("run_a", "critic", "turn_m"),
         "claim": {"target": TARGET},
+        "take_commands": {"tool": "search"},
         "fail_unclaimable": {"target": TARGET},
         "renew": turn_item(claimed),
         "release": turn_item(claimed, failure={"code": "C", "message": "m"}),
@@ -425,7 +426,7 @@ def test_header_documents_precisely_the_keys_of_a_request(function: str) -> None
     if function == "fail_unclaimable":
         assert "claim" in header.partition("p_targets: ")[2]
         return
-    match = re.search(r"p_(?:items|runs|messages|targets): (?:\[\w+\], or )?\[?(\{.*)", header)
+    match = re.search(r"p_(?:items|runs|messages|targets|tools): (?:\[\w+\], or )?\[?(\{.*)", header)
     assert match, header
     found, expected = documented(match[1]), declared(REQUESTS[function])
     assert found.keys() == expected.keys()

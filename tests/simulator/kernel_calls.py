@@ -102,7 +102,7 @@ class TurnCalls(Talk):
         for _ in range(self.dice.choice([1, 1, 3])):
             message = {
                 "run_id": self.run(), "agent": self.dice.choice(AGENTS), "turn_id": self.new_turn(), "name": "user:message",
-                "payload": {"n": self.dice.randrange(3)}, "priority": self.dice.randrange(4),
+                "payload": {"n": self.dice.randrange(3)}, "priority": self.dice.randrange(4), "pool": self.pool(),
                 "max_attempts": self.dice.choice([1, 2, 3]), "ttl_seconds": self.mostly(3600.25, self.dice.choice([0.5, 8.0])),
             }  # fmt: skip
             if self.dice.random() < 0.3:
@@ -123,6 +123,8 @@ class TurnCalls(Talk):
     def claim(self) -> tuple[Any, ...]:
         narrow = {"target": "a", "agents": ["one", "two"], "run_id": self.mostly(None, self.run(), 0.6)}
         targets = self.dice.choice([["a"], ["b"], ["a", "b"], ["a", "b"], [narrow, "b", "b"], []])
+        if targets and self.dice.random() < 0.5:
+            targets = [*targets, {"target": "a", "pool": "far"}, {"target": "b", "pool": "far"}]
         return targets, f"w{self.dice.randrange(3)}", self.dice.choice([1, 2, 10]), self.dice.choice([0.5, 30.0, 30.0])
 
     def fail_unclaimable(self) -> tuple[Any, ...]:
@@ -226,6 +228,9 @@ class TurnCalls(Talk):
         return [{"name": f"say:{n}", "payload": self.dice.choice(payloads), "agent": "one",
                  "parent": n - 1 if n else "sig_0_1", "at": at} for n in range(count)]  # fmt: skip
 
+    def pool(self) -> str | None:
+        return self.mostly(None, "far")
+
     def _amounts(self, size: int = 8) -> dict[str, Any] | None:
         """Amounts of a budget, or of a reservation."""
         if self.dice.random() < 0.4:
@@ -234,5 +239,5 @@ class TurnCalls(Talk):
 
     def _activations(self, index: int) -> list[dict[str, Any]]:
         return [{"agent": self.dice.choice(AGENTS), "turn_id": self.new_turn(), "cause": self.dice.choice([0, {"seq": 1}]),
-                 "activation": index, "priority": self.dice.randrange(4), "max_attempts": self.dice.choice([1, 3]),
+                 "activation": index, "priority": self.dice.randrange(4), "pool": self.pool(), "max_attempts": self.dice.choice([1, 3]),
                  "ttl_seconds": self.mostly(600.0, 1.25), "budget": self._amounts(30)} for _ in range(self.dice.choice([0, 1, 2]))]  # fmt: skip

@@ -82,7 +82,7 @@ class WaitCalls(TurnCalls):
 
     def take_commands(self) -> tuple[Any, ...]:
         return (
-            self.dice.choice([["search"], ["search", "fetch"], []]),
+            self.dice.choice([["search"], ["search", "fetch"], [], [{"tool": "fetch", "pool": "far"}, "search"]]),
             self.dice.choice([1, 10]),
             self.dice.choice([0.0, 5.0]),
         )
@@ -125,12 +125,13 @@ class WaitCalls(TurnCalls):
         }  # fmt: skip
         if kind == "tool":
             body = self.dice.choice([{"arguments": {"q": 1}}, {"long": "x" * 400}, None])
-            call["command"] = self.dice.choice([{"subject": "cmd.search", "body": body}, {"body": body}, None])
+            routed = {"body": body, "pool": self.pool(), "priority": self.mostly(None, self.dice.randrange(4))}
+            call["command"] = self.dice.choice([{"subject": "cmd.search", "body": body}, routed, None])
         elif kind == "child":
             call["child"] = {
                 "agent": self.dice.choice([*AGENTS, "nobody"]), "instance": self.dice.choice([None, f"i{self.dice.randrange(9)}"]),
                 "turn_id": self.new_turn(), "activation": self.dice.randrange(drafts), "max_attempts": 3, "ttl_seconds": 60.0,
-                "cause": self.dice.choice([None, 0, {"seq": 1}]), "priority": self.dice.randrange(4),
+                "cause": self.dice.choice([None, 0, {"seq": 1}]), "priority": self.dice.randrange(4), "pool": self.pool(),
                 "result_fields": self.dice.choice([None, [{"name": "f"}]]), "budget": self._amounts(30), "callback_url": self._url(),
             }  # fmt: skip
         if kind != "timer" and self.dice.random() < 0.3:

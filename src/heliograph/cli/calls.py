@@ -36,7 +36,7 @@ def list_calls(options: Namespace) -> int:
     if options.take is not None:
         if options.tool is None:
             raise InvalidInput("--take needs --tool: a tool takes its own calls", code="usage", path="--tool")
-        commands = asyncio.run(_take(options.tool, options.take))
+        commands = asyncio.run(_take(options.tool, options.take, options.pool))
         _print_commands(commands, as_json=options.json)
         return 0
     rows = asyncio.run(_list(options.tool, options.limit))
@@ -66,9 +66,9 @@ async def _list(tool: str | None, limit: int) -> list[WaitRow]:
         return await reader.open_calls(tool, limit)
 
 
-async def _take(tool: str, limit: int) -> list[Command]:
+async def _take(tool: str, limit: int, pool: str) -> list[Command]:
     async with open_client(f"call of {tool}") as client:
-        return await client.take_commands([tool], limit)
+        return await client.take_commands([tool], limit, pool=pool)
 
 
 async def _report(options: Namespace, result: Any) -> str:

@@ -104,6 +104,8 @@ def _add_worker(worker: argparse.ArgumentParser) -> None:
     worker.add_argument(
         "--name", metavar="NAME", type=identifier("--name"), help="the prefix of the worker's name (the host name)"
     )
+    worker.add_argument("--pool", metavar="POOL", action="append", default=[], dest="pools",
+                        help="run only the turns of this pool of workers (default); may be repeated")  # fmt: skip
     worker.add_argument("--heartbeat", type=seconds("--heartbeat", 0, 86400), metavar="SECONDS",
                         help="the time between heartbeats, which report the worker's health (30); 0 sends none")  # fmt: skip
     worker.add_argument("--missed-beats", type=integer("--missed-beats", 1, 999), metavar="N",
@@ -158,6 +160,8 @@ def _add_calls(calls: argparse.ArgumentParser) -> None:
     calls.add_argument("--tool", metavar="TOOL", type=identifier("--tool"), help="only those of this tool")
     calls.add_argument("--take", type=integer("--take", 1, 1000), metavar="N",
                        help="take up to N calls, as the tool itself does, and show their tokens")  # fmt: skip
+    calls.add_argument("--pool", metavar="POOL", default="default",
+                       help="with --take: the calls that a route sent to this pool (default)")  # fmt: skip
     calls.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
 
 

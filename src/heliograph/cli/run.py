@@ -65,7 +65,11 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
         worker = None
         if not options.no_worker and not is_over:
             worker = runtime.worker(
-                workflow, concurrency=options.concurrency, lease_seconds=options.lease, run_id=run_id
+                workflow,
+                concurrency=options.concurrency,
+                lease_seconds=options.lease,
+                run_id=run_id,
+                pools=workflow.pools,
             )
         command = worker_command(options) if options.no_worker else None
         watch = RunWatch(runtime, run_id, view, project_of(options), command)

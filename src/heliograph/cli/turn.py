@@ -14,6 +14,7 @@ from heliograph.cli.output import clock, duration, fields, json_line, line, mome
 from heliograph.cli.waits import child_lines
 from heliograph.cli.workers import last_beat
 from heliograph.client.budgets import Budget, budget_of
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow, WorkerRow
 from heliograph.signals.model import Signal
@@ -138,6 +139,7 @@ def _facts(turn: TurnRow, cause: dict[str, Any], worker: WorkerRow | None) -> di
         "turn": turn.turn_id,
         "agent": turn.agent,
         "run": f"{turn.run_id} of {turn.target}",
+        "pool": None if turn.pool == DEFAULT_POOL else turn.pool,
         "status": f"{turn.status}, {turn.outcome}" if turn.outcome else turn.status,
         "phase": turn.phase,
         "owner": f"{turn.owner}, lease until {clock(turn.lease_until)}" if turn.owner and turn.lease_until else None,

@@ -16,6 +16,7 @@ from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import reserved_stdout
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
@@ -88,6 +89,7 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
         worker = runtime.worker(
             *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name,
             projects=getattr(options, "project", ()), heartbeat=_heartbeat(options),
+            pools=options.pools,
         )  # fmt: skip
         caught = []
 
@@ -101,7 +103,13 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
             log.info("worker %s started: serves %s in project%s %s, %d turns at a time, leases of %g s", worker.name,
                      ", ".join(sorted(w.name for w in workflows)), "s"[: len(projects) - 1], ", ".join(projects),
                      options.concurrency, options.lease)  # fmt: skip
+            pools = worker.projects[0].pools
+            if tuple(pools) != (DEFAULT_POOL,):
+                log.info("worker %s runs turns of pool%s %s", worker.name, "s"[: len(pools) - 1], ", ".join(pools))
             for workflow in workflows:
+                if others := sorted(set(workflow.pools) - set(pools)):
+                    log.info("application %s: turns of pool%s %s need other workers, started with --pool", workflow.name,
+                             "s"[: len(others) - 1], ", ".join(others))  # fmt: skip
                 for warning in workflow.warnings:
                     log.warning("application %s: %s", workflow.name, warning)
             with tuned_garbage_collection():

@@ -24,7 +24,10 @@ def list_workers(options: Namespace) -> int:
     for row in rows if options.json else ():
         json_line(row)
     if rows and not options.json:
-        table(("WORKER", "HEALTH", "LAST BEAT", "PHASE", "TURNS", "SERVES", "WARNINGS"), [_cells(row) for row in rows])
+        table(
+            ("WORKER", "HEALTH", "LAST BEAT", "PHASE", "TURNS", "SERVES", "POOLS", "WARNINGS"),
+            [_cells(row) for row in rows],
+        )
     if options.check:
         return _check(rows, options.name)
     if not rows and not options.json:
@@ -65,4 +68,5 @@ def _check(rows: Sequence[WorkerRow], label: str | None) -> int:
 def _cells(row: WorkerRow) -> tuple[str, ...]:
     apps = [name for name in row.capabilities if "/" not in name]
     return (safe_repr(row.worker), row.health, last_beat(row), row.phase, f"{row.slots_used}/{row.slots}",
-            safe_repr(", ".join(apps) or "-", _NAMES_WIDTH), safe_repr("; ".join(row.warnings) or "-", _WARNINGS_WIDTH))  # fmt: skip
+            safe_repr(", ".join(apps) or "-", _NAMES_WIDTH), safe_repr(", ".join(row.pools), _NAMES_WIDTH),
+            safe_repr("; ".join(row.warnings) or "-", _WARNINGS_WIDTH))  # fmt: skip

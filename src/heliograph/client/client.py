@@ -17,9 +17,11 @@ from heliograph.client.reports import report_result
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
+from heliograph.definitions.pools import check_pool
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow, WorkerRow
@@ -89,11 +91,12 @@ class Client:
         return await report_result(self._open, turn_id, call_id, token=token, result=result, error=error, actor=actor)
 
     async def take_commands(
-        self, tools: Sequence[str], limit: int = 10, *, visible_seconds: float = 60.0
+        self, tools: Sequence[str], limit: int = 10, *, visible_seconds: float = 60.0, pool: str = DEFAULT_POOL
     ) -> list[Command]:
-        """Take open calls of these tools, the oldest first, and hide them from other takers for `visible_seconds`.
+        """Take open calls of these tools, and hide them from other takers for `visible_seconds`.
 
-        A call without a result after that time can be taken again. Raises InvalidInput (`out_of_range`, `wrong_type`).
+        The calls with the highest priority come first, the oldest of them first. pool: takes the calls that a route sent to this
+        pool, instead of those without one. A call without a result after that time can be taken again. Raises InvalidInput (`out_of_range`, `wrong_type`).
         """
         if isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
             raise InvalidInput(
@@ -101,18 +104,22 @@ class Client:
             )
         check_limit(limit)
         seconds = check_seconds("visible_seconds", visible_seconds)
-        rows = await self._open.ledger.take_commands(tools, limit, seconds)
+        check_pool("pool", pool, "/pool")
+        wanted = list(tools) if pool == DEFAULT_POOL else [{"tool": tool, "pool": pool} for tool in tools]
+        rows = await self._open.ledger.take_commands(wanted, limit, seconds)
         return [command_of(row, self) for row in rows]
 
-    async def commands(self, tools: Sequence[str], *, visible_seconds: float = 60.0) -> AsyncIterator[Command]:
-        """Iterate over the calls of these tools as turns make them, until the caller stops."""
+    async def commands(
+        self, tools: Sequence[str], *, visible_seconds: float = 60.0, pool: str = DEFAULT_POOL
+    ) -> AsyncIterator[Command]:
+        """Iterate over the calls of these tools as turns make them, until the caller stops. pool: as of `take_commands`."""
         subscription = self._open.world.subscribe(
             bell_keys(self._open.ledger.project, [f"calls:{tool}" for tool in tools])
         )
         try:
             while True:
                 subscription.clear()
-                taken = await self.take_commands(tools, visible_seconds=visible_seconds)
+                taken = await self.take_commands(tools, visible_seconds=visible_seconds, pool=pool)
                 for command in taken:
                     yield command
                 if taken:
@@ -209,13 +216,14 @@ class Client:
 
     async def enqueue(
         self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
-        priority: str = "normal", max_attempts: int = 5, ttl_seconds: float = 3600.0,
+        priority: str = "normal", pool: str = DEFAULT_POOL, max_attempts: int = 5, ttl_seconds: float = 3600.0,
         result_fields: Sequence[Mapping[str, Any]] = (), context_box_id: str | None = None, ui_action: bool = False,
         actor: str | None = None, callback_url: str | None = None, budget: Mapping[str, int | float] | None = None,
     ) -> str:  # fmt: skip
         """Send a message to an agent of a run, as signal `name` with `payload`. Returns the id of the turn that handles it.
 
-        Sending the same message with the same turn_id again has no effect. result_fields: the fields that the deliverable
+        Sending the same message with the same turn_id again has no effect. pool: the workers that may run the turn, usually the
+        pool of the agent, which `Heliograph.enqueue` adds. result_fields: the fields that the deliverable
         must have. context_box_id: the box that the agent reads with `ctx.context()`, see `boxes`. ui_action: the agent
         handles the message at once or not at all. callback_url: receives a signed POST when the turn ends, see
         `callbacks`. budget: limits the turn and everything that it delegates: tokens, usd, model_calls, tool_calls.
@@ -237,7 +245,8 @@ class Client:
         [result] = await self._open.ledger.enqueue([{
             "run_id": run_id, "agent": agent, "turn_id": chosen, "name": check_emit_name(name),
             "payload": check_payload(to_json({} if payload is None else payload, "/payload"), "/payload"),
-            "priority": PRIORITIES.index(priority), "max_attempts": max_attempts,
+            "priority": PRIORITIES.index(priority),
+            **({} if check_pool("pool", pool, "/pool") == DEFAULT_POOL else {"pool": pool}), "max_attempts": max_attempts,
             "ttl_seconds": check_seconds("ttl_seconds", ttl_seconds),
             "result_fields": check_fields(result_fields) or None,
             "context_box_id": None if context_box_id is None else check_id(context_box_id, "a box id", "/context_box_id"),

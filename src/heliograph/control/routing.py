@@ -5,6 +5,7 @@ The first route that matches decides. Without one, the table's `default` decides
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -12,9 +13,10 @@ import pydantic
 from heliograph.control.field_types import Flag, Object, Text, read_text
 from heliograph.control.model_errors import nearest, pointer, problem
 from heliograph.control.payloads import Priority
+from heliograph.control.pool_names import POOL_RULE, is_pool_name
 from heliograph.control.rates import RateLimit, read_rate
 from heliograph.control.signals import TYPES, WireSignal, payload_type
-from heliograph.control.wildcard import ANY, compile_wildcard
+from heliograph.control.wildcard import compile_wildcard
 from heliograph.control.wire_model import WireModel, as_object, read_model
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
@@ -39,9 +41,9 @@ def _read_type(value: Any) -> str:
 
 
 def _read_queue(value: Any) -> str:
-    text = _read_wildcard(value)
-    if ANY in text:
-        raise problem("invalid_id", f"must be the name of one queue, without '*', not {safe_repr(value)}")
+    text = read_text(value)
+    if not is_pool_name(text):
+        raise problem("invalid_id", f"must be the name of one pool: {POOL_RULE}, not {safe_repr(value)}")
     return text
 
 
@@ -77,10 +79,16 @@ class Match(WireModel):
 
     def matches(self, signal: WireSignal) -> bool:
         """Whether a signal fulfils all conditions. A signal without the field of a condition does not."""
-        values = {"signal_type": signal.type, **{key: getattr(signal.payload, key, None) for key in _TARGETS}}
+        return self.matches_values(
+            {"signal_type": signal.type, **{key: getattr(signal.payload, key, None) for key in _TARGETS}}
+        )
+
+    def matches_values(self, values: Mapping[str, str | None]) -> bool:
+        """Whether a signal with these values of signal_type, target_agent and tool_name fulfils all conditions."""
         return all(
-            (text := getattr(self, key)) is None or (value is not None and compile_wildcard(text).matches(value))
-            for key, value in values.items()
+            (text := getattr(self, key)) is None
+            or ((value := values.get(key)) is not None and compile_wildcard(text).matches(value))
+            for key in ("signal_type", *_TARGETS)
         )
 
 
@@ -111,7 +119,10 @@ class Destination(WireModel):
 
     def priority_of(self, signal: WireSignal) -> Priority | None:
         """Return the priority with which a signal travels: its own if it has one, unless the route forces another."""
-        own: Priority | None = getattr(signal.payload, "priority", None)
+        return self.choose_priority(getattr(signal.payload, "priority", None))
+
+    def choose_priority(self, own: Priority | None) -> Priority | None:
+        """As `priority_of`, for a signal whose own priority is `own`."""
         return self.priority if self.force or own is None else own
 
 
@@ -136,6 +147,18 @@ class RouteTable(WireModel):
     def destination_of(self, signal: WireSignal) -> Destination | None:
         """Return the destination of a signal; None if no route matches it and there is no default."""
         return next((route.destination for route in self.routes if route.match.matches(signal)), self.default)
+
+    def destination_of_call(
+        self, signal_type: str, *, target_agent: str | None = None, tool_name: str | None = None
+    ) -> Destination | None:
+        """As `destination_of`, for a signal that is not built yet."""
+        values = {"signal_type": signal_type, "target_agent": target_agent, "tool_name": tool_name}
+        return next((route.destination for route in self.routes if route.match.matches_values(values)), self.default)
+
+    @property
+    def destinations(self) -> list[Destination]:
+        """The destinations of all routes, in order, and the default."""
+        return [*(route.destination for route in self.routes), *([] if self.default is None else [self.default])]
 
 
 def read_routes(wire: Any, path: str = "") -> RouteTable:

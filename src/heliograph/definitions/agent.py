@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent_checks import (
     arity,
     check_answers,
@@ -39,6 +40,7 @@ from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.functions import naming
 from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
 from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
+from heliograph.definitions.pools import check_pool
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies, check_signal_policies
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
@@ -49,7 +51,8 @@ from heliograph.signals.pattern import Pattern, check_agent_pattern
 from heliograph.types import Json, JsonObject
 
 Effect = Literal["idempotent", "once"]
-PRIORITIES = ("low", "normal", "high", "critical")
+Priority = Literal["low", "normal", "high", "critical"]
+PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high", "critical")
 EFFECTS = ("idempotent", "once")
 AFTER_UNTRUSTED = ("confirm", "allow")
 
@@ -69,7 +72,7 @@ class AgentSpec:
     context. `prompt` is a template, or a function of the context that returns a prompt. `updates` names the state key that
     receives the output, or several keys of an object.
     `effect` decides what happens after a crash: an `idempotent` agent runs again from the start. The turn of a `once` agent
-    fails with code IN_DOUBT instead. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
+    fails with code IN_DOUBT instead. `pool` names the workers that may run the agent: those that serve this pool. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
     error defers the turn. `retry` is a complete policy for that; with both, the smaller number of retries counts.
     `control_signals` has the retries and circuit breakers of the calls and delegations that the agent makes, and
@@ -108,6 +111,7 @@ class AgentSpec:
     system: str | None = None
     effect: Effect = "idempotent"
     priority: int = 1
+    pool: str = DEFAULT_POOL
     timeout_seconds: float = 300.0
     ttl_seconds: float = 3600.0
     max_attempts: int = 5
@@ -139,10 +143,12 @@ class AgentSpec:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The limits that the kernel records for each turn of the agent."""
+        """The limits that the kernel records for each turn of the agent, and its pool unless that is the default one."""
         limits: dict[str, Any] = {
             "priority": self.priority, "max_attempts": self.max_attempts, "ttl_seconds": self.ttl_seconds,
         }  # fmt: skip
+        if self.pool != DEFAULT_POOL:
+            limits["pool"] = self.pool
         if self.budget is not None:
             limits["budget"] = amounts_of(self.budget)
         return {**limits, "result_fields": list(self.result_fields)} if self.result_fields else limits
@@ -188,7 +194,7 @@ def define_agent(
     name: str, *, run: Callable[[Any], Any] | None = None, prompt: str | Callable[[Any], str] | None = None,
     model: Any = None, output: Any = None, system: str | None = None, activate_on: Sequence[str] = (),
     activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
-    updates: str | Sequence[str] = (), priority: str = "normal", effect: Effect = "idempotent",
+    updates: str | Sequence[str] = (), priority: str = "normal", pool: str = DEFAULT_POOL, effect: Effect = "idempotent",
     timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5, retries: int | None = None,
     retry: RetryPolicy | Mapping[str, Any] | None = None, control_signals: Mapping[str, Any] | None = None,
     result_fields: Sequence[Mapping[str, Any]] = (), on_request: bool = False, tools: Sequence[Any] = (),
@@ -217,6 +223,7 @@ def define_agent(
                         has_model=prompt is not None)  # fmt: skip
     check_work(name, run, prompt, model, system, has_plan="plan" in hooks)
     check_one_of(name, "priority", priority, PRIORITIES)
+    check_pool(f"agent {name}: pool", pool, f"/agents/{name}/pool")
     check_one_of(name, "effect", effect, EFFECTS)
     check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
     if not isinstance(trusted, bool):
@@ -240,7 +247,7 @@ def define_agent(
         activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, check_emit_name),
         when=when, when_arity=arity(name, when), updates_one=isinstance(updates, str),
         updates=_once(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key),
-        priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
+        priority=PRIORITIES.index(cast(Priority, priority)), pool=pool, effect=effect, timeout_seconds=float(timeout_seconds),
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts,
         retries=RETRIES if model_policy is None else model_policy.retries, retry=model_policy,
         signal_policies=check_signal_policies(control_signals, f"/agents/{name}/control_signals"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.control.pool_names import DEFAULT_POOL, queue_name
 from heliograph.egress.messenger import Messenger
 from heliograph.execution.handler_queues import HandlerQueues
 from heliograph.execution.run_serializer import RunSerializers
@@ -23,6 +24,7 @@ class ProjectServices:
     """The services of one project in one worker.
 
     workflows: the served applications, by name.
+    pools: the pools whose turns the worker claims.
     run_id: the only run whose turns the worker claims; None for all runs of the applications.
     sends_commands: the worker has the wire NATS and sends commands to tools over it. Other workers of a project
         with NATS leave the outbox to it. Without NATS, tools fetch their commands.
@@ -33,6 +35,7 @@ class ProjectServices:
     world: World
     ledger: Ledger
     workflows: Mapping[str, Workflow]
+    pools: Sequence[str] = (DEFAULT_POOL,)
     run_id: str | None = None
     sends_commands: bool = False
     prune_after_seconds: float | None = None
@@ -65,8 +68,14 @@ class ProjectServices:
 
     @property
     def claims(self) -> list[dict[str, Any]]:
-        """The turns that this worker may claim: those of the agents in its own version of each application."""
+        """The turns that this worker may claim: in its pools, those of the agents in its own version of each application."""
         return [
-            {"target": name, "agents": sorted(workflow.agents), "run_id": self.run_id}
+            {"target": name, "pool": pool, "agents": sorted(workflow.agents), "run_id": self.run_id}
             for name, workflow in sorted(self.workflows.items())
+            for pool in self.pools
         ]
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues of its applications and pools, as bells name them."""
+        return [queue_name(name, pool) for name in self.targets for pool in self.pools]

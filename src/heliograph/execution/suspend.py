@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
 from heliograph.definitions.circuit_breakers import breaker_item
+from heliograph.execution.call_routes import destination_of_call, priority_of_delegation
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.step_recorder import StepRecorder, budget_error, circuit_error
-from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
@@ -21,6 +21,9 @@ from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 from heliograph.world.seam import World
+
+if TYPE_CHECKING:
+    from heliograph.control.routing import Destination  # slow to import, and most applications have no routes
 
 RELAY = "slot:relay"  # rung in this process only: its watchdog sends the commands
 
@@ -32,7 +35,8 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
     there; 'stopped', where the kernel ended the turn; or 'rejected'. Raises TurnLost.
     """
     claimed, world = owned.claimed, owned.world
-    items = [_call_item(owned, request) for request in effect.calls]
+    destinations = {request.call_id: destination_of_call(owned.workflow, request) for request in effect.calls}
+    items = [_call_item(owned, request, destinations[request.call_id]) for request in effect.calls]
     cards = [_card(claimed, owned.taint, request) for request in effect.calls if request.kind in ("tool", "human")]
 
     async def send(signals_emitted: int, drafts: list[dict[str, object]], first: int) -> WriteResult:
@@ -44,7 +48,8 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
 
     await world.failpoint("before_suspend")
     result = await owned.signals.commit(
-        send, [draft for request in effect.calls for draft in _call_signals(owned, request)]
+        send,
+        [draft for request in effect.calls for draft in _call_signals(owned, request, destinations[request.call_id])],
     )
     if result.outcome == "suspended" and (
         tools := {request.tool for request in effect.calls if request.kind == "tool"}
@@ -115,14 +120,15 @@ def _ring_for_end(services: ProjectServices, claimed: Claimed) -> None:
     services.ring(f"log:{claimed.run_id}", f"reaction:{claimed.target}", f"report:{claimed.target}")
 
 
-def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:
+def _call_signals(owned: OwnedTurn, request: CallRequest, destination: Destination | None) -> list[Draft]:
     """The signals of a call. The activation of a child follows its delegation."""
     claimed, now = owned.claimed, owned.world.now()
     if request.kind != "child":
         payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
         return [Draft("tool:call", payload | attempt_of(request), claimed.agent, claimed.activation_id, now)]
     task: JsonObject = {"id": request.call_id, "target_agent": request.tool, "task": request.input, "status": "accepted",
-                        "priority": PRIORITIES[_priority(owned.workflow, request)], **attempt_of(request)}  # fmt: skip
+                        "priority": PRIORITIES[priority_of_delegation(owned.workflow, request, destination)],
+                        **attempt_of(request)}  # fmt: skip
     if request.context is not None:
         task["context"] = request.context
     if owned.taint.is_tainted:
@@ -142,8 +148,8 @@ def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: 
             drafts[place + 1]["parent"] = place
 
 
-def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
-    """The kernel's item for one call; `_place` adds the place of a child's delegation."""
+def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination | None) -> dict[str, Any]:
+    """The kernel's item for one call and its route; `_place` adds the place of a child's delegation."""
     item: dict[str, Any] = {
         "call_id": request.call_id, "step_id": request.step_id, "tool": request.tool, "kind": request.kind,
         "effect": request.effect, "timeout_seconds": request.timeout_seconds, "token": None,
@@ -157,7 +163,9 @@ def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
         item["token"] = _new_token(owned.world) if request.needs_token else None
         item["command"] = {
             # also without a wire in this worker: another worker may have it
-            "subject": f"cmd.tool.{request.tool}", "body": _command(owned.claimed, request),
+            "subject": f"cmd.tool.{request.tool}", "body": _command(owned.claimed, request) | _route_of_command(destination),
+            "pool": None if destination is None else destination.queue,
+            "priority": None if destination is None or destination.priority is None else PRIORITIES.index(destination.priority),
         }  # fmt: skip
     elif request.kind == "child":
         limits = owned.workflow.agents[request.tool].limits
@@ -165,14 +173,11 @@ def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
             limits["budget"] = budget
         item["child"] = {
             "agent": request.tool, "instance": request.instance, "turn_id": owned.world.new_id("turn"),
-            "context_box_id": request.context_box_id, **limits, "priority": _priority(owned.workflow, request),
-            "callback_url": request.callback_url,
+            "context_box_id": request.context_box_id, **limits, "callback_url": request.callback_url,
+            "priority": priority_of_delegation(owned.workflow, request, destination),
+            **({} if destination is None or destination.queue is None else {"pool": destination.queue}),
         }  # fmt: skip
     return item
-
-
-def _priority(workflow: Workflow, request: CallRequest) -> int:
-    return workflow.agents[request.tool].priority if request.priority is None else request.priority
 
 
 def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
@@ -182,6 +187,14 @@ def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
         "agent_id": claimed.agent_id, "run_id": claimed.run_id, "step_id": request.step_id, "tool_name": request.tool,
         "arguments": request.input, "after_execution": request.after,
     }  # fmt: skip
+
+
+def _route_of_command(destination: Destination | None) -> JsonObject:
+    """The queue and the priority of a routed command, for tools behind a message system."""
+    if destination is None or destination.queue is None:
+        return {}
+    route: JsonObject = {"queue": destination.queue}
+    return route if destination.priority is None else {**route, "priority": destination.priority}
 
 
 def _card(claimed: Claimed, taint: Taint, request: CallRequest) -> JsonObject:

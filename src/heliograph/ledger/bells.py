@@ -11,7 +11,7 @@ import msgspec
 class Bells(msgspec.Struct, frozen=True):
     """The agents that a kernel call woke.
 
-    targets: the pools whose workers should look for work. woken: the ids of the agents, which the wakeup event lists for subscribers
+    targets: the queues (see `queue_name`) whose workers should look for work. woken: the ids of the agents, which the wakeup event lists for subscribers
     outside Heliograph. If a call has many items, the first row of its result contains them.
     """
 

@@ -78,7 +78,8 @@ class Ledger:
     ) -> list[Claimed]:
         """Claim at most `limit` turns for a worker (40_claim.sql). A turn that cannot be decoded fails instead.
 
-        targets: names of pools, or {target, agents, run_id} to claim only some of a pool's turns.
+        targets: names of applications, or {target, pool, agents, run_id} for another pool than the default one, or to claim only
+        some turns.
         """
         rows = await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
         claimed: list[Claimed] = []
@@ -148,8 +149,12 @@ class Ledger:
         """Report the result of a call that ran outside the worker (61_report.sql)."""
         return await self._reports.call(item)
 
-    async def take_commands(self, tools: Sequence[str], limit: int, visible_seconds: float) -> list[dict[str, Any]]:
+    async def take_commands(
+        self, tools: Sequence[str | dict[str, str]], limit: int, visible_seconds: float
+    ) -> list[dict[str, Any]]:
         """Take commands of external tools, and hide them from other takers for `visible_seconds`.
+
+        tools: names, or {tool, pool} for the commands of another pool than the default one.
 
         The call of a command that cannot be decoded fails, because no tool receives incomplete arguments.
         """

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from heliograph.control.pool_names import DEFAULT_POOL
+
 
 class RunRow(msgspec.Struct, frozen=True):
     """A run. status: running, terminating or ended. outcome: None until the end. pending_reactions: the number of signals without a reaction yet."""
@@ -28,7 +30,7 @@ class TurnRow(msgspec.Struct, frozen=True):
     """A turn. While it is active, status, owner and lease come from its agent's head.
 
     owner, lease_until: None unless the turn is running. activity: thinking, executing_tool or awaiting_tool_result, for display.
-    budgets: the ids of the turns whose budgets apply to it.
+    pool: the workers that may run it. budgets: the ids of the turns whose budgets apply to it.
     """
 
     turn_id: str
@@ -51,6 +53,7 @@ class TurnRow(msgspec.Struct, frozen=True):
     finished_at: datetime | None
     cause_id: str
     activation_id: str
+    pool: str = DEFAULT_POOL
     message_type: str = "turn"
     depth: int = 0
     parent_turn_id: str | None = None
@@ -154,7 +157,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
     health: healthy or degraded, as the worker has reported; unhealthy, if it has reported that, or if `missed_threshold`
     heartbeats are missing; unknown for a worker without heartbeats. phase: `idle`, or the phase of its oldest turn.
-    slots_used: the turns that it runs, of at most `slots`. capabilities: its applications and agents. missed: how many
+    slots_used: the turns that it runs, of at most `slots`. capabilities: its applications and agents. pools: those that it serves. missed: how many
     heartbeats are missing since the last one, at `beat_at`, `age_seconds` ago.
     """
 
@@ -166,6 +169,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     slots: int
     slots_used: int
     capabilities: list[str]
+    pools: list[str]
     metadata: dict[str, Any]
     metrics: dict[str, Any]
     warnings: list[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.circuit_breakers import NO_BREAKERS, CircuitBreaker, SignalBreakers, breaker_among
@@ -23,6 +23,9 @@ from heliograph.signals.names import check_key
 from heliograph.signals.pattern_table import PatternTable
 from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed
 from heliograph.types import JsonObject
+
+if TYPE_CHECKING:
+    from heliograph.control.routing import RouteTable  # slow to import, and most applications have no routes
 
 Reducer = Callable[[Any, Any], Any]
 
@@ -53,6 +56,7 @@ class Workflow:
     signal_policies: SignalPolicies = NO_POLICIES
     model_policies: ModelPolicies = ()
     signal_breakers: SignalBreakers = NO_BREAKERS
+    routes: RouteTable | None = None
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:
@@ -75,6 +79,14 @@ class Workflow:
     def ready_metadata(self) -> Mapping[str, JsonObject]:
         """For each agent, the `metadata` of its signal `ready`."""
         return {name: ready_metadata([agent]) for name, agent in self.agents.items()}
+
+    @cached_property
+    def pools(self) -> tuple[str, ...]:
+        """The pools that its turns can be in: those of its agents and of its routes."""
+        routed = (
+            [] if self.routes is None else [each.queue for each in self.routes.destinations if each.queue is not None]
+        )
+        return tuple(sorted({*(agent.pool for agent in self.agents.values()), *routed}))
 
     @cached_property
     def wakes_on_results(self) -> bool:

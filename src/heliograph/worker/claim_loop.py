@@ -85,7 +85,7 @@ class Worker:
         work = [
             key
             for services in self.projects
-            for key in services.bell_keys(*(f"work:{target}" for target in services.targets))
+            for key in services.bell_keys(*(f"work:{queue}" for queue in services.queues))
         ]
         subscription = world.subscribe([*work, self._slot])
         tasks = [*(world.spawn(f"{self.name} leases", leases.keep()) for leases in self._leases.values()),

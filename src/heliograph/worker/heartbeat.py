@@ -88,7 +88,8 @@ class Heartbeat:
         oldest = next(iter(self._running.values()), None)
         await self._within_timeout(self._ledger.beat({
             "worker": self._worker, "projects": self._projects, "label": registration.label, "version": registration.version,
-            "capabilities": list(registration.capabilities), "metadata": registration.metadata, "slots": self._slots,
+            "capabilities": list(registration.capabilities), "pools": list(registration.pools),
+            "metadata": registration.metadata, "slots": self._slots,
             "slots_used": len(self._running), "interval_seconds": policy.interval_seconds if policy.is_enabled else None,
             "missed_threshold": policy.missed_threshold, "phase": IDLE if oldest is None else oldest.phase,
             "status": health.status, "metrics": health.metrics, "warnings": list(health.warnings),

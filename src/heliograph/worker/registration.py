@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.ready_metadata import ready_metadata
 from heliograph.policy.heartbeat import HeartbeatPolicy
 from heliograph.process_metrics import ProcessMetrics
@@ -22,7 +23,7 @@ class Registration:
     """The description of a worker, and how often it reports its health.
 
     label: several workers may share it. capabilities: its applications, and their agents as `application/agent`.
-    read_metrics: measures its process.
+    pools: those that it serves. read_metrics: measures its process.
     """
 
     label: str
@@ -31,10 +32,15 @@ class Registration:
     metadata: JsonObject
     policy: HeartbeatPolicy
     read_metrics: Callable[[], Mapping[str, float]]
+    pools: Sequence[str] = (DEFAULT_POOL,)
 
 
 def describe_worker(
-    label: str, workflows: Sequence[Workflow], policy: HeartbeatPolicy, default_model: str | None = None
+    label: str,
+    workflows: Sequence[Workflow],
+    policy: HeartbeatPolicy,
+    default_model: str | None = None,
+    pools: Sequence[str] = (DEFAULT_POOL,),
 ) -> Registration:
     """Describe a worker of this process that serves these applications. default_model: see `ready_metadata`."""
     served = sorted({workflow.name: workflow for workflow in workflows}.items())
@@ -45,7 +51,9 @@ def describe_worker(
     metadata = ready_metadata((agent for _, workflow in served for agent in workflow.agents.values()), default_model)
     if metrics.memory_limit_mb is not None:
         metadata["memory_mb"] = metrics.memory_limit_mb
-    return Registration(label, _version(), tuple(islice(names, _NAMES_MAX)), metadata, policy, metrics.read)
+    return Registration(
+        label, _version(), tuple(islice(names, _NAMES_MAX)), metadata, policy, metrics.read, tuple(pools)
+    )
 
 
 @cache

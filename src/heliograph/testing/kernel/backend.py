@@ -107,7 +107,7 @@ class PostgresBackend:
 
     def heads(self, project: str) -> list[Row]:
         rows = self.fetch(
-            "select agent_id, status, active_agent_turn_id, turn_epoch, priority, ready_at, due_at, target"
+            "select agent_id, status, active_agent_turn_id, turn_epoch, priority, ready_at, due_at, target, pool"
             " from heliograph.agent_state_head where project_id = $1 order by agent_id", project,
         )  # fmt: skip
         return [_timed(dict(row)) for row in rows]

@@ -28,6 +28,16 @@ def wrong_call(call: Any) -> str | None:
     seconds = j.parse_float(get_text(call, "timeout_seconds"))
     if seconds is not None and not 0 <= seconds <= YEAR_SECONDS:
         return "timeout_seconds must be between 0 and 366 days, or null"
+    return _wrong_command(get(call, "command"))
+
+
+def _wrong_command(command: Any) -> str | None:
+    pool = get_text(command, "pool")
+    if pool is not None and (wrong := wrong_id("the pool of a command", pool)):
+        return wrong
+    priority = j.parse_integer(get_text(command, "priority"))
+    if priority is not None and not 0 <= priority <= 3:
+        return "the priority of a command must be between 0 (low) and 3 (critical)"
     return None
 
 

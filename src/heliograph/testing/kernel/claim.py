@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import remaining
@@ -18,9 +19,11 @@ from heliograph.testing.kernel.reactions import run_view
 from heliograph.testing.kernel.tables import Row, interval, timestamp
 from heliograph.testing.kernel.transaction import Transaction
 
+_Target: TypeAlias = tuple[str | None, str, Any, str | None]  # the name, the pool, the agents, the run
+
 
 def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds: float) -> list[Row]:
-    """Bug: running_unbounded."""
+    """Bugs: running_unbounded, any_pool."""
     _check_lease(lease_seconds)
     if worker is None or not 1 <= len(worker.encode()) <= 200:
         raise SqlError("22023", "the name of a worker must have 1 to 200 bytes")
@@ -32,7 +35,7 @@ def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds:
     dispatched = [h for h in tx.tables.heads.values() if h["status"] == "dispatched"]
     ready: list[Row] = []
     for target in _distinct_targets(targets):
-        found = [h for h in dispatched if _is_wanted(h, target)]
+        found = [h for h in dispatched if _is_wanted(tx, h, target)]
         ready += sorted((h for h in found if h["due_at"] is None), key=_place_in_line)[:limit]
         due = (h for h in found if h["due_at"] is not None and h["due_at"] <= tx.now)
         ready += sorted(due, key=_place_in_line)[:limit]
@@ -46,20 +49,22 @@ def _place_in_line(head: Row) -> tuple[Any, ...]:
     return -head["priority"], head["ready_at"], head["agent_id"]
 
 
-def _distinct_targets(targets: Any) -> list[tuple[str | None, Any, str | None]]:
-    found: list[tuple[str | None, Any, str | None]] = []
+def _distinct_targets(targets: Any) -> list[_Target]:
+    found: list[_Target] = []
     for item in j.elements(targets):
         is_object = isinstance(item, dict)
-        key = (get_text(item, "target") if is_object else j.text(item), get(item, "agents"), get_text(item, "run_id"))
+        name, pool = get_text(item, "target") if is_object else j.text(item), get_text(item, "pool")
+        key = (name, DEFAULT_POOL if pool is None else pool, get(item, "agents"), get_text(item, "run_id"))
         if key not in found:
             found.append(key)
     return found
 
 
-def _is_wanted(head: Row, target: tuple[str | None, Any, str | None]) -> bool:
-    name, agents, run_id = target
+def _is_wanted(tx: Transaction, head: Row, target: _Target) -> bool:
+    name, pool, agents, run_id = target
     return (
         head["target"] == name
+        and (head["pool"] == pool or "any_pool" in tx.bugs)
         and (agents is ABSENT or j.has(agents, head["agent_name"]))
         and run_id in (None, head["run_id"])
     )

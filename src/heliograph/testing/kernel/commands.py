@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.jsonb import SqlError
+from heliograph.testing.kernel.jsonb import SqlError, get_text
 from heliograph.testing.kernel.tables import Row, interval, timestamp
 from heliograph.testing.kernel.transaction import Transaction
 
@@ -15,10 +16,10 @@ def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: floa
         raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")
     if not 0 <= visible_seconds <= 86_400:
         raise SqlError("22023", f"visible_seconds must be between 0 and 86400, not {visible_seconds}")
-    wanted = set(j.texts(tools))
+    wanted = {_tool_of(item) for item in j.elements(tools)}
     due = [o for o in tx.tables.outbox.values() if o["kind"] == "cmd" and o["published_at"] is None
-           and (o["hidden_until"] or tx.now) <= tx.now and o["tool"] in wanted and o["tool"] is not None]  # fmt: skip
-    due.sort(key=lambda o: int(o["outbox_id"]))
+           and (o["hidden_until"] or tx.now) <= tx.now and (o["tool"], o["pool"]) in wanted and o["tool"] is not None]  # fmt: skip
+    due.sort(key=lambda o: (-o["priority"], int(o["outbox_id"])))
     answer = []
     for row in due[:limit]:
         tx.set(row, hidden_until=tx.now + interval(visible_seconds), deliveries=row["deliveries"] + 1)
@@ -29,3 +30,11 @@ def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: floa
                 "deadline": None if wait["deadline"] is None else timestamp(wait["deadline"]), "delivery": row["deliveries"],
             })  # fmt: skip
     return answer
+
+
+def _tool_of(item: Any) -> tuple[str | None, str]:
+    """The name of a tool, and the pool whose commands are taken."""
+    if isinstance(item, dict):
+        pool = get_text(item, "pool")
+        return get_text(item, "tool"), DEFAULT_POOL if pool is None else pool
+    return j.text(item), DEFAULT_POOL

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from heliograph.control.pool_names import queue_name
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
@@ -77,7 +78,7 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
         turn = queued[-1 if "dispatch_lifo" in tx.bugs else 0]
         tx.update(
             tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] + 1,
-            active_agent_turn_id=turn["agent_turn_id"], priority=turn["priority"], ready_at=tx.now,
+            active_agent_turn_id=turn["agent_turn_id"], priority=turn["priority"], pool=turn["pool"], ready_at=tx.now,
             trace_id=turn["run_id"], parent_step_id=signal_id(turn["run_id"], turn["activation_seq"]),
             moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
@@ -124,14 +125,19 @@ def rounds(keys: Iterable[Hashable]) -> list[list[int]]:
 
 
 def bells(tx: Transaction, woken: Iterable[str]) -> Row:
-    """`_bells`: the pools to ring, and the agents that the call woke, if any."""
+    """`_bells`: the queues to ring, and the agents that the call woke, if any."""
     agent_ids = distinct(woken)
-    targets = distinct(tx.tables.heads[agent_id]["target"] for agent_id in agent_ids)
+    targets = distinct(queue_of(tx.tables.heads[agent_id]) for agent_id in agent_ids)
     return {"targets": targets, **({"woken": agent_ids} if agent_ids else {})}
 
 
+def queue_of(head: Row) -> str:
+    """`_queue_name`, for a head."""
+    return queue_name(head["target"], head["pool"])
+
+
 def add_bells(tx: Transaction, answers: list[Row], woken: Iterable[str]) -> list[Row]:
-    """Add the pools of the whole call to each row, and the agents to the first row only."""
+    """Add the queues of the whole call to each row, and the agents to the first row only."""
     found = bells(tx, woken)
     for n, row in enumerate(answers):
         row.update(found if n == 0 else {"targets": found["targets"]})

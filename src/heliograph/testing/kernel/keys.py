@@ -27,10 +27,11 @@ from heliograph.requests import (
     SignalItem,
     StartRun,
     StopsItem,
+    ToolItem,
 )
 from heliograph.testing.kernel.jsonb import SqlError, get_text
 
-STRINGS = ("take_commands", "mark_published", "redeliver_callbacks", "sweep_pending_reactions")
+STRINGS = ("mark_published", "redeliver_callbacks", "sweep_pending_reactions")
 # The kernel checks these later, with their item: drafts and cards of a stale item remain unchecked.
 _JUDGED_LATER: tuple[object, ...] = (SignalItem, CardItem)
 _POSITION = re.compile("[1-9][0-9]{0,17}")
@@ -42,7 +43,7 @@ _TYPES: Mapping[Any, Mapping[str, type]] = {
     ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict, "status": str, "outcome": str}, Command: {"subject": str},
     ClaimTarget: {"agents": list},
     BeginCall: {"taint": list}, RecordCall: {"taint": list}, OpenAs: {"taint": list},
-    CallItem: {"taint": list, "child": dict, "token": str},
+    CallItem: {"taint": list, "child": dict, "token": str}, ToolItem: {"tool": str},
 }  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
         body = {} if body is ABSENT or body is None else body
         tx.next("outbox_id")
         if not outbox_row(tx, f"cmd:{turn_id}:{call_id}", "cmd", turn_id, call_id=call_id, tool=wait["tool"],
-                          subject=get_text(command, "subject"), body=body if token is None else {**body, "token": token}):  # fmt: skip
+                          pool=get_text(command, "pool"), priority=j.parse_integer(get_text(command, "priority")), subject=get_text(command, "subject"), body=body if token is None else {**body, "token": token}):  # fmt: skip
             raise SqlError("23505", f"the outbox has cmd:{turn_id}:{call_id} already")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import SqlError
 from heliograph.testing.kernel.tables import Row, interval
@@ -12,13 +13,14 @@ from heliograph.testing.kernel.transaction import Transaction
 
 def outbox_row(
     tx: Transaction, key: str, kind: str, turn_id: str, *, call_id: str | None = None, tool: str | None = None,
-    subject: str | None = None, body: Any = None,
+    subject: str | None = None, body: Any = None, pool: str | None = None, priority: int | None = None,
 ) -> bool:  # fmt: skip
     """Insert a row unless its key exists; return whether it is new. The caller draws its number even for an existing key,
     as PostgreSQL does."""
     return tx.offer(tx.tables.outbox, key, {
         "outbox_id": tx.last("outbox_id"), "kind": kind, "key": key, "subject": subject, "agent_turn_id": turn_id,
-        "call_id": call_id, "tool": tool, "body": body, "created_at": tx.now, "due_at": tx.now, "hidden_until": None, "deliveries": 0,
+        "call_id": call_id, "tool": tool, "pool": pool or DEFAULT_POOL, "priority": 1 if priority is None else priority,
+        "body": body, "created_at": tx.now, "due_at": tx.now, "hidden_until": None, "deliveries": 0,
         "published_at": None,
     })  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, release_head
-from heliograph.testing.kernel.head import dispatch_next, trust_of
+from heliograph.testing.kernel.head import dispatch_next, queue_of, trust_of
 from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_human_wait, expiry_message, rounded
 from heliograph.testing.kernel.jsonb import SqlError, get, get_raw
 from heliograph.testing.kernel.limits import content_of, limits
@@ -110,7 +110,7 @@ def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
         raise SqlError("22023", f"seconds must be between 0 and 31622400, not {older_seconds}")
     before = tx.now - interval(older_seconds)
     ready = [h for h in tx.tables.heads.values() if h["status"] == "dispatched"]
-    late = {h["target"] for h in ready if (h["moved_at"] if h["due_at"] is None else h["due_at"]) <= before}
+    late = {queue_of(h) for h in ready if (h["moved_at"] if h["due_at"] is None else h["due_at"]) <= before}
     return [] if "no_bell_sweep" in tx.bugs else sorted(late)
 
 

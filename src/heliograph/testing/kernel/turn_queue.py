@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.boxes import check_contexts
@@ -48,6 +49,8 @@ def check_limits(item: Any) -> None:
     instance, fields = get_text(item, "instance"), get(item, "result_fields")
     if instance is not None:
         check(wrong_id("an instance", instance))
+    if (pool := get_text(item, "pool")) is not None:
+        check(wrong_id("a pool", pool))
     if fields is not ABSENT:
         check(wrong_fields(fields))
     check(wrong_amounts("a budget", get(item, "budget")))
@@ -76,6 +79,7 @@ def _place(tx: Transaction, items: list[Row]) -> list[Row]:
             "activation_seq": None if activation is None or base is None else base + 1 + activation,
             "depth": j.parse_integer(get_text(item, "depth"), bits=16) or 0,
             "priority": 1 if (priority := j.parse_integer(get_text(item, "priority"))) is None else priority,
+            "pool": get_text(item, "pool") or DEFAULT_POOL,
         }  # fmt: skip
         if head is None and get_text(item, "target") is None:
             continue
@@ -103,7 +107,7 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
     fields = get(item, "result_fields")
     turn = tx.insert(tx.tables.turns, turn_id, {
         "agent_turn_id": turn_id, "agent_id": agent_id, "run_id": run_id, "queue_seq": tx.next("queue_seq"),
-        "state": "queued", "message_type": message_type, "outcome": None, "priority": placed["priority"], "attempts": 0,
+        "state": "queued", "message_type": message_type, "outcome": None, "priority": placed["priority"], "pool": placed["pool"], "attempts": 0,
         "max_attempts": attempts, "defer_count": 0, "card_count": 0, "depth": placed["depth"],
         "parent_turn_id": given["parent_turn_id"], "parent_call_id": given["parent_call_id"],
         "cause_seq": placed["cause_seq"], "activation_seq": placed["activation_seq"],
@@ -154,7 +158,7 @@ def _dispatch(tx: Transaction, placed: Row) -> str:
         expecting = turn_id if get_text(item, "message_type") == "ui_action" else None
     tx.update(
         tx.tables.heads, head, status="dispatched", turn_epoch=placed["epoch"], active_agent_turn_id=turn_id,
-        priority=placed["priority"], ready_at=tx.now, trace_id=run_id,
+        priority=placed["priority"], pool=placed["pool"], ready_at=tx.now, trace_id=run_id,
         parent_step_id=signal_id(run_id, placed["activation_seq"]), expecting_correlation_id=expecting,
         moved_at=max(tx.now, head["moved_at"]),
     )  # fmt: skip
@@ -165,7 +169,7 @@ def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | 
     """Insert an idle head unless the agent has one."""
     row = {
         "agent_id": agent_id, "run_id": run_id, "agent_name": name, "target": target, "status": "idle", "phase": None,
-        "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None, "priority": 1,
+        "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None, "priority": 1, "pool": DEFAULT_POOL,
         "ready_at": None, "due_at": None, "waiting_tool_count": 0, "resume_deadline": None, "resumes_on": None,
         "expecting_correlation_id": None, "stop_requested_at": None, "force_at": None, "stop_reason": None,
         "sweep_failures": 0, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,

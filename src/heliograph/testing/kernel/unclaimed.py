@@ -35,18 +35,18 @@ def sweep_unclaimed(tx: Transaction, agent_id: str, turn_id: str) -> Row | None:
     head = tx.tables.heads[agent_id]
     if head["active_agent_turn_id"] != turn_id or not _is_late(tx, head):
         return None
-    woken = end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", unclaimed_message(tx), {"scope": "turn"})
+    woken = end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", unclaimed_message(tx, head), {"scope": "turn"})
     return {"ended": turn_id, "woken": woken}
 
 
-def unclaimed_message(tx: Transaction) -> str:
+def unclaimed_message(tx: Transaction, head: Row) -> str:
     seconds, running_max = (limits(tx)[name] for name in ("dispatch_seconds_max", "running_max"))
     if running_max is not None and sum(h["lease_until"] is not None for h in tx.tables.heads.values()) >= running_max:
         return (
             f"it did not begin within {seconds} s (dispatch_seconds_max), because the project runs at most {running_max} "
             "turns at once (running_max): raise a limit, or send less"
         )
-    return f"no worker claimed it within {seconds} s (dispatch_seconds_max)"
+    return f"no worker of pool {head['pool']} claimed it within {seconds} s (dispatch_seconds_max)"
 
 
 def _is_late(tx: Transaction, head: Row) -> bool:

@@ -52,6 +52,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("finish_no_gate", "K1"),
     Mutant("ungated_append", "K2"),
     Mutant("append_repeats", "K2"),
+    Mutant("any_pool", "RTE-05"),
     Mutant("no_lease_sweep", "K7"),
     Mutant("attempts_unbounded", "K19"),
     Mutant("recovery_loses_place", "K22"),

@@ -30,7 +30,9 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "finish_splits_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is not null")),),
     "kernel_end_without_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is null")),),
-    "no_bell_sweep": (("h.target = r.target and h.moved_at <= v_before)", "false)"),
+    "any_pool": (("h.due_at is null and h.target = t.name\nand h.pool = t.pool", "h.due_at is null and h.target = t.name"),
+                 ("h.due_at <= p_now and h.target = t.name\nand h.pool = t.pool", "h.due_at <= p_now and h.target = t.name")),
+    "no_bell_sweep": (("h.target = r.target and h.pool = r.pool and h.moved_at <= v_before)", "false)"),
                       ("where h.project_id = p_project and h.due_at <= v_before) late", "where false) late")),
     "enqueue_no_dedup": (
         ("elsif exists (select from heliograph.agent_turns\n"

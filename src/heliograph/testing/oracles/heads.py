@@ -114,7 +114,8 @@ class HeadOracle:
             turns[turn_id].ready_at = now
 
     def check_claim(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
-        """Priority, then first ready time, then agent id (K22); none before it is due, not more than may run at once."""
+        """Turns of the worker's pools alone; priority, then first ready time, then agent id (K22); none before it is due, not
+        more than may run at once."""
         _, targets, _, limit, _ = args
         most = self._books.limits.get("running_max")
         if most is not None:
@@ -146,7 +147,7 @@ class HeadOracle:
             if head.status != "dispatched" or turn is None or (head.due_at or 0) > now:
                 continue
             if (
-                self._books.targets[turn.run_id] == target["target"] and turn.name in target["agents"]
+                self._books.targets[turn.run_id] == target["target"] and turn.pool == target["pool"] and turn.name in target["agents"]
                 and target["run_id"] in (None, turn.run_id)
             ):  # fmt: skip
                 yield (-turn.priority, turn.ready_at or 0, agent_id), head

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.testing.kernel.tables import interval
 
 ANSWERED = ("tool", "human")  # from outside
@@ -54,6 +55,7 @@ class TurnBook:
     priority: int
     max_attempts: int
     expires_at: int
+    pool: str = DEFAULT_POOL  # chosen when it was enqueued
     fields: tuple[str, ...] = ()  # required in its deliverable (L0-84)
     depth: int = 0
     parent: tuple[str, str] | None = None  # the turn and the call that wait for it
@@ -128,7 +130,7 @@ class Books:
         turn_id = item["turn_id"]
         fields = tuple(field["name"] for field in item.get("result_fields") or () if field.get("required", True))
         self.turns[turn_id] = TurnBook(turn_id, agent_id, run_id, item["priority"], item["max_attempts"],
-                                       now + interval(item["ttl_seconds"]), fields, depth, parent,
+                                       now + interval(item["ttl_seconds"]), item.get("pool") or DEFAULT_POOL, fields, depth, parent,
                                        calls_most=(item.get("budget") or {}).get("tool_calls"))  # fmt: skip
         self.queues.setdefault(agent_id, []).append(turn_id)
 

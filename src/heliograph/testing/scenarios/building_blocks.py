@@ -12,6 +12,7 @@ from heliograph.testing.simulator.plan import Plan
 
 T = TypeVar("T")
 LONG = 5_000  # characters: too long under a small limit
+COURT = "court"  # the pool of some turns and commands; some workers serve it
 
 
 @dataclass(frozen=True, slots=True)

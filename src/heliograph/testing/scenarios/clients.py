@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.oracles.records import Books, TurnBook
-from heliograph.testing.scenarios.building_blocks import LONG
+from heliograph.testing.scenarios.building_blocks import COURT, LONG
 from heliograph.testing.scenarios.waiting_applications import TOOLS
 from heliograph.testing.scenarios.workload import FIRST_STATE
 from heliograph.testing.simulator.world import SimWorld
@@ -28,6 +29,7 @@ _ASKED_SHARE = (
     "judge",
 )  # agents that messages go to
 _VISIBLE_SECONDS = 3.0
+_COURT_TOOLS = [{"tool": tool, "pool": COURT} for tool in TOOLS]
 
 
 async def insist(world: SimWorld, call: Callable[[], Awaitable[Any]]) -> Any:
@@ -84,6 +86,8 @@ def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[s
         "priority": plan.index(f"{site}/priority", 4), "max_attempts": 1 + plan.index(f"{site}/attempts", 4),
         "ttl_seconds": 2.5 if agent == "rush" or plan.draw(f"{site}/short") < 0.15 else 3600.0,
     }  # fmt: skip
+    if agent in workflow.agents and (pool := workflow.agents[agent].pool) != DEFAULT_POOL:
+        message["pool"] = pool
     if plan.draw(f"{site}/action") < 0.15:
         message["message_type"] = "ui_action"
     if plan.draw(f"{site}/parent") < (0.4 if "depth_max" in _books(world).small else 0.1) and (
@@ -118,7 +122,7 @@ async def serve_tools(world: SimWorld, ledger: Ledger, *, takes: bool) -> None:
         if takes and not any(turn.awaited() for turn in _books(world).open_turns()) and plan.draw("tools/idle") > 0.1:
             continue
         if takes:
-            rows = await insist(world, lambda: ledger.take_commands(TOOLS, 4, _VISIBLE_SECONDS))
+            rows = await insist(world, lambda: ledger.take_commands([*TOOLS, *_COURT_TOOLS], 4, _VISIBLE_SECONDS))
             commands = [(row["turn_id"], row["call_id"], row["body"].get("token"), row["body"]) for row in rows]
         else:
             new, seen = world.stage.commands[seen:], len(world.stage.commands)

@@ -17,7 +17,7 @@ from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.errors import DelegationFailed, HeliographError, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.execution.context import Context
 from heliograph.policy.retry import RetryPolicy
-from heliograph.testing.scenarios.building_blocks import LONG, Cast
+from heliograph.testing.scenarios.building_blocks import COURT, LONG, Cast
 from heliograph.testing.simulator.world import SimTransaction
 from heliograph.turn.calls import AFTERS, CALL_EFFECTS, Call, CallEffect, CallResult, Delegation
 from heliograph.turn.interruptions import Defer
@@ -165,8 +165,12 @@ def bench(cast: Cast) -> Heliograph:
 
 def clan(cast: Cast) -> Heliograph:
     """Delegation: fork and join on several levels, parents that are stopped or resume, a shared budget, and a turn that waits
-    for people for longer than its time to live. Rules: K4, K17, K19, S12."""
-    app = Heliograph("clan", reducers={"total": lambda old, new: old + new})
+    for people for longer than its time to live. Some turns and commands are for another pool. Rules: K4, K17, K19, S12, RTE-05."""
+    routes = {"kind": "MessageRouting", "routes": [
+        {"match": {"target_agent": "ha*"}, "destination": {"queue": COURT, "priority": "high"}},
+        {"match": {"tool_name": "fetch"}, "destination": {"queue": COURT}},
+    ]}  # fmt: skip
+    app = Heliograph("clan", reducers={"total": lambda old, new: old + new}, routes=routes)
 
     def kids(context: Context, agent: str) -> list[Delegation]:
         return [
@@ -213,7 +217,7 @@ def clan(cast: Cast) -> Heliograph:
         except HeliographError as error:
             return {"none": error.code}
 
-    @app.agent(on_request=True, result_fields=[{"name": "verdict"}], ttl_seconds=6.0)
+    @app.agent(on_request=True, result_fields=[{"name": "verdict"}], ttl_seconds=6.0, pool=COURT)
     async def judge(context: Context) -> JsonObject:
         await cast.work(context)
         if cast.pick(context, "asks", (True, True, False)):

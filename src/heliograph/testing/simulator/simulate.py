@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from heliograph.agent_loop.agent_loop import ModelAgentLoop
+from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
@@ -20,7 +21,7 @@ from heliograph.testing.oracles.final_state import check_end
 from heliograph.testing.oracles.kernel_calls import Oracles
 from heliograph.testing.oracles.records import Violation
 from heliograph.testing.scenarios.administrator import prune_things, set_limits, shelve_things
-from heliograph.testing.scenarios.building_blocks import Cast, Size
+from heliograph.testing.scenarios.building_blocks import COURT, Cast, Size
 from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_things, visit
 from heliograph.testing.scenarios.faulty_owner import err
 from heliograph.testing.scenarios.guarded_calls import call_guarded
@@ -39,6 +40,7 @@ LEASE_SECONDS = 4.0
 SWEEP_SECONDS = 2.5
 HORIZON_SECONDS = 20.0
 SETTLE_SECONDS = 160.0
+_POOLS = {"w0": (COURT, DEFAULT_POOL), "w1": (DEFAULT_POOL,)}  # by slot; the other workers serve only the court
 
 # by kind, at each place where it may happen; a few of each in an ordinary seed
 RATES: Mapping[str, float] = {
@@ -201,7 +203,8 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
     while True:
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
-        services = ProjectServices(world, Ledger(world, PROJECT), workflows, sends_commands=stage.sends_commands)
+        services = ProjectServices(world, Ledger(world, PROJECT), workflows, _POOLS.get(slot, (COURT,)),
+                                   sends_commands=stage.sends_commands)  # fmt: skip
         agent_loop = ModelAgentLoop(make_harness(world))
         worker = Worker([services], process.name, agent_loop, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
                         lease_seconds=stage.lease_seconds)  # fmt: skip

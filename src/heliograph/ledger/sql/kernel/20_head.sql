@@ -33,20 +33,20 @@ declare
     v_woken text[];
 begin
     with next as materialized (
-        select h.at, t.at as turn_at, t.agent_turn_id, t.priority, t.run_id, t.activation_seq
+        select h.at, t.at as turn_at, t.agent_turn_id, t.priority, t.pool, t.run_id, t.activation_seq
           from (select distinct a from unnest(p_agent_ids) a) u
          cross join lateral (
                select x.ctid as at, x.agent_id from heliograph.agent_state_head x
                 where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h
          cross join lateral (
-               select q.ctid as at, q.agent_turn_id, q.priority, q.run_id, q.activation_seq
+               select q.ctid as at, q.agent_turn_id, q.priority, q.pool, q.run_id, q.activation_seq
                  from heliograph.agent_turns q
                 where q.project_id = p_project and q.agent_id = h.agent_id and q.state = 'queued'
                 order by q.queue_seq limit 1) t
     ), moved as (
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = n.agent_turn_id,
-               priority = n.priority, ready_at = p_now, trace_id = n.run_id,
+               priority = n.priority, pool = n.pool, ready_at = p_now, trace_id = n.run_id,
                parent_step_id = heliograph._signal_id(n.run_id, n.activation_seq),
                moved_at = greatest(p_now, h.moved_at)  -- moved_at of a head never decreases
           from next n where h.ctid = n.at
@@ -76,24 +76,32 @@ create function heliograph._owns(p_project text, p_agent_id text, p_turn_id text
            and status = 'running' and active_agent_turn_id = p_turn_id and turn_epoch = p_epoch)
 $$;
 
--- _bells: the part of an answer that names the agents that the call woke. targets: the pools to notify after the
---   commit. woken: the agents; absent if there are none. Every public function that wakes agents answers with this.
+-- _queue_name: the queue from which the workers of a pool claim: the application, and any pool but the default one.
+--   Bells carry this name.
+create function heliograph._queue_name(p_target text, p_pool text) returns text
+    language sql immutable as $$
+    select case p_pool when 'default' then p_target else p_target || '/' || p_pool end
+$$;
+
+-- _bells: the part of an answer that names the agents that the call woke. targets: the queues whose workers to notify
+--   after the commit, see _queue_name. woken: the agents; absent if there are none. Every public function that wakes
+--   agents answers with this.
 create function heliograph._bells(p_project text, p_woken text[]) returns jsonb
     language plpgsql stable as $$
 begin
     if coalesce(cardinality(p_woken), 0) = 0 then  -- most calls wake no agent and need no look-up
         return '{"targets": []}';
     end if;
-    return (select jsonb_build_object('targets', jsonb_agg(distinct h.target order by h.target),
+    return (select jsonb_build_object('targets', jsonb_agg(distinct h.queue order by h.queue),
                                       'woken', jsonb_agg(distinct w.agent_id order by w.agent_id))
               from unnest(p_woken) w (agent_id)
              cross join lateral (
-                   select x.target from heliograph.agent_state_head x
+                   select heliograph._queue_name(x.target, x.pool) as queue from heliograph.agent_state_head x
                     where x.project_id = p_project and x.agent_id = w.agent_id offset 0) h);
 end $$;
 
--- _add_bells: the answers [{n, ..}] of a batch in the order of n. Each has the pools that the whole call has to notify,
---   and the first, of n = 1, also the agents that it woke.
+-- _add_bells: the answers [{n, ..}] of a batch in the order of n. Each has the queues that the whole call has to
+--   notify, and the first, of n = 1, also the agents that it woke.
 create function heliograph._add_bells(p_project text, p_answers jsonb, p_woken text[]) returns jsonb
     language plpgsql stable as $$
 declare

@@ -2,10 +2,10 @@
 -- (K27).
 
 -- _enqueue: queue one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
---   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth,
---   actor, budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that apply to its
---   parent. Each has a turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into the
---   drafts that were logged after position base, or cause is {"seq": n} for a signal that was in the log before.
+--   pool, max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id,
+--   depth, actor, budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that apply to
+--   its parent. Each has a turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into
+--   the drafts that were logged after position base, or cause is {"seq": n} for a signal that was in the log before.
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
 --   An activation with a target may name an agent without a head; the head is created.
 --   Returns the agents that it woke.
@@ -35,10 +35,10 @@ begin
                (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
                 priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
                 message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text,
-                budgets text[], callback_url text))
+                budgets text[], callback_url text, pool text))
                with ordinality a (run_id, base, agent, instance, turn_id, cause, activation, priority, max_attempts,
                 ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor,
-                target, budgets, callback_url, n)
+                target, budgets, callback_url, pool, n)
     ), placed as materialized (
         select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
                coalesce(h.status, 'idle') = 'idle' and row_number() over (partition by a.agent_id order by a.n) = 1
@@ -54,12 +54,12 @@ begin
         insert into heliograph.agent_turns
             (project_id, agent_turn_id, agent_id, run_id, state, message_type, priority, max_attempts, depth,
              parent_turn_id, parent_call_id, cause_seq, activation_seq, context_box_id, output_box_id, result_fields,
-             actor, created_at, expires_at, budgets, callback_url)
+             actor, created_at, expires_at, budgets, callback_url, pool)
         select p_project, p.turn_id, p.agent_id, p.run_id, case when p.is_next then 'active' else 'queued' end,
                coalesce(p.message_type, 'turn'), coalesce(p.priority, 1), p.max_attempts, coalesce(p.depth, 0),
                p.parent_turn_id, p.parent_call_id, p.cause_seq, p.activation_seq, p.context_box_id,
                'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds),
-               p.budgets, p.callback_url
+               p.budgets, p.callback_url, coalesce(p.pool, 'default')
           from placed p order by p.n
     ), message as (
         insert into heliograph.agent_inbox
@@ -78,15 +78,17 @@ begin
     ), created as (
         insert into heliograph.agent_state_head
             (project_id, agent_id, run_id, agent_name, target, status, turn_epoch, active_agent_turn_id, priority,
-             ready_at, trace_id, parent_step_id, moved_at)
+             pool, ready_at, trace_id, parent_step_id, moved_at)
         select p_project, p.agent_id, p.run_id, p.agent, p.target, 'dispatched', p.epoch, p.turn_id,
-               coalesce(p.priority, 1), p_now, p.run_id, heliograph._signal_id(p.run_id, p.activation_seq), p_now
+               coalesce(p.priority, 1), coalesce(p.pool, 'default'), p_now, p.run_id,
+               heliograph._signal_id(p.run_id, p.activation_seq), p_now
           from placed p where p.is_new and p.is_next order by p.agent_id
         returning agent_id
     ), dispatched as (
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = p.epoch, active_agent_turn_id = p.turn_id,
-               priority = coalesce(p.priority, 1), ready_at = p_now, trace_id = p.run_id,
+               priority = coalesce(p.priority, 1), pool = coalesce(p.pool, 'default'), ready_at = p_now,
+               trace_id = p.run_id,
                parent_step_id = heliograph._signal_id(p.run_id, p.activation_seq),
                expecting_correlation_id = case when p.message_type = 'ui_action' then p.turn_id end,
                moved_at = greatest(p_now, h.moved_at)
@@ -123,6 +125,7 @@ begin
     v_wrong := coalesce(
         heliograph._wrong_id('a turn id', p_item ->> 'turn_id'),
         case when p_item ->> 'instance' is not null then heliograph._wrong_id('an instance', p_item ->> 'instance') end,
+        case when p_item ->> 'pool' is not null then heliograph._wrong_id('a pool', p_item ->> 'pool') end,
         case when p_item -> 'result_fields' is not null then heliograph._wrong_fields(p_item -> 'result_fields') end,
         case when p_item -> 'budget' is not null then heliograph._wrong_amounts('a budget', p_item -> 'budget') end,
         case when p_item -> 'callback_url' is not null then heliograph._wrong_url(p_item -> 'callback_url') end,

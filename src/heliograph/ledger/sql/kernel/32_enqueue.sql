@@ -1,5 +1,5 @@
 -- enqueue: send messages to agents of runs. Each message wakes its agent for one turn (L0-06, L0-30 to L0-35, L0-48).
---   p_messages: [{run_id, agent, instance, turn_id, cause, priority, max_attempts, ttl_seconds, name, payload,
+--   p_messages: [{run_id, agent, instance, turn_id, cause, priority, pool, max_attempts, ttl_seconds, name, payload,
 --   message_type, context_box_id, result_fields, parent_turn_id, actor, budget, callback_url}]. The log records the
 --   message as signal `name`, whose parent is the signal `cause` or the root, and agent:activated after it. The turn
 --   then waits in the agent's queue. A message_type of 'ui_action' does not wait: an idle agent receives it at once
@@ -29,7 +29,7 @@ declare
 begin
     perform heliograph._check_json(p_messages);
     perform heliograph._check_keys('p_messages[]', p_messages,
-        '{run_id,agent,instance,turn_id,cause,priority,max_attempts,ttl_seconds,name,payload,'
+        '{run_id,agent,instance,turn_id,cause,priority,pool,max_attempts,ttl_seconds,name,payload,'
         'message_type,context_box_id,result_fields,parent_turn_id,actor,budget,callback_url}');
     perform heliograph._lock_heads(p_project, v_heads);
     perform heliograph._lock_runs(p_project, (select array_agg(m ->> 'run_id')

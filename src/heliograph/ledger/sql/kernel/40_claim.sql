@@ -1,6 +1,7 @@
 -- claim: claim up to p_limit dispatched turns for a worker (L0-40, L0-45, K6, K22). The head becomes running under the
 --   next epoch, which is the fencing token of this owner.
---   p_targets: [target], or [{target, agents, run_id}] for a worker that runs only these agents, or only this run.
+--   p_targets: [target], or [{target, pool, agents, run_id}] for the turns of another pool than the default one, or
+--   for a worker that runs only these agents, or only this run.
 --   Turns are claimed by priority, then first ready time, then agent id. A deferred turn waits until its time. A head
 --   that another claim has locked is skipped.
 --   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
@@ -22,7 +23,7 @@ declare
     v_answer jsonb;
 begin
     perform heliograph._check_json(p_targets);
-    perform heliograph._check_keys('p_targets[]', p_targets, '{target,agents,run_id}');
+    perform heliograph._check_keys('p_targets[]', p_targets, '{target,pool,agents,run_id}');
     perform heliograph._check_type('p_targets[]', p_targets, 'agents', 'array');
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(octet_length(p_worker) between 1 and 200, false) then
@@ -111,20 +112,23 @@ begin
     return (select array_agg(agent_id) from (
         select ready.agent_id
           from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
-                                e -> 'agents' as agents, e ->> 'run_id' as run_id
+                                coalesce(e ->> 'pool', 'default') as pool, e -> 'agents' as agents,
+                                e ->> 'run_id' as run_id
                   from jsonb_array_elements(p_targets) e) t
          cross join lateral (
                select * from (
                 select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
                  where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null and h.target = t.name
-                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
+                   and h.pool = t.pool and (t.agents is null or t.agents ? h.agent_name)
+                   and (t.run_id is null or h.run_id = t.run_id)
                  order by h.priority desc, h.ready_at, h.agent_id
                  limit p_limit for update skip locked) at_once
                union all
                select * from (
                 select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
                  where h.project_id = p_project and h.status = 'dispatched' and h.due_at <= p_now and h.target = t.name
-                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
+                   and h.pool = t.pool and (t.agents is null or t.agents ? h.agent_name)
+                   and (t.run_id is null or h.run_id = t.run_id)
                  order by h.priority desc, h.ready_at, h.agent_id
                  limit p_limit for update skip locked) deferred) ready
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);

@@ -109,9 +109,10 @@ create function heliograph._wrong_wait(p_call jsonb) returns text
         heliograph._wrong_type('p_items[].calls[].command', p_call -> 'command', 'subject', 'string'),
         case when p_call ? 'circuit_breaker'
              then heliograph._wrong_circuit('p_items[].calls[].circuit_breaker', p_call -> 'circuit_breaker') end,
-        heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command', '{subject,body}'),
+        heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command',
+                               '{subject,body,pool,priority}'),
         heliograph._wrong_keys('p_items[].calls[].child', p_call -> 'child',
-                               '{agent,instance,turn_id,activation,cause,priority,max_attempts,ttl_seconds,'
+                               '{agent,instance,turn_id,activation,cause,priority,pool,max_attempts,ttl_seconds,'
                                'context_box_id,result_fields,budget,callback_url}'),
         heliograph._wrong_cause('p_items[].calls[].child', p_call #> '{child,cause}'))
 $$;
@@ -128,7 +129,12 @@ create function heliograph._wrong_call(p_call jsonb) returns text
         when not coalesce(p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once'), true)
         then 'an effect must be pure, idempotent, transactional or once'
         when not coalesce((p_call ->> 'timeout_seconds')::float8 between 0 and 31622400, true)
-        then 'timeout_seconds must be between 0 and 366 days, or null' end
+        then 'timeout_seconds must be between 0 and 366 days, or null'
+        when p_call #>> '{command,pool}' is not null
+             and heliograph._wrong_id('a pool', p_call #>> '{command,pool}') is not null
+        then heliograph._wrong_id('the pool of a command', p_call #>> '{command,pool}')
+        when not coalesce((p_call #>> '{command,priority}')::integer, 1) between 0 and 3
+        then 'the priority of a command must be between 0 (low) and 3 (critical)' end
 $$;
 
 -- _wrong_child: null, or the problem of the child of a call; p_drafts: the number of signals of its item.

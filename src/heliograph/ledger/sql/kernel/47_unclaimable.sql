@@ -18,7 +18,7 @@ declare
     v_woken text[];
 begin
     perform heliograph._check_json(p_targets);
-    perform heliograph._check_keys('p_targets[]', p_targets, '{target,agents,run_id}');
+    perform heliograph._check_keys('p_targets[]', p_targets, '{target,pool,agents,run_id}');
     perform heliograph._check_type('p_targets[]', p_targets, 'agents', 'array');
     select h.* into v_head
       from unnest(heliograph._claimable(p_project, p_targets, 1, p_now)) a (agent_id)

@@ -37,9 +37,11 @@ begin
                agent_id, call_id, child ->> 'turn_id', parent_step_id, p_now
           from call order by turn_id, n
     ), command as (
-        insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, tool, subject, body, created_at,
-                                       due_at)
-        select p_project, 'cmd:' || turn_id || ':' || call_id, 'cmd', turn_id, call_id, tool, command ->> 'subject',
+        insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, tool, pool, priority, subject,
+                                       body, created_at, due_at)
+        select p_project, 'cmd:' || turn_id || ':' || call_id, 'cmd', turn_id, call_id, tool,
+               coalesce(command ->> 'pool', 'default'), coalesce((command ->> 'priority')::smallint, 1),
+               command ->> 'subject',
                coalesce(nullif(command -> 'body', 'null'), '{}')
                || case when token is null then '{}' else jsonb_build_object('token', token) end, p_now, p_now
           from call where jsonb_typeof(command) = 'object' order by turn_id, n

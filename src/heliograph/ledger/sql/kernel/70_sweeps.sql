@@ -98,8 +98,9 @@ create function heliograph._first_queued(p_project text) returns table (agent_id
     select waiting.agent_id, waiting.turn_id from waiting
 $$;
 
--- sweep_bells: list the targets with a turn that no worker has claimed for p_older_seconds (K10): the caller notifies
---   their workers again. The time of a deferred turn counts from its due time. This sweep changes nothing (K20).
+-- sweep_bells: list the queues (_queue_name) with a turn that no worker has claimed for p_older_seconds (K10): the
+--   caller notifies their workers again. The time of a deferred turn counts from its due time. This sweep changes
+--   nothing (K20).
 --   raises: see _enter; 22023 for seconds that are not between 0 and 366 days
 create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -113,22 +114,26 @@ begin
     end if;
     v_before := p_now - make_interval(secs => p_older_seconds);
     return (
-        with recursive ready (target) as (  -- steps from target to target, so many waiting heads cost no time
-            (select h.target from heliograph.agent_state_head h
-              where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null order by h.target limit 1)
+        -- steps from queue to queue, so many waiting heads cost no time
+        with recursive ready (target, pool) as (
+            (select h.target, h.pool from heliograph.agent_state_head h
+              where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null
+              order by h.target, h.pool limit 1)
             union all
-            select (select h.target from heliograph.agent_state_head h
-                     where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null
-                       and h.target > r.target
-                     order by h.target limit 1)
-              from ready r where r.target is not null)
-        select coalesce(jsonb_agg(distinct target order by target), '[]')
-          from (select r.target from ready r
+            select n.target, n.pool
+              from ready r
+             cross join lateral (
+                   select h.target, h.pool from heliograph.agent_state_head h
+                    where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null
+                      and (h.target, h.pool) > (r.target, r.pool)
+                    order by h.target, h.pool limit 1) n)
+        select coalesce(jsonb_agg(distinct queue order by queue), '[]')
+          from (select heliograph._queue_name(r.target, r.pool) as queue from ready r
                  where exists (select from heliograph.agent_state_head h
                                 where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null
-                                  and h.target = r.target and h.moved_at <= v_before)
+                                  and h.target = r.target and h.pool = r.pool and h.moved_at <= v_before)
                 union all
-                select h.target from heliograph.agent_state_head h
+                select heliograph._queue_name(h.target, h.pool) from heliograph.agent_state_head h
                  where h.project_id = p_project and h.due_at <= v_before) late);
 end $$;
 

@@ -48,17 +48,19 @@ begin
     end if;
     return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(heliograph._end_by_kernel(
                p_project, p_turn_id, 'timeout', 'TIMEOUT',
-               heliograph._unclaimed_message(p_project, v_seconds), p_now, '{"scope": "turn"}')));
+               heliograph._unclaimed_message(p_project, p_agent_id, v_seconds), p_now, '{"scope": "turn"}')));
 end $$;
 
--- _unclaimed_message: the error message of a turn that no worker claimed in time. It names running_max where that keeps
---   workers from claiming.
-create function heliograph._unclaimed_message(p_project text, p_seconds integer) returns text
+-- _unclaimed_message: the error message of an agent's turn that no worker claimed in time. It names the pool, or
+--   running_max where that keeps workers from claiming.
+create function heliograph._unclaimed_message(p_project text, p_agent_id text, p_seconds integer) returns text
     language sql stable as $$
     select case when (select count(*) from heliograph.agent_state_head h
                        where h.project_id = p_project and h.lease_until is not null) >= l.running_max
                 then format('it did not begin within %s s (dispatch_seconds_max), because the project runs at most %s '
                             'turns at once (running_max): raise a limit, or send less', p_seconds, l.running_max)
-                else format('no worker claimed it within %s s (dispatch_seconds_max)', p_seconds) end
+                else format('no worker of pool %s claimed it within %s s (dispatch_seconds_max)', h.pool, p_seconds) end
       from heliograph._limits(p_project) l
+     cross join heliograph.agent_state_head h
+     where h.project_id = p_project and h.agent_id = p_agent_id
 $$;

@@ -2,12 +2,12 @@
 -- decides which worker owns a turn, and no function decides anything by a heartbeat (decision 0042).
 
 -- beat: record the heartbeats of workers. The first one registers a worker: it is ready.
---   p_items: [{worker, projects, label, version, capabilities, metadata, slots, slots_used, interval_seconds,
---   missed_threshold, phase, status, metrics, warnings}]. worker: the owner in its leases. projects: further projects
---   that it serves; the same heartbeat is recorded in each. capabilities: names of its applications and agents.
---   interval_seconds null: it sends no further heartbeats. missed_threshold: after so many missed ones it is unhealthy
---   (3). phase: idle (default), or the phase of its turns. status: healthy (default), degraded or unhealthy. warnings
---   may also be a key of metrics.
+--   p_items: [{worker, projects, label, version, capabilities, pools, metadata, slots, slots_used,
+--   interval_seconds, missed_threshold, phase, status, metrics, warnings}]. worker: the owner in its leases. projects:
+--   further projects that it serves; the same heartbeat is recorded in each. capabilities: names of its applications
+--   and agents. pools: the pools that it serves (default). interval_seconds null: it sends no further heartbeats.
+--   missed_threshold: after so many missed ones it is unhealthy (3). phase: idle (default), or the phase of its turns.
+--   status: healthy (default), degraded or unhealthy. warnings may also be a key of metrics.
 --   Returns [{worker, outcome}] in the order of p_items: 'ready' for a new worker of p_project, 'ok' for a known one.
 --   Deletes workers whose last heartbeat is long past. The commit does not wait for the disk: a server that crashes may
 --   forget the heartbeats of its last second.
@@ -22,8 +22,8 @@ declare
     v_new bigint[] := '{}';
 begin
     perform heliograph._begin_beats(p_items,
-        '{worker,projects,label,version,capabilities,metadata,slots,slots_used,interval_seconds,missed_threshold,phase,'
-        'status,metrics,warnings}');
+        '{worker,projects,label,version,capabilities,pools,metadata,slots,slots_used,interval_seconds,missed_threshold,'
+        'phase,status,metrics,warnings}');
     for v_each in
         select p.name, i.item, i.n
           from jsonb_array_elements(p_items) with ordinality i (item, n)
@@ -54,10 +54,11 @@ begin
     select w.started_at into v_started_at from heliograph.workers w
      where w.project_id = p_project and w.worker = p_item ->> 'worker';
     v_is_new := not found;
-    insert into heliograph.workers (project_id, worker, label, version, capabilities, metadata, slots, slots_used,
-        interval_seconds, missed_threshold, phase, status, metrics, warnings, started_at, beat_at)
+    insert into heliograph.workers (project_id, worker, label, version, capabilities, pools, metadata, slots,
+        slots_used, interval_seconds, missed_threshold, phase, status, metrics, warnings, started_at, beat_at)
     values (p_project, p_item ->> 'worker', coalesce(p_item ->> 'label', p_item ->> 'worker'),
         coalesce(p_item ->> 'version', ''), coalesce(nullif(p_item -> 'capabilities', 'null'), '[]'),
+        coalesce(nullif(p_item -> 'pools', 'null'), '["default"]'),
         coalesce(nullif(p_item -> 'metadata', 'null'), '{}'), coalesce((p_item ->> 'slots')::integer, 0),
         coalesce((p_item ->> 'slots_used')::integer, 0), (p_item ->> 'interval_seconds')::numeric,
         coalesce((p_item ->> 'missed_threshold')::integer, 3), coalesce(p_item ->> 'phase', 'idle'),
@@ -66,7 +67,8 @@ begin
         p_now, p_now)
     on conflict (project_id, worker) do update
        set label = excluded.label, version = excluded.version, capabilities = excluded.capabilities,
-           metadata = excluded.metadata, slots = excluded.slots, slots_used = excluded.slots_used,
+           pools = excluded.pools, metadata = excluded.metadata, slots = excluded.slots,
+           slots_used = excluded.slots_used,
            interval_seconds = excluded.interval_seconds, missed_threshold = excluded.missed_threshold,
            phase = excluded.phase, status = excluded.status, metrics = excluded.metrics, warnings = excluded.warnings,
            beat_at = greatest(excluded.beat_at, workers.beat_at);
@@ -111,6 +113,7 @@ create function heliograph._wrong_beat(p_item jsonb) returns text
         heliograph._wrong_type('p_items[]', p_item, 'label', 'string'),
         heliograph._wrong_type('p_items[]', p_item, 'version', 'string'),
         heliograph._wrong_type('p_items[]', p_item, 'capabilities', 'array'),
+        heliograph._wrong_type('p_items[]', p_item, 'pools', 'array'),
         heliograph._wrong_type('p_items[]', p_item, 'metadata', 'object'),
         heliograph._wrong_type('p_items[]', p_item, 'interval_seconds', 'number'),
         heliograph._wrong_type('p_items[]', p_item, 'metrics', 'object'),
@@ -129,9 +132,10 @@ create function heliograph._wrong_beat(p_item jsonb) returns text
         case when not coalesce((p_item ->> 'interval_seconds')::numeric between 0.01 and 86400, true)
              then 'interval_seconds must be between 0.01 and 86400, or null'
              when jsonb_path_exists(p_item, '$.keyvalue() ? (@.key == "projects" || @.key == "capabilities" '
-                                            '|| @.key == "warnings").value[*] ? (@.type() != "string")')
+                                            '|| @.key == "pools" || @.key == "warnings").value[*] '
+                                            '? (@.type() != "string")')
                or jsonb_path_exists(p_item, '$.metrics.warnings[*] ? (@.type() != "string")')
-             then 'projects, capabilities and warnings must be lists of strings' end)
+             then 'projects, capabilities, pools and warnings must be lists of strings' end)
 $$;
 
 -- deregister: remove workers that have ended by themselves.
@@ -170,8 +174,8 @@ end $$;
 -- list_workers: list the workers of a project with their health at p_now, ordered by label, start and name.
 --   health: unhealthy once missed_threshold heartbeats are missing, otherwise the status of the last one; unknown for a
 --   worker that sends none. missed: how many are missing since the last one. age_seconds: the time since that.
---   Returns [{worker, label, version, health, status, phase, slots, slots_used, capabilities, metadata, metrics,
---   warnings, interval_seconds, missed_threshold, missed, age_seconds, started_at, beat_at}].
+--   Returns [{worker, label, version, health, status, phase, slots, slots_used, capabilities, pools, metadata,
+--   metrics, warnings, interval_seconds, missed_threshold, missed, age_seconds, started_at, beat_at}].
 --   raises: see _enter
 create function heliograph.list_workers(p_project text, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -184,7 +188,7 @@ begin
                    'health', case when w.interval_seconds is null then 'unknown'
                                   when a.missed >= w.missed_threshold then 'unhealthy' else w.status end,
                    'status', w.status, 'phase', w.phase, 'slots', w.slots, 'slots_used', w.slots_used,
-                   'capabilities', w.capabilities, 'metadata', w.metadata, 'metrics', w.metrics,
+                   'capabilities', w.capabilities, 'pools', w.pools, 'metadata', w.metadata, 'metrics', w.metrics,
                    'warnings', w.warnings, 'interval_seconds', w.interval_seconds,
                    'missed_threshold', w.missed_threshold, 'missed', a.missed, 'age_seconds', a.seconds,
                    'started_at', w.started_at, 'beat_at', w.beat_at) order by w.label, w.started_at, w.worker), '[]')

@@ -6,7 +6,8 @@ select r.project_id, r.run_id, r.target, r.status, r.outcome, r.state, r.version
   from heliograph.runs r;
 
 create view heliograph.turn_overview as
-select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as agent, t.run_id, h.target, t.queue_seq,
+select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as agent, t.run_id, h.target, t.pool,
+       t.queue_seq,
        case when t.state = 'active' then h.status else t.state end as status,
        case when t.state = 'active' then h.phase end as phase,
        case when t.state = 'active' then h.owner end as owner,

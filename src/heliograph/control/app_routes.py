@@ -1,0 +1,30 @@
+"""The route table of an application: what its runtime can do with the routes, checked when the application is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.control.routing import Destination, RouteTable, read_routes
+from heliograph.errors import InvalidInput
+
+
+def check_routes(given: Any) -> RouteTable:
+    """Read the routes of an application: a RouteTable, or its parsed JSON or YAML.
+
+    Raises InvalidInput: the errors of `read_routes`, and `unsupported_route` for a destination that no part of the runtime serves.
+    """
+    table = given if isinstance(given, RouteTable) else read_routes(given, "/routes")
+    for n, route in enumerate(table.routes):
+        _check_supported(route.destination, f"/routes/routes/{n}/destination")
+    if table.default is not None:
+        _check_supported(table.default, "/routes/default")
+    return table
+
+
+def _check_supported(destination: Destination, path: str) -> None:
+    if destination.gateway is not None:
+        raise InvalidInput("the runtime sends no calls to gateways; replace 'gateway' by the 'queue' of a pool of workers",
+                           code="unsupported_route", path=f"{path}/gateway")  # fmt: skip
+    if destination.rate_limit is not None:
+        raise InvalidInput("the runtime does not enforce the rate limits of routes; remove 'rate_limit', and limit the pool with "
+                           "helio worker --concurrency", code="unsupported_route", path=f"{path}/rate_limit")  # fmt: skip

@@ -1,0 +1,30 @@
+"""The route of a call: chosen when the call is written, and stored with it in the same commit. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heliograph.definitions.agent import PRIORITIES
+from heliograph.reactive.workflow import Workflow
+from heliograph.turn.calls import CallRequest
+
+if TYPE_CHECKING:
+    from heliograph.control.routing import Destination
+
+
+def destination_of_call(workflow: Workflow, request: CallRequest) -> Destination | None:
+    """Where the application's routes lead a delegation or a call of an external tool; None without a route, and for other calls."""
+    if workflow.routes is None or request.kind not in ("child", "tool"):
+        return None
+    if request.kind == "child":
+        return workflow.routes.destination_of_call("delegation", target_agent=request.tool)
+    return workflow.routes.destination_of_call("tool_call", tool_name=request.tool)
+
+
+def priority_of_delegation(workflow: Workflow, request: CallRequest, destination: Destination | None) -> int:
+    """The priority of a delegated turn: that of the delegation, else of the route, else of the agent. A route can force its own."""
+    own = request.priority
+    if destination is not None:
+        chosen = destination.choose_priority(None if own is None else PRIORITIES[own])
+        own = None if chosen is None else PRIORITIES.index(chosen)
+    return workflow.agents[request.tool].priority if own is None else own

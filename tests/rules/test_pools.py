@@ -1,0 +1,111 @@
+"""Pools and routes of an application: what agents, workers and route tables may name, and which route a call takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph
+from heliograph.control.routing import read_routes
+from heliograph.definitions.pools import check_pools
+from heliograph.errors import InvalidInput
+from heliograph.execution.call_routes import destination_of_call, priority_of_delegation
+from heliograph.turn.calls import CallRequest
+
+BAD_NAMES: list[Any] = ["", "g pu", "gpu/1", "gpu:1", "gpu*", "ä", "x" * 64, 7, None, True]
+
+
+def table(*routes: tuple[dict[str, Any], dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"kind": "MessageRouting", "routes": [{"match": m, "destination": d} for m, d in routes], **more}
+
+
+def application(routes: Any = None, **options: Any) -> Heliograph:
+    app = Heliograph("press", routes=routes)
+
+    @app.agent(on_request=True, priority="low", **options)
+    async def painter(ctx: Context) -> None: ...
+
+    return app
+
+
+def rejected(**given: Any) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        application(**given)
+    return caught.value
+
+
+@pytest.mark.proves("RTE-05")
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_pool_with_an_invalid_name_is_rejected(name: Any) -> None:
+    error = rejected(pool=name)
+    assert (error.code, error.path) == ("invalid_id", "/agents/painter/pool")
+    with pytest.raises(InvalidInput):
+        check_pools([name])
+
+
+@pytest.mark.proves("RTE-05")
+def test_agent_records_its_pool_with_its_turns_unless_it_is_the_default_one() -> None:
+    assert application(pool="gpu").workflow.agents["painter"].limits["pool"] == "gpu"
+    assert "pool" not in application().workflow.agents["painter"].limits
+    assert (check_pools(()), check_pools(["gpu", "default", "gpu"])) == (("default",), ("default", "gpu"))
+    with pytest.raises(InvalidInput):
+        check_pools("gpu")
+
+
+@pytest.mark.proves("RTE-05")
+def test_application_knows_the_pools_of_its_agents_and_routes() -> None:
+    routes = table(({"tool_name": "a"}, {"queue": "one"}), default={"queue": "rest"})
+    assert application(routes, pool="gpu").workflow.pools == ("gpu", "one", "rest")
+    assert application(read_routes(routes)).workflow.pools == ("default", "one", "rest")
+
+
+def request(kind: Any, tool: str, priority: int | None = None) -> CallRequest:
+    return CallRequest("c1", "c1", tool, kind, priority=priority)
+
+
+@pytest.mark.proves("RTE-03", "RTE-04", "RTE-05", "G-24")
+def test_first_route_that_matches_a_call_is_its_destination() -> None:
+    routes = table(({"target_agent": "pai*"}, {"queue": "gpu"}), ({"tool_name": "ext_*"}, {"queue": "out"}),
+                   ({"signal_type": "tool_call"}, {"queue": "tools"}))  # fmt: skip
+    flow = application(routes).workflow
+
+    def queue(kind: Any, name: str) -> str | None:
+        found = destination_of_call(flow, request(kind, name))
+        return None if found is None else found.queue
+
+    assert (queue("child", "painter"), queue("tool", "ext_mail"), queue("tool", "search")) == ("gpu", "out", "tools")
+    assert [queue(kind, "ext_mail") for kind in ("inline", "human", "timer")] == [None] * 3
+    assert destination_of_call(application().workflow, request("child", "painter")) is None
+
+
+@pytest.mark.proves("G-25", "RTE-06")
+@pytest.mark.parametrize(
+    ("destination", "own", "expected"),
+    [(None, None, 0), (None, 2, 2), ({}, None, 0), ({}, 2, 2), ({"priority": "high"}, None, 2),
+     ({"priority": "high"}, 1, 1), ({"priority": "high", "force": True}, 3, 2), ({"priority": "high", "force": True}, None, 2)],
+)  # fmt: skip
+def test_priority_is_that_of_the_delegation_unless_the_route_forces_its_own(
+    destination: dict[str, Any] | None, own: int | None, expected: int
+) -> None:
+    routes = None if destination is None else table(({"target_agent": "painter"}, {"queue": "gpu", **destination}))
+    flow, asked = application(routes).workflow, request("child", "painter", own)
+    assert priority_of_delegation(flow, asked, destination_of_call(flow, asked)) == expected
+
+
+@pytest.mark.proves("RTE-07", "RTE-08")
+@pytest.mark.parametrize(
+    ("destination", "key"), [({"gateway": "out"}, "gateway"), ({"queue": "q", "rate_limit": "10/s"}, "rate_limit")]
+)
+def test_route_that_no_part_of_the_runtime_serves_is_rejected_when_the_application_is_built(
+    destination: Any, key: str
+) -> None:
+    error = rejected(routes=table(({"tool_name": "a"}, {"queue": "q"}), ({"tool_name": "b"}, destination)))
+    assert (error.code, error.path) == ("unsupported_route", f"/routes/routes/1/destination/{key}")
+    assert rejected(routes=table(default=destination)).path == f"/routes/default/{key}"
+
+
+@pytest.mark.proves("RTE-01")
+def test_route_table_of_an_application_is_read_like_any_other() -> None:
+    assert rejected(routes={"routes": []}).path == "/routes/kind"
+    assert rejected(routes=table(({"tool_name": "a"}, {"queue": "q*"}))).code == "invalid_id"
