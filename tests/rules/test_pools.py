@@ -54,7 +54,7 @@ def test_agent_records_its_pool_with_its_turns_unless_it_is_the_default_one() ->
 
 
 @pytest.mark.proves("RTE-05")
-def test_application_knows_the_pools_of_its_agents_and_routes() -> None:
+def test_application_has_the_pools_of_its_agents_and_routes() -> None:
     routes = table(({"tool_name": "a"}, {"queue": "one"}), default={"queue": "rest"})
     assert application(routes, pool="gpu").workflow.pools == ("gpu", "one", "rest")
     assert application(read_routes(routes)).workflow.pools == ("default", "one", "rest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -67,7 +68,7 @@ def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
     known = shape_of(kind)
     for key in sorted(value):
         if key not in known:
-            return f"{path} has the unknown key {key[:60]!r}; its keys are {', '.join(known)}"
+            return f"{path} has the unknown key {json.dumps(key[:60], ensure_ascii=False)}; its keys are {', '.join(known)}"
     if kind is CauseItem and not _POSITION.fullmatch(get_text(value, "seq") or ""):
         return _no_cause(path)
     if kind is ActivationItem and value.get("cause") is None:
