@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.kernel.kit import TARGET, Item, Kernel, saying
+from tests.kernel.kit import TARGET, Item, Kernel, turn_item
 from tests.kernel.test_dispatch_timeout import limited, swept
 from tests.kernel.waits import activated, child, command, suspend, suspended
 
 
 async def claimed(kernel: Kernel, *pools: str, limit: int = 10) -> list[str]:
-    targets = [{"target": TARGET, "pool": pool} for pool in pools] or [TARGET]
+    targets: list[Any] = [{"target": TARGET, "pool": pool} for pool in pools] or [TARGET]
     return [each["turn_id"] for each in await kernel.call("claim", targets, "worker-1", limit, 30.0)]
 
 
@@ -31,7 +33,7 @@ async def test_claim_takes_only_turns_of_its_pools(kernel: Kernel) -> None:
 async def test_deferred_turn_and_recovered_turn_remain_in_their_pool(kernel: Kernel) -> None:
     await kernel.start("run_a", ["painter"], {"turn_a": "painter"}, pool="gpu")
     [item] = await kernel.call("claim", [{"target": TARGET, "pool": "gpu"}], "worker-1", 1, 30.0)
-    [answer] = await kernel.call("defer", [saying(item, reason="later", delay_seconds=5.0)])
+    [answer] = await kernel.call("defer", [turn_item(item, reason="later", delay_seconds=5.0)])
     assert answer["outcome"] == "deferred"
     kernel.wait(5)
     assert await claimed(kernel) == []

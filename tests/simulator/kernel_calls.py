@@ -122,7 +122,7 @@ class TurnCalls(Talk):
 
     def claim(self) -> tuple[Any, ...]:
         narrow = {"target": "a", "agents": ["one", "two"], "run_id": self.mostly(None, self.run(), 0.6)}
-        targets = self.dice.choice([["a"], ["b"], ["a", "b"], ["a", "b"], [narrow, "b", "b"], []])
+        targets: list[Any] = self.dice.choice([["a"], ["b"], ["a", "b"], ["a", "b"], [narrow, "b", "b"], []])
         if targets and self.dice.random() < 0.5:
             targets = [*targets, {"target": "a", "pool": "far"}, {"target": "b", "pool": "far"}]
         return targets, f"w{self.dice.randrange(3)}", self.dice.choice([1, 2, 10]), self.dice.choice([0.5, 30.0, 30.0])
@@ -228,7 +228,7 @@ class TurnCalls(Talk):
         return [{"name": f"say:{n}", "payload": self.dice.choice(payloads), "agent": "one",
                  "parent": n - 1 if n else "sig_0_1", "at": at} for n in range(count)]  # fmt: skip
 
-    def pool(self) -> str | None:
+    def pool(self) -> Any:
         return self.mostly(None, "far")
 
     def _amounts(self, size: int = 8) -> dict[str, Any] | None:
