@@ -40,7 +40,7 @@ LEASE_SECONDS = 4.0
 SWEEP_SECONDS = 2.5
 HORIZON_SECONDS = 20.0
 SETTLE_SECONDS = 160.0
-_POOLS = {"w0": (COURT, DEFAULT_POOL), "w1": (DEFAULT_POOL,)}  # by slot; the other workers serve only the court
+_POOLS = {"w1": (DEFAULT_POOL,)}  # by slot; the other workers serve both
 
 # by kind, at each place where it may happen; a few of each in an ordinary seed
 RATES: Mapping[str, float] = {
@@ -203,7 +203,7 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
     while True:
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
-        services = ProjectServices(world, Ledger(world, PROJECT), workflows, _POOLS.get(slot, (COURT,)),
+        services = ProjectServices(world, Ledger(world, PROJECT), workflows, _POOLS.get(slot, (COURT, DEFAULT_POOL)),
                                    sends_commands=stage.sends_commands)  # fmt: skip
         agent_loop = ModelAgentLoop(make_harness(world))
         worker = Worker([services], process.name, agent_loop, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
