@@ -76,9 +76,8 @@ begin
                heliograph._signal_id(p.run_id, p.cause_seq), p_now
           from placed p order by p.n
     ), created as (
-        insert into heliograph.agent_state_head
-            (project_id, agent_id, run_id, agent_name, target, status, turn_epoch, active_agent_turn_id, priority,
-             pool, ready_at, trace_id, parent_step_id, moved_at)
+        insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, status, turn_epoch,
+             active_agent_turn_id, priority, pool, ready_at, trace_id, parent_step_id, moved_at)
         select p_project, p.agent_id, p.run_id, p.agent, p.target, 'dispatched', p.epoch, p.turn_id,
                coalesce(p.priority, 1), coalesce(p.pool, 'default'), p_now, p.run_id,
                heliograph._signal_id(p.run_id, p.activation_seq), p_now
@@ -86,9 +85,8 @@ begin
         returning agent_id
     ), dispatched as (
         update heliograph.agent_state_head h
-           set status = 'dispatched', turn_epoch = p.epoch, active_agent_turn_id = p.turn_id,
-               priority = coalesce(p.priority, 1), pool = coalesce(p.pool, 'default'), ready_at = p_now,
-               trace_id = p.run_id,
+           set status = 'dispatched', turn_epoch = p.epoch, active_agent_turn_id = p.turn_id, ready_at = p_now,
+               priority = coalesce(p.priority, 1), pool = coalesce(p.pool, 'default'), trace_id = p.run_id,
                parent_step_id = heliograph._signal_id(p.run_id, p.activation_seq),
                expecting_correlation_id = case when p.message_type = 'ui_action' then p.turn_id end,
                moved_at = greatest(p_now, h.moved_at)
