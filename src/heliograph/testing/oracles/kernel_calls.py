@@ -70,6 +70,8 @@ class Oracles(WaitOracle, StopOracle):
         elif function == "set_limits":
             self.books.limits = answer
             self.books.small.update(args[1])
+        elif function in ("begin_call", "suspend"):
+            self.circuits.check(function, args[1], answer, now)
         read = getattr(self, function, None)
         if read is not None:
             read(args, answer, now)
