@@ -95,6 +95,7 @@ class Runtime:
                 sends_commands=self.settings.nats_url is not None,
                 prune_after_seconds=self.settings.prune_after_seconds,
                 callbacks=Messenger.of(self.settings.webhook_secrets, self.settings.egress_allow, ledger.project),
+                gateways=Messenger.of(self.settings.gateway_secrets, self.settings.egress_allow, ledger.project),
                 toolbox=self.toolbox,
             )
             for ledger in ledgers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.control.routing import Destination, RouteTable, read_routes
+from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
 
@@ -22,8 +23,8 @@ def check_routes(given: Any) -> RouteTable:
 
 
 def _check_supported(destination: Destination, path: str) -> None:
-    if destination.gateway is not None:
-        raise InvalidInput("the runtime sends no calls to gateways; replace 'gateway' by the 'queue' of a pool of workers",
+    if destination.gateway is not None and not destination.gateway.startswith(("https://", "http://")):
+        raise InvalidInput(f"the gateway {safe_repr(destination.gateway)} is no URL; write for example https://agents.example/",
                            code="unsupported_route", path=f"{path}/gateway")  # fmt: skip
     if destination.rate_limit is not None:
         raise InvalidInput("the runtime does not enforce the rate limits of routes; remove 'rate_limit', and limit the pool with "

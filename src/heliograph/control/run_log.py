@@ -51,6 +51,8 @@ class _Request:
     correlation_id: str
     agent: str
     at: datetime
+    target: str = ""
+    kind: str = "tool_call"
 
 
 class RunLog:
@@ -82,8 +84,11 @@ class RunLog:
             self._trace_id = received.get("trace_id", self._trace_id)  # type: ignore[assignment]  # checked by Envelope
         elif kind == "tool_call_response":
             span = _correlation_id(signal, payload)
-            source, destination = str(payload["name"]), agent
-            wire = _tool_response(payload, span, self._requests.pop(span, None), signal.timestamp)
+            request = self._requests.pop(span, None)
+            source, destination = str(payload["name"]) if request is None else request.target, agent
+            wire = _tool_response({**payload, "name": source}, span, request, signal.timestamp)
+            if request is not None and request.kind == "delegation":  # through a gateway
+                kind, wire = "delegation_response", _sent_delegation_response(wire)
         elif kind == "delegation_response":
             request = self._delegations.get(str(payload["task_id"]))
             span = _correlation_id(signal, payload) if request is None else request.correlation_id
@@ -95,14 +100,15 @@ class RunLog:
             wire = {"payload": _halt(payload)}
         return Envelope(
             id=signal.id, timestamp=signal.timestamp, source=source, destination=destination,
-            trace_id=self._trace_id or _digest(signal.run_id, 16), span_id=str(received.get("span_id") or _digest(span, 8)),
+            trace_id=self._trace_id or trace_id_of(signal.run_id), span_id=str(received.get("span_id") or span_id_of(span)),
             signal=read_signal({"type": kind, **wire}),
         )  # fmt: skip
 
     def _request(self, kind: str, signal: Signal, payload: JsonObject) -> tuple[str, str, JsonObject]:
         """Return the correlation id, the destination, and the parts of a request; remember it for its responses."""
         given = payload.get("correlation_id")
-        request = _Request(str(given or _correlation_id(signal, payload)), signal.agent or RUNTIME, signal.timestamp)
+        request = _Request(str(given or _correlation_id(signal, payload)), signal.agent or RUNTIME, signal.timestamp,
+                           str(payload["target_agent"] if kind == "delegation" else payload["name"]), kind)  # fmt: skip
         correlated: JsonObject = {"correlation_id": request.correlation_id, **_given(payload, "parent_correlation_id")}
         if (above := self._delegations.get(signal.turn_id or "")) is not None:
             correlated["parent_correlation_id"] = above.correlation_id
@@ -112,6 +118,8 @@ class RunLog:
             name = str(payload["name"])
             parts: JsonObject = {"tool_name": name, "parameters": as_object(payload.get("input"))}
             return request.correlation_id, name, {**timeout, "payload": {**parts, **correlated}}
+        if "gateway" in payload:
+            self._requests[request.correlation_id] = request
         if "task_id" in payload:
             self._delegations[str(payload["task_id"])] = request
         target = str(payload["target_agent"])
@@ -156,6 +164,31 @@ def _tool_response(payload: JsonObject, correlation_id: str, request: _Request |
     if "card_id" in payload and not {"output", "error"} & set(payload):  # too large for the log
         response["details"] = _given(payload, "card_id")
     return {"payload": response}
+
+
+def _sent_delegation_response(wire: JsonObject) -> JsonObject:
+    """The response to a delegation that went through a gateway, from the result of the call that sent it."""
+    given: Any = wire["payload"]
+    response = {key: value for key, value in given.items() if key not in ("tool_name", "success")}
+    if "error" in response and response["error"]["code"] == TOOL_TIMEOUT:
+        response["error"] = {**response["error"], "code": DELEGATION_TIMEOUT}
+    return {
+        "payload": {
+            "target_agent": given["tool_name"],
+            "status": "completed" if given["success"] else "failed",
+            **response,
+        }
+    }
+
+
+def trace_id_of(run_id: str) -> str:
+    """Return the trace id of a run that began in this database."""
+    return _digest(run_id, 16)
+
+
+def span_id_of(correlation_id: str) -> str:
+    """Return the span id of a request and its responses."""
+    return _digest(correlation_id, 8)
 
 
 def delegation_response(payload: JsonObject) -> JsonObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from heliograph.egress.post import Posted, post
+from heliograph.egress.post import SECONDS_MAX, Posted, post
 from heliograph.policy.egress import EgressPolicy, read_allowed
 from heliograph.policy.webhook_signature import check_secrets, sign_webhook
 
@@ -26,6 +26,19 @@ class Messenger:
         """Build the messenger of a project; None without secrets. allow: see `read_allowed`. Raises InvalidInput, Rejected."""
         return cls(secrets, EgressPolicy(read_allowed(allow, project))) if secrets else None
 
-    async def send(self, url: str, message_id: str, body: bytes, at: datetime) -> Posted:
-        """Sign and POST a message. The same `message_id` lets the receiver deduplicate. Raises EgressRejected, PostFailed."""
-        return await post(url, sign_webhook(message_id, at, body, self._secrets), body, self.policy)
+    async def send(
+        self,
+        url: str,
+        message_id: str,
+        body: bytes,
+        at: datetime,
+        *,
+        seconds: float = SECONDS_MAX,
+        body_bytes_max: int = 0,
+    ) -> Posted:
+        """Sign and POST a message; see `post`. The same `message_id` lets the receiver deduplicate.
+
+        Raises EgressRejected, PostFailed.
+        """
+        headers = sign_webhook(message_id, at, body, self._secrets)
+        return await post(url, headers, body, self.policy, seconds=seconds, body_bytes_max=body_bytes_max)

@@ -1,7 +1,8 @@
 """POST to a URL from outside the trust boundary, if `policy.egress` allows it.
 
 It speaks minimal HTTP/1.1 over asyncio's streams. The connection goes to a checked address, but under the requested name (SNI,
-certificate, Host). It follows no redirect and reads only the head of the response, within limits of size and time.
+certificate, Host). It follows no redirect, and reads the response within limits of size and time: its head, and the body
+where the caller requests it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from heliograph.codes import NETWORK_ERROR
@@ -26,6 +27,9 @@ _ADDRESSES_MAX = 4
 _INTERIM_MAX = 8  # 100 Continue, 103 Early Hints: skipped
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n]*)?\r\n")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,12})[ \t]*\r\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.IGNORECASE)
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -39,10 +43,14 @@ class PostFailed(HeliographError):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """The head of a response: its status, and the seconds of its Retry-After (0 without one)."""
+    """A response: its status, the seconds of its Retry-After (0 without one), and its body, if the caller reads it.
+
+    body: None if it is not read, or too large.
+    """
 
     status: int
     retry_after_seconds: float = 0.0
+    body: bytes | None = None
 
 
 async def resolved(host: str, port: int) -> list[str]:
@@ -53,17 +61,18 @@ async def resolved(host: str, port: int) -> list[str]:
 
 async def post(
     url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy, *, resolve: Resolve = resolved,
-    seconds: float = SECONDS_MAX,
+    seconds: float = SECONDS_MAX, body_bytes_max: int = 0,
 ) -> Posted:  # fmt: skip
     """Send a POST request and return the head of the response, of any status.
 
+    body_bytes_max: read the body as well, if it is not longer; 0 reads none.
     Raises EgressRejected for a forbidden target, and PostFailed without a readable response within `seconds`.
     """
     target = policy.target(url)
     try:
         async with asyncio.timeout(seconds):
             addresses = policy.check(target, await resolve(target.host, target.port))
-            return await _exchange(target, addresses, _request(target, headers, body))
+            return await _exchange(target, addresses, _request(target, headers, body), body_bytes_max)
     except TimeoutError:
         raise PostFailed(f"{target.origin} did not answer within {seconds:g} s") from None
     except ssl.SSLError as error:
@@ -84,13 +93,18 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-async def _exchange(target: Target, addresses: Sequence[str], request: bytes) -> Posted:
+async def _exchange(target: Target, addresses: Sequence[str], request: bytes, body_bytes_max: int) -> Posted:
     reader, writer = await _connect(target, addresses[:_ADDRESSES_MAX])
     try:
         writer.write(request)  # not drained: a server may respond before it has read everything
-        return await _read_head(target, reader)
+        posted, head = await _read_head(target, reader)
+        return (
+            posted
+            if not body_bytes_max
+            else replace(posted, body=await _read_body(target, reader, head, body_bytes_max))
+        )
     finally:
-        writer.transport.abort()  # the body of the response is not needed
+        writer.transport.abort()  # the rest of the response is not needed
 
 
 async def _connect(target: Target, addresses: Sequence[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -107,7 +121,7 @@ async def _connect(target: Target, addresses: Sequence[str]) -> tuple[asyncio.St
     raise AssertionError("the policy returns at least one address")
 
 
-async def _read_head(target: Target, reader: asyncio.StreamReader) -> Posted:
+async def _read_head(target: Target, reader: asyncio.StreamReader) -> tuple[Posted, bytes]:
     try:
         for _ in range(_INTERIM_MAX):
             head = await reader.readuntil(b"\r\n\r\n")
@@ -116,12 +130,45 @@ async def _read_head(target: Target, reader: asyncio.StreamReader) -> Posted:
                 raise PostFailed(f"{target.origin} does not speak HTTP/1.1")
             if not 100 <= (status := int(found[1])) < 200:
                 after = _RETRY_AFTER.search(head)
-                return Posted(status, float(after[1]) if after is not None else 0.0)
+                return Posted(status, float(after[1]) if after is not None else 0.0), head
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         raise PostFailed(
             f"{target.origin} closed the connection within the response's head, or the head is too large"
         ) from None
     raise PostFailed(f"{target.origin} sent {_INTERIM_MAX} interim responses and no final one")
+
+
+async def _read_body(target: Target, reader: asyncio.StreamReader, head: bytes, bytes_max: int) -> bytes | None:
+    """The body, with a declared length, in chunks, or up to the end of the connection; None if it is too large."""
+    try:
+        if _CHUNKED.search(head):
+            return await _read_chunks(target, reader, bytes_max)
+        declared = _LENGTH.search(head)
+        if declared is not None and int(declared[1]) > bytes_max:
+            return None
+        if declared is not None:
+            return await reader.readexactly(int(declared[1]))
+        body = b""
+        while len(body) <= bytes_max and (part := await reader.read(bytes_max)):
+            body += part
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        raise PostFailed(
+            f"{target.origin} closed the connection within the response's body, or sent it malformed"
+        ) from None
+    return body if len(body) <= bytes_max else None
+
+
+async def _read_chunks(target: Target, reader: asyncio.StreamReader, bytes_max: int) -> bytes | None:
+    body = b""
+    while True:
+        found = _CHUNK.match(await reader.readuntil(b"\r\n"))
+        if found is None:
+            raise PostFailed(f"{target.origin} sent a malformed chunk")
+        if (size := int(found[1], 16)) == 0:
+            return body
+        if len(body) + size > bytes_max:
+            return None
+        body += (await reader.readexactly(size + 2))[:size]
 
 
 @cache

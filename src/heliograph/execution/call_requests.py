@@ -12,6 +12,7 @@ from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_amon
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.delegation_targets import Target, target_of
+from heliograph.execution.gateway_calls import check_for_gateway
 from heliograph.execution.step_outcome import is_inside_step
 from heliograph.policy.egress import parse
 from heliograph.policy.retry import RetryPolicy, narrowest, retry_policy
@@ -143,7 +144,8 @@ class CallRequests:
         return None
 
     def _delegation(self, child: Delegation, step_id: str, shared: RetryPolicy | None) -> CallRequest:
-        target = target_of(child.agent, self._workflow, self._claimed.run_id)
+        is_remote = self._is_remote(child.agent)
+        target = Target(child.agent) if is_remote else target_of(child.agent, self._workflow, self._claimed.run_id)
         call_id = self._journal.new_call(child.call_id)
         box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
         if child.priority is not None:
@@ -151,14 +153,23 @@ class CallRequests:
         own_budget = check_budget(child.budget)
         task, context = to_json(child.payload, "/payload"), _context_of(child)
         check_payload(task if context is None else {"task": task, "context": context}, "/payload")
-        return CallRequest(call_id, step_id, target.agent, "child", task, check_timeout(child.timeout), "idempotent",
-                     instance=self._instance(child, target, call_id), context_box_id=box, context=context,
+        request = CallRequest(call_id, step_id, target.agent, "child", task, check_timeout(child.timeout), "idempotent",
+                     instance=child.instance if is_remote else self._instance(child, target, call_id), context_box_id=box, context=context,
                      priority=None if child.priority is None else PRIORITIES.index(child.priority),
                      budget=None if own_budget is None else amounts_of(own_budget),
                      callback_url=None if child.callback_url is None else parse(child.callback_url).url,
                      retry=narrowest(retry_policy(child.retry, "/retry"), shared, self._own_policies.delegation,
                                      self._policies.delegation),
                      circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]))  # fmt: skip
+        return check_for_gateway(request) if is_remote else request
+
+    def _is_remote(self, agent: Any) -> bool:
+        """Whether the routes lead delegations to this agent to a gateway."""
+        routes = self._workflow.routes
+        if routes is None or not isinstance(agent, str):
+            return False
+        destination = routes.destination_of_call("delegation", target_agent=agent)
+        return destination is not None and destination.gateway is not None
 
     def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:
         if child.instance is not None:

@@ -30,6 +30,7 @@ class ProjectServices:
         with NATS leave the outbox to it. Without NATS, tools fetch their commands.
     prune_after_seconds: the worker deletes runs that ended longer ago; None keeps all runs.
     callbacks: sends the callbacks of the project; None leaves them to workers with the secrets to sign them.
+    gateways: sends the calls that routes lead to gateways; None leaves them to workers with the secrets.
     """
 
     world: World
@@ -40,6 +41,7 @@ class ProjectServices:
     sends_commands: bool = False
     prune_after_seconds: float | None = None
     callbacks: Messenger | None = None
+    gateways: Messenger | None = None
     run_serializers: RunSerializers = field(default_factory=RunSerializers)
     toolbox: Toolbox = field(default_factory=Toolbox)
     state_events: StateEvents = field(default_factory=StateEvents)

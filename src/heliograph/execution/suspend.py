@@ -8,6 +8,7 @@ from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
 from heliograph.definitions.circuit_breakers import breaker_item
 from heliograph.execution.call_routes import destination_of_call, priority_of_delegation
+from heliograph.execution.gateway_calls import gateway_command
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.step_events import emit_step_event
@@ -15,7 +16,7 @@ from heliograph.execution.step_recorder import StepRecorder, budget_error, circu
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
-from heliograph.turn.calls import DELEGATION, CallRequest, attempt_of
+from heliograph.turn.calls import DELEGATION, GATEWAY, CallRequest, attempt_of
 from heliograph.turn.events import DeferTurn, SuspendTurn
 from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import UNTRUSTED
@@ -51,10 +52,9 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
         send,
         [draft for request in effect.calls for draft in _call_signals(owned, request, destinations[request.call_id])],
     )
-    if result.outcome == "suspended" and (
-        tools := {request.tool for request in effect.calls if request.kind == "tool"}
-    ):
-        services.ring(*([RELAY] if services.sends_commands else sorted(f"calls:{tool}" for tool in tools)))
+    if result.outcome == "suspended" and (tools := {item["tool"] for item in items if item["kind"] == "tool"}):
+        services.ring(*([RELAY] if services.sends_commands else []),
+                      *sorted(f"calls:{tool}" for tool in tools if tool == GATEWAY or not services.sends_commands))  # fmt: skip
     if result.outcome == "suspended":
         for step_id in dict.fromkeys(request.step_id for request in effect.calls):
             emit_step_event(world, claimed, step_id, owned.signals.phase)
@@ -123,25 +123,40 @@ def _ring_for_end(services: ProjectServices, claimed: Claimed) -> None:
 def _call_signals(owned: OwnedTurn, request: CallRequest, destination: Destination | None) -> list[Draft]:
     """The signals of a call. The activation of a child follows its delegation."""
     claimed, now = owned.claimed, owned.world.now()
+    gateway: JsonObject = {} if destination is None or destination.gateway is None else {"gateway": destination.gateway}
     if request.kind != "child":
-        payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
+        payload: JsonObject = {
+            "id": request.call_id,
+            "name": request.tool,
+            "input": truncated(request.input),
+            **gateway,
+        }
         return [Draft("tool:call", payload | attempt_of(request), claimed.agent, claimed.activation_id, now)]
     task: JsonObject = {"id": request.call_id, "target_agent": request.tool, "task": request.input, "status": "accepted",
-                        "priority": PRIORITIES[priority_of_delegation(owned.workflow, request, destination)],
-                        **attempt_of(request)}  # fmt: skip
+                        **_priority(owned, request, destination), **gateway, **attempt_of(request)}  # fmt: skip
     if request.context is not None:
         task["context"] = request.context
     if owned.taint.is_tainted:
         task["trust"] = UNTRUSTED
-    return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),
+    sent = Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now)
+    if gateway:
+        return [sent]
+    return [sent,
             Draft("agent:activated", {"agent": request.tool}, request.tool, claimed.activation_id, now)]  # fmt: skip
+
+
+def _priority(owned: OwnedTurn, request: CallRequest, destination: Destination | None) -> JsonObject:
+    """The priority of a delegation; the gateway decides about one without."""
+    if destination is not None and destination.gateway is not None and request.priority is None:
+        return {}
+    return {"priority": PRIORITIES[priority_of_delegation(owned.workflow, request, destination)]}
 
 
 def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: int) -> None:
     """Point each child at its delegation and activation among the drafts from `first` on."""
     children = (item["child"] for item in items if item["child"] is not None)
     for place in range(first, len(drafts)):
-        if drafts[place]["name"] == DELEGATION:
+        if drafts[place]["name"] == DELEGATION and "gateway" not in cast(JsonObject, drafts[place]["payload"]):
             child = next(children)
             child["cause"], child["activation"] = place, place + 1
             drafts[place]["payload"] = {**cast(JsonObject, drafts[place]["payload"]), "task_id": child["turn_id"]}
@@ -159,6 +174,12 @@ def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination 
     }  # fmt: skip
     if request.circuit_breaker is not None:
         item["circuit_breaker"] = breaker_item(request.circuit_breaker, request.kind, request.tool)
+    if destination is not None and destination.gateway is not None:
+        body = _command(owned.claimed, request) | gateway_command(owned, request, destination)
+        return item | {
+            "kind": "tool", "tool": GATEWAY, "token": _new_token(owned.world), "command": {"subject": None, "body": body},
+            "is_trusted": request.is_trusted and request.kind == "tool",
+        }  # fmt: skip
     if request.kind == "tool":
         item["token"] = _new_token(owned.world) if request.needs_token else None
         item["command"] = {

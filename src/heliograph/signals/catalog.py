@@ -114,7 +114,14 @@ CATALOG: tuple[Entry, ...] = (
     Entry("thinking:complete", _CONTENT, "harness", "The model's complete thinking.", "SIG-31"),
     Entry(
         "tool:call",
-        {"id": "string", "name": "string", "input": "any", "timeout_seconds?": "number", "attempt?": "integer"},
+        {
+            "id": "string",
+            "name": "string",
+            "input": "any",
+            "timeout_seconds?": "number",
+            "attempt?": "integer",
+            "gateway?": "string",
+        },
         "agent",
         "An agent or its model starts a tool call, a step or a timer; the result has the same `id`. `attempt` is the number of the "
         "attempt of a call with a retry policy.",
@@ -152,6 +159,7 @@ CATALOG: tuple[Entry, ...] = (
             "correlation_id?": "string",
             "parent_correlation_id?": "string",
             "envelope?": "object",
+            "gateway?": "string",
         },
         "agent",
         "A turn delegated a task to another agent and waits for it; `task_id` is the turn that runs the task."

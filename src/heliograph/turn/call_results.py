@@ -7,14 +7,15 @@ error of a tool.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from heliograph.codes import RESULT_SCHEMA
+from heliograph.codes import DELEGATION_TIMEOUT, RESULT_SCHEMA
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import ToolFailed
 from heliograph.records import Wait
-from heliograph.turn.calls import CallRequest, CallResult, OutputValidator, result_of
+from heliograph.turn.calls import GATEWAY, CallRequest, CallResult, OutputValidator, result_of
 from heliograph.types import Json, JsonObject
 
 _MESSAGE_MAX = 2000
@@ -39,6 +40,8 @@ def check_result(tool: str, output_problems: OutputValidator | None, output: Jso
 def validated_result(request: CallRequest, wait: Wait) -> CallResult:
     """The recorded result of a call, after validation against its schema."""
     result = result_of(wait)
+    if wait.tool == GATEWAY and request.kind == "child" and result.status == "timeout":
+        result = replace(result, error={**(result.error or {}), "code": DELEGATION_TIMEOUT})
     if (
         result.status != "success"
         or request.output_problems is None

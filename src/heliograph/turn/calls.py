@@ -27,6 +27,7 @@ CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "
 AFTERS: tuple[After, ...] = ("suspend", "terminate")
 DELEGATION = "delegation"  # the signal that activates a child turn
 RESPONSE = "delegation_response"  # the signals about its progress
+GATEWAY = "runtime:gateway"  # the tool of a call that a worker sends to a gateway; no name of a user has a ':'
 TOOL_NAME_MAX = 64
 BOX_ID_MAX = 200
 

@@ -13,7 +13,7 @@ from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, CIRCUIT_OPEN, NOT_D
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.records import Wait
 from heliograph.turn.call_id import CALL_ID_MAX, CallCounter, CallId
-from heliograph.turn.calls import CallRequest, Join, check_name
+from heliograph.turn.calls import GATEWAY, CallRequest, Join, check_name
 
 CALLS_MAX = 10_000  # far above any limit of a project: only a loop that swallows its own suspension makes so many calls
 
@@ -87,6 +87,7 @@ class Journal:
             wait is not None
             and (wait.kind, wait.tool) != (request.kind, request.tool)
             and not _is_not_made(wait, request)
+            and not _is_sent(wait, request)
         ):
             raise self._fail(
                 NOT_DETERMINISTIC,
@@ -141,6 +142,11 @@ def _is_not_made(wait: Wait, request: CallRequest) -> bool:
         error.get("code") in (BUDGET_EXCEEDED, CIRCUIT_OPEN) or "first_failed_call" in error
     )
     return is_it and request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", request.tool)
+
+
+def _is_sent(wait: Wait, request: CallRequest) -> bool:
+    """Whether this record is that of a call or delegation which a route led to a gateway, whatever the routes are now."""
+    return request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("tool", GATEWAY)
 
 
 def _call_label(kind: str, tool: str) -> str:

@@ -5,6 +5,7 @@
     report      on a ring: ends of children, for their parents
     relay       on a ring and every interval: the outbox
     callbacks   every interval: callbacks that are due
+    gateways    on a ring and every interval: calls that routes lead to gateways
 
 Each project has its own loops, and no loop waits for another: while a wire or the receiver of a callback is away, sweeps
 and retention go on. Each loop survives an outage of the database. Any number of workers may run a watchdog.
@@ -21,7 +22,9 @@ from contextlib import AsyncExitStack
 from heliograph.errors import StoreUnavailable
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.suspend import RELAY
+from heliograph.turn.calls import GATEWAY
 from heliograph.worker.callbacks import send_callbacks
+from heliograph.worker.gateway_sender import GatewaySender
 from heliograph.worker.outage_log import OutageLog
 from heliograph.worker.pending_reactions import PendingReactions
 from heliograph.worker.relay import Relay
@@ -46,6 +49,7 @@ class Watchdog:
         self._reactions = PendingReactions()
         self._sweeper = Sweeper(self._reactions)
         self._relay = Relay()
+        self._gateways = GatewaySender()
         self._retention = Retention()
         self._outages = OutageLog()
         self._sweeping = asyncio.Semaphore(_PROJECTS_AT_ONCE)
@@ -66,6 +70,7 @@ class Watchdog:
         try:
             await self._keep_sweeping(first)
         finally:
+            self._gateways.stop()
             for task in beside:
                 task.cancel()
 
@@ -111,6 +116,12 @@ class Watchdog:
         ]
         if services.callbacks is not None:
             loops.append(spawn("watchdog callbacks", self._keep_sending(services)))
+        if services.gateways is not None:
+            calls = self._run_on_ring(services, [f"calls:{GATEWAY}"], "gateways", self._gateways.send)
+            loops += [
+                spawn("watchdog gateways on ring", calls),
+                spawn("watchdog gateways", self._keep_calling(services)),
+            ]
         return loops
 
     async def _keep_sweeping(self, services: ProjectServices) -> None:
@@ -128,6 +139,11 @@ class Watchdog:
     async def _keep_sending(self, services: ProjectServices) -> None:
         while True:
             await self._run_guarded("callbacks", services, send_callbacks)
+            await services.world.sleep(self.interval_seconds)
+
+    async def _keep_calling(self, services: ProjectServices) -> None:
+        while True:
+            await self._run_guarded("gateways", services, self._gateways.send)
             await services.world.sleep(self.interval_seconds)
 
     async def _run_on_ring(self, services: ProjectServices, keys: Iterable[str], loop: str, work: Work) -> None:

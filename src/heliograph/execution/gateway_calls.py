@@ -1,0 +1,68 @@
+"""A call that a route leads to a gateway: its command has the URL and the request in its envelope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heliograph.definitions.agent import PRIORITIES
+from heliograph.errors import InvalidInput
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.turn.calls import CallRequest
+from heliograph.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from heliograph.control.routing import Destination
+
+POLL_SECONDS = 20.0  # how long one request waits for the end of its task
+
+
+def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destination) -> JsonObject:
+    """Return the body of the command for a worker that sends the call. Every attempt sends the same envelope."""
+    from heliograph.control.envelope import Envelope  # slow to import, and most applications have no gateways
+    from heliograph.control.expressions import uuid_from
+    from heliograph.control.run_log import span_id_of, trace_id_of
+    from heliograph.control.signals import read_signal
+
+    claimed, cause = owned.claimed, _given(owned.claimed.cause.payload)
+    correlation_id = f"{claimed.turn_id}:{request.call_id}"
+    payload = _payload(request, destination) | {"correlation_id": correlation_id}
+    if (above := cause.get("correlation_id")) is not None:
+        payload["parent_correlation_id"] = above
+    kind = "delegation" if request.kind == "child" else "tool_call"
+    envelope = Envelope(
+        id=uuid_from(correlation_id), timestamp=owned.world.now(), source=claimed.agent, destination=request.tool,
+        trace_id=str(_given(cause.get("envelope")).get("trace_id") or trace_id_of(claimed.run_id)),
+        span_id=span_id_of(correlation_id),
+        signal=read_signal({"type": kind, "async": False, "timeout_seconds": POLL_SECONDS, "payload": payload}),
+    )  # fmt: skip
+    return {"gateway": destination.gateway, "request": envelope.to_wire()}
+
+
+def check_for_gateway(request: CallRequest) -> CallRequest:
+    """Return a delegation to another system unchanged. Raises InvalidInput for an option that only a local turn can have."""
+    options = {"context_box_id": request.context_box_id, "budget": request.budget, "instance": request.instance}
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidInput(f"the delegation to {request.tool} goes through a gateway, so it cannot have {name}; remove it",
+                               code="unknown_field", path=f"/{name}")  # fmt: skip
+    return request
+
+
+def _payload(request: CallRequest, destination: Destination) -> JsonObject:
+    content: JsonObject = {} if request.input is None else {"value": request.input}
+    if isinstance(request.input, dict):
+        content = request.input
+    if request.kind != "child":
+        return {"tool_name": request.tool, "parameters": content}
+    own = None if request.priority is None else PRIORITIES[request.priority]
+    optional: JsonObject = {
+        "context": request.context,
+        "callback": request.callback_url,
+        "priority": destination.choose_priority(own),  # type: ignore[arg-type]  # one of PRIORITIES
+    }
+    given = {key: value for key, value in optional.items() if value is not None}
+    return {"target_agent": request.tool, "task": content, **given}
+
+
+def _given(value: Json) -> JsonObject:
+    return value if isinstance(value, dict) else {}

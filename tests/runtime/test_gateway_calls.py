@@ -1,0 +1,186 @@
+"""Routes lead calls to the gateway of another deployment, with its own database, over real sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heliograph import Client, Context, DelegationFailed, Heliograph, ToolFailed, tool, tool_agent
+from heliograph.policy.gateway_answers import report_of
+from tests.reach.hook_server import hooked
+from tests.runtime.gateway_kit import SECRET, Served, gateway_of
+from tests.runtime.kit import START, Rig, until
+
+
+def remote(ran: list[Any]) -> Heliograph:
+    """The other deployment: an agent, and a tool."""
+    app = Heliograph("remote")
+
+    @app.agent(on_request=True)
+    async def appraiser(ctx: Context) -> Any:
+        ran.append(ctx.task)
+        if ctx.task.get("fails"):
+            raise ValueError("no luck")
+        return {"price": 2 * ctx.task["n"], **ctx.task_context}
+
+    @tool(effect="pure")
+    def far_sum(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    app.add(tool_agent(far_sum))
+    return app
+
+
+def local(url: str, task: Any, **options: Any) -> Heliograph:
+    """An application that delegates to an agent and calls a tool, which it does not have itself."""
+    routes = [
+        {"match": {"target_agent": "apprais*"}, "destination": {"gateway": url, "priority": "high"}},
+        {"match": {"tool_name": "far_*"}, "destination": {"gateway": url}},
+    ]
+    app = Heliograph("local", routes={"kind": "MessageRouting", "routes": routes})
+
+    @app.agent(activate_on=START, updates="seen")
+    async def buyer(ctx: Context) -> Any:
+        try:
+            price = await ctx.delegate("appraiser", task, context={"from": "buyer"}, **options)
+        except DelegationFailed as error:
+            return [error.code, error.outcome, error.error["code"]]
+        try:
+            return [price, await ctx.call("far_sum", {"a": 1, "b": 2}), await ctx.call("far_none")]
+        except ToolFailed as error:
+            return [price, error.code, error.details["reason"]]
+
+    return app
+
+
+@asynccontextmanager
+async def allowed(rig: Rig, served: Served) -> AsyncIterator[str]:
+    """Let the workers of a rig send calls to a gateway; yield its URL."""
+    origin = f"http://127.0.0.1:{served.port}"
+    rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=origin)
+    yield f"{origin}/"
+
+
+@pytest.mark.proves("RTE-07", "ENV-01", "ENV-04", "ENV-05", "ENV-06", "CTL-90", "CTL-91")
+async def test_calls_of_one_deployment_run_in_another(rig: Rig, lone_rig: Rig) -> None:
+    ran: list[Any] = []
+    far = remote(ran)
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 2})
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await rig.ended(run_id)
+            sent = [each async for each in rig.client.control_signals(run_id)]
+        [task] = [
+            each async for each in Client.on(lone_rig.runtime).control_signals(await _run_of(lone_rig, "appraiser"))
+        ][:1]
+    state = (await rig.runtime.reader.run(run_id)).state
+    assert state == {"seen": [{"price": 4, "from": "buyer"}, "TOOL_ERROR", "unknown_tool"]}
+    assert ran == [{"n": 2}]
+    kinds = [(each.signal.type, each.source, each.destination) for each in sent]
+    assert ("delegation", "buyer", "appraiser") in kinds
+    assert ("delegation_response", "appraiser", "buyer") in kinds
+    assert ("tool_call_response", "far_sum", "buyer") in kinds
+    [request] = [each for each in sent if each.signal.type == "delegation"]
+    payload: Any = task.signal.payload
+    assert (task.source, task.trace_id, task.span_id) == ("buyer", request.trace_id, request.span_id)
+    assert payload.correlation_id == request.signal.payload["correlation_id"]
+    turn = await lone_rig.turn_of("appraiser")
+    [row] = await lone_rig.fetch("select priority from heliograph.agent_turns where agent_turn_id = $1", turn.turn_id)
+    assert row["priority"] == 2
+
+
+async def _run_of(rig: Rig, agent: str) -> str:
+    return (await rig.turn_of(agent)).run_id
+
+
+@pytest.mark.proves("RTE-07")
+async def test_failure_and_timeout_of_the_other_deployment_reach_the_caller(rig: Rig, lone_rig: Rig) -> None:
+    far = remote([])
+    async with gateway_of(lone_rig, far) as served, allowed(rig, served) as url:
+        failing, waiting = local(url, {"fails": True}), local(url, {"n": 1}, timeout=0.3)
+        async with rig.serving(failing):
+            run_id = await rig.start(failing)
+            async with lone_rig.serving(far):
+                await rig.ended(run_id)
+        assert (await rig.runtime.reader.run(run_id)).state["seen"] == ["DELEGATION_ERROR", "failed", "ACTION_FAILED"]
+        async with rig.serving(waiting):  # no worker of the other deployment
+            late = await rig.start(waiting)
+            await rig.ended(late)
+        assert (await rig.runtime.reader.run(late)).state["seen"] == [
+            "DELEGATION_TIMEOUT",
+            "timeout",
+            "DELEGATION_TIMEOUT",
+        ]
+        async with lone_rig.serving(far):  # the accepted task ends there, without effect here
+            await lone_rig.ended(await _run_of(lone_rig, "appraiser"))
+
+
+@pytest.mark.proves("RTE-07", "CTL-93")
+async def test_lost_response_and_outages_repeat_the_request_and_run_the_task_once(rig: Rig, lone_rig: Rig) -> None:
+    unavailable = b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n"
+    async with hooked(unavailable, b"", unavailable) as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=hook.origin)
+        app = local(hook.url, {"n": 1})
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await hook.until(lambda: len(hook.requests) >= 4)
+            sent = json.loads(hook.requests[0].body)
+            assert {request.body for request in hook.requests} == {hook.requests[0].body}
+            correlation = sent["envelope"]["signal"]["payload"]["correlation_id"]
+            assert {request.headers["webhook-id"] for request in hook.requests} == {sent["envelope"]["id"]}
+            done = json.dumps(response(correlation)).encode()
+            chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(done), done)
+            hook.answers[-1] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunked
+            turn = await rig.turn_of("buyer")
+            await until(lambda: _is_resolved(rig, turn.turn_id))
+            hook.answers[-1] = b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}"
+            await rig.ended(run_id)
+    assert (await rig.runtime.reader.run(run_id)).state["seen"] == [{"price": 7}, "TOOL_ERROR", "rejected"]
+
+
+async def _is_resolved(rig: Rig, turn_id: str) -> bool:
+    return any(wait.state == "resolved" for wait in await rig.runtime.reader.waits(turn_id))
+
+
+def response(correlation_id: str, **payload: Any) -> dict[str, Any]:
+    given = {
+        "target_agent": "appraiser",
+        "status": "completed",
+        "result": {"price": 7},
+        "correlation_id": correlation_id,
+        **payload,
+    }
+    return {"envelope": {
+        "id": "r", "timestamp": "2026-01-15T10:30:00Z", "source": "appraiser", "destination": "buyer", "trace_id": "t",
+        "span_id": "s", "signal": {"type": "delegation_response", "payload": given},
+    }}  # fmt: skip
+
+
+REQUEST: Any = {"envelope": {"signal": {"type": "delegation", "payload": {"correlation_id": "c"}}}}
+
+
+@pytest.mark.parametrize("status", [202, 408, 429, 500, 503])
+def test_temporary_statuses_are_tried_again(status: int) -> None:
+    assert report_of(REQUEST, status, b"{}") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (200, b"{", "malformed"), (200, None, "too large"), (200, b"{}", "malformed"), (302, b"{}", "status 302"),
+        (200, json.dumps(response("other")).encode(), "another request"), (404, b"nothing", "malformed"),
+        (404, b'{"error": {"code": "unknown_agent", "message": "none"}}', "none"),
+        (200, json.dumps(response("c", status="failed", result=None)).encode(), "without an error"),
+    ],
+)  # fmt: skip
+def test_unusable_responses_fail_the_call(status: int, body: bytes | None, text: str) -> None:
+    report: Any = report_of(REQUEST, status, body)
+    assert (report["status"], report["error"]["code"]) == ("failed", "DELEGATION_ERROR")
+    assert text in report["error"]["message"]
