@@ -42,6 +42,36 @@ async def test_post_sends_body_and_headers_and_reads_the_response() -> None:
     assert request.headers["content-type"] == "application/json"
 
 
+CHUNKED = status("200 OK", "Transfer-Encoding: chunked")
+
+
+@pytest.mark.parametrize(
+    ("response", "body"),
+    [
+        (status("200 OK", "Content-Length: 4") + b"abcd", b"abcd"),
+        (status("200 OK", "Content-Length: 5") + b"abcde", None),
+        (status("200 OK") + b"abcd", b"abcd"),
+        (status("200 OK") + b"abcde", None),
+        (CHUNKED + b"3;x=y\r\nabc\r\n1\r\nd\r\n0\r\n\r\n", b"abcd"),
+        (CHUNKED + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", None),
+        (status("204 No Content", "Content-Length: 0"), b""),
+    ],
+)
+async def test_body_is_read_up_to_the_limit(response: bytes, body: bytes | None) -> None:
+    async with hooked(response) as hook:
+        assert (await posted(hook, body_bytes_max=4)).body == body
+
+
+@pytest.mark.parametrize(
+    "response",
+    [status("200 OK", "Content-Length: 4") + b"abc", CHUNKED + b"x\r\n", CHUNKED + b"3\r\na", CHUNKED + b"1" * 20_000],
+)
+async def test_malformed_body_is_a_failure_that_may_pass(response: bytes) -> None:
+    async with hooked(response) as hook:
+        with pytest.raises(PostFailed):
+            await posted(hook, body_bytes_max=4)
+
+
 @pytest.mark.proves("S7", "S15")
 async def test_redirect_is_an_answer_and_is_not_followed() -> None:
     async with hooked() as inside, hooked(status("307 Temporary Redirect", f"Location: {inside.url}")) as hook:

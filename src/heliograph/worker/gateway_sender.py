@@ -8,6 +8,7 @@ until the call has a result: that of the gateway, or its own timeout.
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -57,9 +58,13 @@ class GatewaySender:
 
 async def _send(services: ProjectServices, messenger: Messenger, row: dict[str, Any]) -> None:
     """Send one request, and again until there is a result or another worker may take the command."""
-    world, attempt, until = services.world, 0, services.world.monotonic() + HIDDEN_SECONDS
+    world, attempt, seconds = services.world, 0, HIDDEN_SECONDS
+    if row["deadline"] is not None:  # a request that nobody waits for must not start a task
+        seconds = min(seconds, (datetime.fromisoformat(row["deadline"]) - world.now()).total_seconds())
+    until = world.monotonic() + seconds
     while world.monotonic() < until:
         attempt += 1
+        await world.failpoint("before_gateway_post")
         if (report := await _attempt(messenger, row, world.now())) is not None:
             await world.failpoint("before_gateway_report")
             await services.ledger.report(
@@ -69,7 +74,7 @@ async def _send(services: ProjectServices, messenger: Messenger, row: dict[str, 
         await world.sleep(_BETWEEN.delay_seconds(attempt, row["call_id"]))
 
 
-async def _attempt(messenger: Messenger, row: dict[str, Any], now: Any) -> JsonObject | None:
+async def _attempt(messenger: Messenger, row: dict[str, Any], now: datetime) -> JsonObject | None:
     """Make one attempt; return the result for the report, or None to try again."""
     url, request = row["body"]["gateway"], row["body"]["request"]
     try:
