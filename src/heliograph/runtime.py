@@ -100,6 +100,7 @@ class Runtime:
             )
             for ledger in ledgers
         ]
+        self._warn_of_gateways(workflows)
         label = label or socket.gethostname()
         name = f"{label}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
         agent_loop = ModelAgentLoop(self.harnesses)
@@ -107,6 +108,12 @@ class Runtime:
         registration = describe_worker(label, workflows, policy, self.settings.model, served_pools)
         return Worker(served_projects, name, agent_loop, concurrency=concurrency, lease_seconds=lease_seconds,
                       registration=registration)  # fmt: skip
+
+    def _warn_of_gateways(self, workflows: Sequence[Workflow]) -> None:
+        for workflow in workflows if not self.settings.gateway_secrets else ():
+            if workflow.routes is not None and any(each.gateway is not None for each in workflow.routes.destinations):
+                log.warning("application %s has routes to gateways, and this worker has no HELIOGRAPH_GATEWAY_SECRETS: "
+                            "another worker has to send these calls", workflow.name)  # fmt: skip
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
         """Run `worker` until `stopping` is set; its turns then have `grace_seconds` to end before they are released.

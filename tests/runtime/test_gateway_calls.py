@@ -163,6 +163,25 @@ def response(correlation_id: str, **payload: Any) -> dict[str, Any]:
     }}  # fmt: skip
 
 
+async def test_delegation_through_a_gateway_uses_the_budget_of_tool_calls(rig: Rig, lone_rig: Rig) -> None:
+    ran: list[Any] = []
+    far = remote(ran)
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        route = {"match": {"signal_type": "delegation"}, "destination": {"gateway": url}}
+        app = Heliograph("frugal", routes={"kind": "MessageRouting", "routes": [route]})
+
+        @app.agent(activate_on=START, budget={"tool_calls": 1}, updates="seen")
+        async def buyer(ctx: Context) -> Any:
+            await ctx.delegate("appraiser", {"n": 1})
+            try:
+                return await ctx.delegate("appraiser", {"n": 2})
+            except DelegationFailed as error:
+                return error.error["code"]
+
+        result = await rig.run(app)
+    assert (result.state, ran) == ({"seen": "BUDGET_EXCEEDED"}, [{"n": 1}])
+
+
 REQUEST: Any = {"envelope": {"signal": {"type": "delegation", "payload": {"correlation_id": "c"}}}}
 
 

@@ -21,6 +21,12 @@ def destination_of_call(workflow: Workflow, request: CallRequest) -> Destination
     return workflow.routes.destination_of_call("tool_call", tool_name=request.tool)
 
 
+def is_tool_call(workflow: Workflow, request: CallRequest) -> bool:
+    """Whether the kernel records a call as that of a tool: external tools, and delegations through a gateway."""
+    destination = destination_of_call(workflow, request)
+    return request.kind == "tool" or (destination is not None and destination.gateway is not None)
+
+
 def priority_of_delegation(workflow: Workflow, request: CallRequest, destination: Destination | None) -> int:
     """The priority of a delegated turn: that of the delegation, else of the route, else of the agent. A route can force its own."""
     own = request.priority

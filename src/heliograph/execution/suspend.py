@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
 from heliograph.definitions.circuit_breakers import breaker_item
-from heliograph.execution.call_routes import destination_of_call, priority_of_delegation
+from heliograph.execution.call_routes import destination_of_call, is_tool_call, priority_of_delegation
 from heliograph.execution.gateway_calls import gateway_command
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
@@ -76,7 +76,7 @@ async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResul
     assert result.budget is not None
     steps, error = StepRecorder(owned), budget_error(result)
     has_failed: set[str] = set()
-    for request in [request for request in effect.calls if request.kind == "tool"][result.budget.remaining :]:
+    for request in [each for each in effect.calls if is_tool_call(owned.workflow, each)][result.budget.remaining :]:
         if request.step_id not in has_failed:
             await steps.reject(request, error)
         if request.fails_fast:

@@ -70,9 +70,10 @@ class Workflow:
         return table
 
     def breaker_of(self, agent: str, caller: AgentSpec) -> CircuitBreaker | None:
-        """The circuit breaker of delegations to an agent."""
+        """The circuit breaker of delegations to an agent, which may be known only to a gateway."""
+        own = self.agents[agent].circuit_breaker if agent in self.agents else None
         return breaker_among(
-            self.agents[agent].circuit_breaker, caller.signal_breakers.delegation, self.signal_breakers.delegation
+            own, caller.signal_breakers.delegation, self.signal_breakers.delegation
         )
 
     @cached_property
