@@ -48,7 +48,8 @@ async def deliver(failpoint: str) -> None:
         if name == failpoint:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    RealWorld.failpoint = kill_there  # type: ignore[method-assign]
+    world: Any = RealWorld
+    world.failpoint = kill_there
     route = {"match": {"target_agent": "ship"}, "destination": {"gateway": os.environ["KILL9_GATEWAY"]}}
     near = Heliograph("near", routes={"kind": "MessageRouting", "routes": [route]})
 

@@ -58,7 +58,7 @@ def _payload(request: CallRequest, destination: Destination) -> JsonObject:
     optional: JsonObject = {
         "context": request.context,
         "callback": request.callback_url,
-        "priority": destination.choose_priority(own),  # type: ignore[arg-type]  # one of PRIORITIES
+        "priority": destination.choose_priority(own),
     }
     given = {key: value for key, value in optional.items() if value is not None}
     return {"target_agent": request.tool, "task": content, **given}

@@ -72,9 +72,7 @@ class Workflow:
     def breaker_of(self, agent: str, caller: AgentSpec) -> CircuitBreaker | None:
         """The circuit breaker of delegations to an agent, which may be known only to a gateway."""
         own = self.agents[agent].circuit_breaker if agent in self.agents else None
-        return breaker_among(
-            own, caller.signal_breakers.delegation, self.signal_breakers.delegation
-        )
+        return breaker_among(own, caller.signal_breakers.delegation, self.signal_breakers.delegation)
 
     @cached_property
     def ready_metadata(self) -> Mapping[str, JsonObject]:
