@@ -163,6 +163,20 @@ def response(correlation_id: str, **payload: Any) -> dict[str, Any]:
     }}  # fmt: skip
 
 
+async def test_result_that_the_kernel_rejects_fails_the_call(rig: Rig) -> None:
+    async with hooked(b"") as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=hook.origin)
+        app = local(hook.url, {"n": 1})
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await hook.until(lambda: bool(hook.requests))
+            correlation = json.loads(hook.requests[0].body)["envelope"]["signal"]["payload"]["correlation_id"]
+            large = json.dumps(response(correlation, result="x" * 1_200_000)).encode()
+            hook.answers[-1] = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(large), large)
+            await rig.ended(run_id)
+    assert (await rig.runtime.reader.run(run_id)).state["seen"] == ["DELEGATION_ERROR", "failed", "payload_too_large"]
+
+
 async def test_delegation_through_a_gateway_uses_the_budget_of_tool_calls(rig: Rig, lone_rig: Rig) -> None:
     ran: list[Any] = []
     far = remote(ran)

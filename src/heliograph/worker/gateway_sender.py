@@ -67,11 +67,18 @@ async def _send(services: ProjectServices, messenger: Messenger, row: dict[str, 
         await world.failpoint("before_gateway_post")
         if (report := await _attempt(messenger, row, world.now())) is not None:
             await world.failpoint("before_gateway_report")
-            await services.ledger.report(
-                {"turn_id": row["turn_id"], "call_id": row["call_id"], "token": row["body"].get("token"), **report}
-            )
+            await _report(services, row, report)
             return
         await world.sleep(_BETWEEN.delay_seconds(attempt, row["call_id"]))
+
+
+async def _report(services: ProjectServices, row: dict[str, Any], report: JsonObject) -> None:
+    """Report the result of a call; or the reason why the kernel rejects it, for example its size."""
+    call = {"turn_id": row["turn_id"], "call_id": row["call_id"], "token": row["body"].get("token")}
+    reported = await services.ledger.report({**call, **report})
+    if reported.outcome in ("rejected", "invalid"):
+        error = {"code": reported.code, "message": reported.message, "recoverable": False}
+        await services.ledger.report({**call, "status": "failed", "error": error})
 
 
 async def _attempt(messenger: Messenger, row: dict[str, Any], now: datetime) -> JsonObject | None:
