@@ -29,8 +29,7 @@ begin
     with asked as (
         select a.*, concat_ws('/', a.run_id, a.agent, a.instance) as agent_id,
                case jsonb_typeof(a.cause) when 'object' then (a.cause ->> 'seq')::bigint
-                                          else a.base + 1 + a.cause::bigint end as cause_seq,
-               a.base + 1 + a.activation as activation_seq
+                    else a.base + 1 + a.cause::bigint end as cause_seq, a.base + 1 + a.activation as activation_seq
           from rows from (jsonb_to_recordset(p_activations) as
                (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
                 priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
@@ -42,9 +41,8 @@ begin
     ), placed as materialized (
         select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
                coalesce(h.status, 'idle') = 'idle' and row_number() over (partition by a.agent_id order by a.n) = 1
-               and not exists (select from heliograph.agent_turns q
-                                where q.project_id = p_project and q.agent_id = a.agent_id
-                                  and q.state = 'queued') as is_next
+               and not exists (select from heliograph.agent_turns q where q.project_id = p_project
+                                  and q.agent_id = a.agent_id and q.state = 'queued') as is_next
           from asked a
           left join lateral (
                select x.ctid as at, x.turn_epoch, x.status from heliograph.agent_state_head x
