@@ -121,6 +121,13 @@ HARM = [
      ["""update turn_waiting_tools set reserved = '{"tokens": 0}' where project_id = $1 and tool_call_id = 'c1'"""], {"U2"}),
     ("a budget above its limit",
      ["alter table budgets drop constraint budgets_check", "update budgets set used = 101 where project_id = $1"], {"U3"}),
+    ("a failure under a state that never was", ["update circuit_calls set generation = 7 where project_id = $1"], {"C1"}),
+    ("a success of a closed breaker", ["update circuit_calls set status = 'success' where project_id = $1"], {"C2"}),
+    ("a trial of a call that no breaker admitted",
+     ["insert into circuit_breakers (project_id, type, target, state, generation, changed_at)"
+      " select project_id, type, target, 'half_open', generation, now() from circuit_calls where project_id = $1",
+      "update circuit_calls set agent_turn_id = 'turn_c', call_id = 'c1', status = 'trial', ended_at = null where project_id = $1"],
+     {"C3"}),
     ("a budget of a turn that never was", ["update budgets set turn_id = 'turn_x' where project_id = $1"], {"O13"}),
 ]  # fmt: skip
 

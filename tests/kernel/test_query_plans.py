@@ -60,6 +60,10 @@ insert into workers (project_id, worker, label, version, capabilities, metadata,
     missed_threshold, phase, status, metrics, warnings, started_at, beat_at)
   select 'filled', 'worker_' || n, 'worker', '1', '[]', '{{}}', 16, 0, 30, 3, 'idle', 'healthy', '{{}}', '[]', now(), now()
     from generate_series(1, {FINISHED_TURNS} / 5) n;
+insert into circuit_breakers (project_id, type, target, state, generation, changed_at)
+  select 'filled', 'tool_call', 'tool_' || n, 'closed', 0, now() from generate_series(1, {FINISHED_TURNS} / 5) n;
+insert into circuit_calls (project_id, type, target, generation, agent_turn_id, call_id, status, ended_at)
+  select 'filled', 'tool_call', 'tool_' || n, 0, 'done_' || n, 'c1', 'failure', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into budgets (project_id, turn_id, kind, amount_max, used)
   select 'filled', 'done_' || n, 'tokens', 100, 50 from generate_series(1, {FINISHED_TURNS} / 5) n;
 update agent_turns set budgets = array[agent_turn_id] where agent_turn_id in (select turn_id from budgets where used > 0);

@@ -35,6 +35,10 @@ NEW_EVENT = (
     " values ($1, {kind}, {key}, 'turn_3', now(), now())"
 )
 NEW_SIGNAL = "insert into signals (project_id, run_id, seq, count, entries, at) values ($1, 'run_a', {seq}, {count}, {entries}, now())"
+CIRCUIT = (
+    "insert into circuit_breakers (project_id, type, target, state, generation, open_until, changed_at)"
+    " select $1, {}, now() from generate_series(1, {}) n"
+)
 RUN = "update runs set {} where project_id = $1 and run_id = 'run_a'"
 HEAD = "update agent_state_head set {} where project_id = $1 and agent_id = '{}'"
 TURN = "update agent_turns set {} where project_id = $1 and agent_turn_id = 'turn_{}'"
@@ -132,6 +136,15 @@ REFUSED = {
     "workers_status_check": "update workers set status = 'fine' where project_id = $1",
     "workers_metrics_check": "update workers set metrics = '[]' where project_id = $1",
     "workers_warnings_check": "update workers set warnings = '{}' where project_id = $1",
+    "workers_pools_check": "update workers set pools = '{}' where project_id = $1",
+    "circuit_breakers_pkey": CIRCUIT.format("'tool_call', 't', 'closed', 0, null", 2),
+    "circuit_breakers_type_check": CIRCUIT.format("'halt', 't', 'closed', 0, null", 1),
+    "circuit_breakers_state_check": CIRCUIT.format("'tool_call', 't', 'shut', 0, null", 1),
+    "circuit_breakers_check": CIRCUIT.format("'tool_call', 't', 'open', 0, null", 1),
+    "circuit_calls_pkey": "insert into circuit_calls overriding system value select * from circuit_calls where project_id = $1",
+    "circuit_calls_status_check": "update circuit_calls set status = 'lost' where project_id = $1",
+    "circuit_calls_check": "update circuit_calls set ended_at = null where project_id = $1",
+    "outbox_priority_check": "update outbox set priority = 4 where project_id = $1",
     "pruned_pkey": "insert into pruned select * from pruned where project_id = $1",
     "head_transitions_pkey": "insert into head_transitions select * from head_transitions where $1 <> ''",
     "head_transitions_epoch_step_check": "update head_transitions set epoch_step = 2 where $1 <> ''",

@@ -29,9 +29,10 @@ COLUMNS = {
     ("signals", "entries"): "run_id = $1",
     ("memories", "metadata"): "$1::text is not null",
     ("turn_waiting_tools", "reserved"): f"{_TURNS} and reserved is not null",
+    ("turn_waiting_tools", "circuit"): f"{_TURNS} and circuit is not null",
 }
 # Rows of workers belong to no run; only the list of workers reads them.
-OF_WORKERS = {("workers", name) for name in ("capabilities", "metadata", "metrics", "warnings")}
+OF_WORKERS = {("workers", name) for name in ("capabilities", "metadata", "metrics", "pools", "warnings")}
 
 
 async def columns(connection: asyncpg.Connection) -> set[tuple[str, str]]:

@@ -355,8 +355,8 @@ create function heliograph._count_circuits(p_project text, p_results jsonb, p_no
                          when r.status = 'timeout' or r.status = 'failed' and r.is_recoverable
                               or r.status = 'unknown' and r.is_trial then 'failure' end as verdict
           from (select x.turn_id, x.call_id, x.status, x.is_recoverable, x.circuit ->> 'type' as type,
-                       x.circuit ->> 'target' as target, (x.circuit -> 'generation')::bigint as generation,
-                       (x.circuit -> 'is_trial')::boolean as is_trial, x.n
+                       x.circuit ->> 'target' as target, heliograph._as_whole(x.circuit -> 'generation') as generation,
+                       heliograph._as_boolean(x.circuit -> 'is_trial') as is_trial, x.n
                   from rows from (jsonb_to_recordset(p_results) as (
                            turn_id text, call_id text, status text, circuit jsonb, is_recoverable boolean))
                        with ordinality x (turn_id, call_id, status, circuit, is_recoverable, n)) r
