@@ -139,7 +139,7 @@ async def test_lost_response_and_outages_repeat_the_request_and_run_the_task_onc
             chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(done), done)
             ok = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunked
             # the next request gets the response, and those of the second call, which can come at once, a 404
-            hook.answers = [unavailable] * len(hook.requests) + [ok, b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}"]
+            hook.answers = [*[unavailable] * len(hook.requests), ok, b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}"]
             await rig.ended(run_id)
     assert (await rig.runtime.reader.run(run_id)).state["seen"] == [{"price": 7}, "TOOL_ERROR", "rejected"]
 
