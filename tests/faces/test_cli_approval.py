@@ -291,6 +291,7 @@ def test_invalid_decision_is_rejected_and_changes_nothing(shell: Shell, started:
     assert tasks(shell) == before
 
 
+@pytest.mark.more
 def test_late_decision_is_rejected_with_a_reason(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "desk.py:app", "--run-id", "late", "--state", '{"late": true}')
     started.append(running)

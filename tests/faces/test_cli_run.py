@@ -147,6 +147,7 @@ def test_run_id_with_another_state_is_rejected(shell: Shell) -> None:
     assert json.loads(other.stdout)["error"]["code"] == "id_conflict"
 
 
+@pytest.mark.more
 @pytest.mark.proves("L0-111", "G-62")
 async def test_killed_run_continues_under_its_id_and_names_the_lease_that_it_waits_for(
     shell: Shell, started: list[Running], database: Database
@@ -252,6 +253,7 @@ def test_endless_plain_function_does_not_keep_the_process_alive(shell: Shell, st
     assert running.end() == 130
 
 
+@pytest.mark.more
 def test_async_function_that_swallows_its_cancellation_does_not_keep_the_process_alive(
     shell: Shell, started: list[Running]
 ) -> None:

@@ -48,6 +48,7 @@ async def test_turn_event_on_nats_has_the_key_of_its_outbox_row(
         assert set(body) == {"agent_turn_id", "status", "output_box_id", "deliverable_card_id"}
 
 
+@pytest.mark.more
 @pytest.mark.proves("L0-51", "K18")
 async def test_call_is_published_on_nats_in_full_and_again_until_it_is_answered(
     database_url: str, server: NatsServer, ground: NatsGround

@@ -84,6 +84,7 @@ def test_sigterm_in_the_first_second_ends_a_worker_with_exit_code_0(
 MOMENTS = (0, 10, 30, 60, 100, 200, 400, 800)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_worker_that_is_stopped_in_its_first_second_ends_with_its_documented_code(
     tmp_path: Path, database_url: str, started: list[Running], number: int

@@ -25,6 +25,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heliograph.policy.retry.RetryPolicy.delay_seconds", lambda *_: 0.05)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("soon")
 async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(rig: Rig, tmp_path: Path) -> None:
     away, program = tmp_path / "away", tmp_path / "server.py"
@@ -68,6 +69,7 @@ async def test_turn_is_deferred_when_a_provider_requests_a_delay_of_years(rig: R
         await until(is_deferred)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("options", [{}, {"budget": {"tokens": 10_000_000}}], ids=["", "budget"])
 async def test_reply_too_large_to_store_is_requested_again(rig: Rig, options: Any) -> None:

@@ -342,6 +342,7 @@ async def test_usage_of_a_failed_attempt_is_counted_and_a_fallback_reserves_sepa
     assert await budgets(rig) == {("worker", "tokens"): (85, 0, 0), ("worker", "model_calls"): (3, 0, 0)}
 
 
+@pytest.mark.more
 async def test_deferred_turn_uses_its_remaining_budget_and_counts_each_attempt_once(rig: Rig, soon: None) -> None:
     busy = HarnessError("busy", recoverable=True, tokens=0)
     model = Model((busy, busy, replying("", call("buy", {"item": "tea"}))), replying("done"))

@@ -59,6 +59,7 @@ async def test_time_suspended_does_not_count_toward_the_timeout_of_the_agent(rig
     assert len(ran) == 2  # before the wait and after it
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-11")
 async def test_time_running_after_a_wait_is_bounded_by_the_timeout_of_the_agent(rig: Rig) -> None:
     signals = await ended_after_a_long_wait(rig, waiting(then_hangs=True, timeout_seconds=TIMEOUT))

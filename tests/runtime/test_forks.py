@@ -71,6 +71,7 @@ async def test_first_failure_ends_the_wait_and_stops_the_other_children(rig: Rig
     assert outcomes == {"c1": "canceled", "c2": "failed", "c3": "canceled"}
 
 
+@pytest.mark.more
 @pytest.mark.proves("CTL-29", "CTL-76")
 async def test_overall_deadline_abandons_unfinished_children_and_keeps_the_others(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children(1, "hang", 3), timeout=2.0, retries=2))
@@ -78,6 +79,7 @@ async def test_overall_deadline_abandons_unfinished_children_and_keeps_the_other
     assert len([turn for turn in await rig.runtime.reader.turns() if turn.agent == "child"]) == 3  # no child is retried
 
 
+@pytest.mark.more
 @pytest.mark.proves("L0-38")
 async def test_failed_children_are_retried_as_often_as_the_parent_requests(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children(1, "fail first", "fail"), retries=2))

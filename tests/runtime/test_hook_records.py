@@ -34,6 +34,7 @@ async def test_output_of_act_is_recorded_once_and_reaches_the_later_hooks_after_
     assert seen == [True]
 
 
+@pytest.mark.more
 async def test_results_of_an_act_hook_that_differ_from_its_output_are_restored(rig: Rig) -> None:
     seen = list[Any]()
 

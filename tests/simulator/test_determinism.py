@@ -20,6 +20,7 @@ def test_equal_seeds_give_equal_traces(in_memory: InMemoryKernel, seeds: range) 
     assert len(set(first)) == len(seeds)
 
 
+@pytest.mark.more
 def test_equal_seeds_give_equal_traces_in_another_process_with_other_hashes() -> None:
     script = (
         "from heliograph.testing.simulator.simulate import Case, simulate\n"

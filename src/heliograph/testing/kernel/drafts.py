@@ -38,6 +38,8 @@ def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
         return f"signals[{place}].agent must be the name of an agent, of at most 200 bytes, or null"
     if not (pending is ABSENT or pending is None or isinstance(pending, bool)):
         return f"signals[{place}].is_pending must be true or false"
+    if not (get(draft, "at") is ABSENT or get(draft, "at") is None or isinstance(get(draft, "at"), str)):
+        return f"signals[{place}].at must be a string, or null"
     if get_text(draft, "trust") not in (None, "trusted", "untrusted"):
         return f"signals[{place}].trust must be trusted or untrusted"
     if not _is_earlier(run_id, base, place, get(draft, "parent")):
