@@ -6,7 +6,7 @@ never waited for (14_circuit_breakers.sql), so no order of locks is needed.
 
 B1: under the lock a caller reads the breaker and its trials anew. Without: one trial more than allowed.
 B2: a caller that does not get the lock is rejected. Without (it goes on as if it had the lock): the same.
-B3: a trial without a result ends at its deadline. Without: a dead caller keeps the breaker half open for ever.
+B3: a trial without a result ends at its deadline. Without: the breaker of a caller that died never leaves half open.
 B4: a result counts only in the generation that admitted its call. Without: a call that the closed breaker admitted closes
 the half-open one.
 """
