@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from heliograph.agent_loop.agent_loop import ModelAgentLoop
+from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.config import Settings, read_settings
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.pools import check_pools

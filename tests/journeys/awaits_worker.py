@@ -19,7 +19,7 @@ import pydantic_ai.models.anthropic
 import pydantic_ai.models.openai  # noqa: F401  loaded before the first fork
 
 from heliograph import ModelReply, ModelRequest, Runtime
-from heliograph.agent_loop.agent_loop import ModelAgentLoop
+from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.config import Settings
 from heliograph.ledger.transactions import OpenTransaction
 from heliograph.runtime import open_runtime

@@ -1,4 +1,4 @@
-"""The names of pools: groups of workers that a turn, or the call of a tool, is for. Imports no validation library."""
+"""The names of pools: groups of workers that serve a turn or a tool call. Imports no validation library."""
 
 from __future__ import annotations
 

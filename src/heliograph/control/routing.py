@@ -151,7 +151,7 @@ class RouteTable(WireModel):
     def destination_of_call(
         self, signal_type: str, *, target_agent: str | None = None, tool_name: str | None = None
     ) -> Destination | None:
-        """As `destination_of`, for a signal that is not built yet."""
+        """Return the destination of a call for which no signal object exists yet. See `destination_of`."""
         values = {"signal_type": signal_type, "target_agent": target_agent, "tool_name": tool_name}
         return next((route.destination for route in self.routes if route.match.matches_values(values)), self.default)
 

@@ -162,7 +162,7 @@ def type_named(name: Any, path: str) -> type[WireSignal]:
 def payload_type(model: type[WireSignal]) -> type[Payload]:
     """Return the model of a type's payload."""
     annotation: Any = model.model_fields["payload"].annotation
-    return annotation  # type: ignore[no-any-return]  # pydantic does not know its type
+    return annotation  # type: ignore[no-any-return]  # pydantic does not declare its type
 
 
 def control_type(name: Any, path: str) -> type[ControlSignal]:

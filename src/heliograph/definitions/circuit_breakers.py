@@ -1,4 +1,4 @@
-"""The circuit breakers of an application: when a target that fails is not called.
+"""The circuit breakers of an application: rules for rejecting calls of a target that keeps failing.
 
 The settings of a tool or agent override those of the type of signal. `enabled: false` switches a wider setting off.
 """
@@ -22,7 +22,7 @@ class CircuitBreaker:
 
     It opens after `failure_threshold` failures in a row, and calls then fail at once with CIRCUIT_OPEN. After
     `timeout_seconds` it is half open and admits `half_open_max_calls` trials. `success_threshold` successes close it; once
-    they are out of reach, it opens again. Timeouts and recoverable errors are failures; other errors say nothing.
+    they are out of reach, it opens again. Timeouts and recoverable errors are failures; other errors are not counted.
     """
 
     failure_threshold: int = 5

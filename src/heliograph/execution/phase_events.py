@@ -28,7 +28,7 @@ _COMPLETES = {
 class PhaseEvents:
     """The phases of one owned turn. A phase that is interrupted by a suspension continues with the next claim.
 
-    duration_ms is the time since the phase began, on whatever worker, by the records of the kernel.
+    duration_ms is the time since the phase began, even if another worker ran its beginning. The kernel records both times.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PhaseEvents:
         self.send()
 
     def advance(self, effects: Sequence[Effect], turn: Turn) -> None:
-        """Note the phases that the turn has left and entered; `send` sends them, or `discard` forgets them."""
+        """Note the phases that the turn has left and entered; `send` sends them, `discard` deletes them."""
         if not self._handlers:
             return
         self._saved = self._phase, self._since
@@ -98,7 +98,7 @@ class PhaseEvents:
             self.send()
 
     def discard(self) -> None:
-        """Forget the noted events: the step of the machine was not committed."""
+        """Delete the noted events, because the step of the machine was not committed."""
         self._pending.clear()
         self._phase, self._since = self._saved
 

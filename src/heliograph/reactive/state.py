@@ -75,7 +75,7 @@ class StateShape:
     def load(self, document: Mapping[str, Json], *, extra: Literal["forbid"] | None = None) -> Any:
         """The document as a new object of its type, which shares nothing with the document.
 
-        extra: 'forbid' refuses unknown keys; None follows the type's own setting, which may drop them.
+        extra: 'forbid' rejects unknown keys; None follows the type's own setting, which may drop them.
 
         Raises InvalidInput with every field that does not match.
         """

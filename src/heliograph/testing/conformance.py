@@ -79,7 +79,7 @@ class DoorbellConformance:
 
     @pytest_asyncio.fixture(autouse=True)
     async def bells(self, ground: BellGround) -> AsyncIterator[None]:
-        """Two processes' bells, open: `here` rings, `there` receives."""
+        """Yield open bells of two processes: `local` rings, `remote` receives."""
         self.rings = RecordedRings()
         self.local, self.remote = ground.make(RecordedRings()), ground.make(self.rings)
         await self.local.open()

@@ -136,7 +136,7 @@ class Journal:
 
 
 def _is_not_made(wait: Wait, request: CallRequest) -> bool:
-    """Whether this record says that the call was not made: a budget was too small, a breaker was open, or another call failed first."""
+    """Whether the call was not made: a budget was too small, a breaker was open, or another call failed first."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
     is_it = isinstance(error, dict) and (
         error.get("code") in (BUDGET_EXCEEDED, CIRCUIT_OPEN) or "first_failed_call" in error
@@ -145,7 +145,7 @@ def _is_not_made(wait: Wait, request: CallRequest) -> bool:
 
 
 def _is_sent(wait: Wait, request: CallRequest) -> bool:
-    """Whether this record is that of a call or delegation which a route led to a gateway, whatever the routes are now."""
+    """Whether a route sent this call or delegation to a gateway when it was made; later changes of the routes do not matter."""
     return request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("tool", GATEWAY)
 
 

@@ -6,7 +6,7 @@
 | `c3-pause-1` | the timer between the first attempt and the second |
 | `c3-again-1` | the second attempt                             |
 
-Only recorded results decide. So a turn that continues on another worker neither forgets an attempt nor makes one more.
+Only recorded results decide. So a turn that continues on another worker neither loses an attempt nor makes an extra one.
 """
 
 from __future__ import annotations

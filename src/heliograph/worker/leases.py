@@ -70,7 +70,7 @@ class Leases:
             subscription.close()
 
     def close(self) -> None:
-        """Renew no more: a renewal would extend a lease that `release` ends."""
+        """Stop renewing leases: a renewal would extend a lease that `release` ends."""
         self._is_closed = True
 
     async def release(self, runners: Sequence[TurnRunner]) -> None:

@@ -1,4 +1,4 @@
-"""The bells of this process: its subscriptions, and the wires that carry rings to other processes."""
+"""The bells of this process: its subscriptions, and the wires that deliver rings to other processes."""
 
 from __future__ import annotations
 

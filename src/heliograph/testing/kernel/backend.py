@@ -76,7 +76,7 @@ def have_same_rows(in_memory: Backend, postgres: Backend, project: str) -> bool:
 class PostgresBackend:
     """A real kernel. `reset` EMPTIES the database, so nothing else may use it.
 
-    is_guarded: the database refuses transitions of a head that the kernel does not have; mutants do without.
+    is_guarded: the database rejects head transitions that the kernel does not define; mutants run without this guard.
     """
 
     name = "postgres"

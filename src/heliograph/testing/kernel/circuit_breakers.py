@@ -1,6 +1,6 @@
 """The functions of 14_circuit_breakers.sql for the in-memory kernel, under the same names without the underscore.
 
-Here one call runs at a time, so the lock of a breaker is always free.
+The in-memory kernel runs one call at a time, so the lock of a breaker is always free.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _DIGITS = re.compile(r"_[0-9]+\Z")
 
 
 def reject_drafts(run: Row, drafts: Any) -> Row | None:
-    """`run` as the drafts find it: {run_id, signal_seq}. A caller that gives no list of drafts is refused elsewhere."""
+    """Reject invalid drafts. run: {run_id, signal_seq} before the drafts. The caller rejects drafts that are not a list."""
     for place, draft in enumerate(drafts if isinstance(drafts, list) else []):
         if wrong := _wrong_draft(run["run_id"], run["signal_seq"], place, draft):
             return rejection("invalid_signal", wrong)

@@ -42,7 +42,7 @@ def end_of(turn_id: str) -> str:
 
 
 class Table(dict[Any, Row]):
-    """Rows by primary key. `required` columns are not null; `holds` says whether a row meets the table's checks.
+    """Rows by primary key. `required` columns are not null; `holds` checks whether a row meets the table's checks.
 
     group: a column that never changes; `of` returns the rows with one value of it.
     """

@@ -1,4 +1,4 @@
-"""A guard over the state machine: the database refuses every transition that is not in `head_transitions`.
+"""A guard over the state machine: the database rejects every transition that is not in `head_transitions`.
 
 Test databases, the simulator's PostgreSQL and chaos runs have this trigger.
 Production has none, to keep the hot path short; there, `head_transitions`

@@ -1,6 +1,6 @@
 """The oracle of circuit breakers: it counts trials and failures from the calls and results alone.
 
-It knows whether a call succeeded or timed out, but not whether an error counts. So it demands less than the rules, and
+It sees whether a call succeeded or timed out, but not whether an error counts. So it demands less than the rules, and
 never more.
 """
 

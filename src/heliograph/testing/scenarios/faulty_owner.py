@@ -1,6 +1,6 @@
 """A faulty owner sends wrong calls for turns that a worker owns.
 
-The kernel refuses each, or it has no effect; otherwise a rule of the kernel is broken.
+The kernel rejects each one, or it has no effect; otherwise a rule of the kernel is broken.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from heliograph.agent_loop.agent_loop import ModelAgentLoop
+from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger

@@ -2,7 +2,7 @@
 --
 -- One call handles a batch. Its statements work on all items at once, because each statement costs more than a row.
 -- * Look-up by key: `cross join lateral (select x.ctid as at, .. where <whole key> offset 0)`. `offset 0` keeps the
---   planner from merging the subquery into a join, so it always uses the primary key, whatever the statistics are.
+--   planner from merging the subquery into a join, so it always uses the primary key, with any statistics.
 -- * Change in place: `update .. where t.ctid = found.at`. The row was just found, and its lock keeps it in place. Rows
 --   that another transaction may move, such as those of the outbox, are updated by key instead.
 -- * One statement writes to several tables: `with .. insert .. returning`. Each part sees the rows as they were before

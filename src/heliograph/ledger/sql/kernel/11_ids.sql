@@ -87,7 +87,7 @@ begin
     raise exception using errcode = '22023', message = p_message;
 end $$;
 
--- _callback_id: the id that every attempt of one callback carries; p_what: turn:<id> or run:<id>.
+-- _callback_id: the id that all attempts of one callback share; p_what: turn:<id> or run:<id>.
 create function heliograph._callback_id(p_project text, p_what text) returns text
     language sql immutable as $$
     select 'callback_' || encode(substr(sha256(convert_to(p_project || '/' || p_what, 'UTF8')), 1, 16), 'hex')

@@ -58,7 +58,7 @@ $$;
 
 -- _admit_call: admit a new call, or reject it. p_circuit: the settings of its breaker. p_timeout_seconds: of the call.
 --   Returns {circuit}, the mark that the call keeps, or a rejection. The caller holds the head.
---   locks:  none that it waits for: the breaker, unless it is closed and has few failures
+--   locks:  the breaker, without waiting, unless it is closed and has few failures
 create function heliograph._admit_call(
     p_project text, p_turn_id text, p_call_id text, p_circuit jsonb, p_timeout_seconds float8, p_now timestamptz
 ) returns jsonb language plpgsql as $$
@@ -347,7 +347,7 @@ end $$;
 --   error that is recoverable. A trial whose result is unknown counts as one, too. Other errors, and canceled calls,
 --   count for nothing: a trial that ends so makes room for another. A success while the breaker is closed removes the
 --   failures before it, and writes nothing if there are none.
---   locks:  none that it waits for
+--   locks:  rows of calls and breakers, skipping those that another transaction has locked
 create function heliograph._count_circuits(p_project text, p_results jsonb, p_now timestamptz) returns void
     language sql as $$
     with result as materialized (

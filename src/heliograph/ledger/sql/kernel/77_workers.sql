@@ -73,7 +73,7 @@ begin
            phase = excluded.phase, status = excluded.status, metrics = excluded.metrics, warnings = excluded.warnings,
            beat_at = greatest(excluded.beat_at, workers.beat_at);
     -- an hour and ten times what makes a worker unhealthy, so that operators can see the worker; without heartbeats
-    -- nobody knows whether it is alive
+    -- the database has no sign of whether it is alive
     delete from heliograph.workers w
      using (select x.worker from heliograph.workers x
              where x.project_id = p_project

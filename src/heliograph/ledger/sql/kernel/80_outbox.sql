@@ -3,7 +3,7 @@
 -- read_outbox: return the oldest due rows for the wire: task events and, in a project with a wire (79_wires.sql),
 --   commands with a subject.
 --   Returns [{outbox_id, kind, key, target, subject, body, wires}]. target: the application of the turn. wires: the
---   wires that the row must reach; a worker that lacks one of them does not publish it. A task event carries ids, and
+--   wires that the row must reach; a worker that lacks one of them does not publish it. A task event contains ids, and
 --   no content (L0-86, L0-107).
 --   raises: see _enter
 --   Takes no locks: two relays may publish the same row, and the receiver deduplicates by key.
