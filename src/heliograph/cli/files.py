@@ -41,7 +41,11 @@ def read_file(path: Path) -> bytes:
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"cannot read {name}: {reason}", code="unreadable_file", path=name) from None
     if len(data) > FILE_BYTES_MAX:
-        raise InvalidInput(f"{name} is larger than {FILE_BYTES_MAX // 2**20} MiB; pass a smaller file", code="file_too_large", path=name)
+        raise InvalidInput(
+            f"{name} is larger than {FILE_BYTES_MAX // 2**20} MiB; pass a smaller file",
+            code="file_too_large",
+            path=name,
+        )
     return data
 
 

@@ -24,7 +24,9 @@ class LedgerMemory:
         if answer["outcome"] == "rejected":
             raise Rejected(answer["message"], code=answer["code"])
         if answer["outcome"] == "conflict":
-            raise Conflict(f"the id {safe_repr(memory_id)} belongs to another memory; choose another id", code="conflict")
+            raise Conflict(
+                f"the id {safe_repr(memory_id)} belongs to another memory; choose another id", code="conflict"
+            )
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         rows = await store_call(self._ledger.recall(query, agent, limit))
