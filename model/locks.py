@@ -5,7 +5,7 @@ update`), waits while another holds the row, and gives all back at its commit. T
 can always finish.
 
 The kernel's order: all heads first, ascending, then all runs, ascending, then rows of the outbox by key (K17, K37). A
-finish knows before its first lock which turns it wakes, because the reaction is computed before the call; a suspend knows
+finish receives the turns that it wakes before its first lock, because the reaction is computed before the call; a suspend receives
 its children. The natural order, own head, run, woken heads, is the ablation: two turns of one run that wake each other's
 agents wait for each other.
 """

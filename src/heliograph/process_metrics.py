@@ -1,4 +1,4 @@
-"""Measure this process: memory, processor time, open files and connections. A value that the system does not offer is left out."""
+"""Measure this process: memory, processor time, open files and connections. A value that the system does not provide is omitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requests of the kernel's functions: which keys an item has, and which of these it may leave out.
+"""The requests of the kernel's functions: the required and the optional keys of each item.
 
 The kernel rejects an item with any other key (decision 0035). `REQUESTS` names the item of each function; a test compares
 its keys with those that the SQL function accepts and with those that its header documents.

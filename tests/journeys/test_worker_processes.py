@@ -1,4 +1,4 @@
-"""The health of worker processes that are killed, frozen, or told to stop."""
+"""The health of worker processes that are killed, frozen, or stopped by a signal."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Function:
             yield tuple(self.given(name, project, known_part) for name, _ in self.parameters)
 
     def given(self, name: str, project: str, known: Known) -> Any:
-        """The value of a parameter; an item keeps only the keys that this function knows."""
+        """The value of a parameter; an item keeps only the keys that this function accepts."""
         value = PARAMETERS[name](project, known)
         if self.name not in REQUESTS or name not in ITEMS:
             return value

@@ -126,7 +126,9 @@ async def test_ended_turn_has_no_reservation_for_any_outcome(kernel: Kernel, how
         kernel.wait(1e6)
         await kernel.sweep("expired" if how == "expiry" else "leases")
     assert (await kernel.turn("turn_a"))["state"] == "done"
-    assert await budget(kernel) == {"tokens": (64, 0, 0)}  # c1 began: it may have cost, whatever its effect
+    assert await budget(kernel) == {
+        "tokens": (64, 0, 0)
+    }  # c1 began: it may have cost something, with or without an effect
 
 
 @pytest.mark.parametrize(("effect", "answer"), [("idempotent", "again"), ("once", "in_doubt")])

@@ -44,7 +44,7 @@ async def test_deferred_turn_is_claimable_at_its_time_and_not_before(kernel: Ker
 @pytest.mark.parametrize("given", [None, 1, 0])
 async def test_turn_past_its_deferral_cap_fails(kernel: Kernel, given: int | None) -> None:
     claimed = await kernel.running()
-    for n in range(3 if given is None else given):  # three unless somebody says otherwise
+    for n in range(3 if given is None else given):  # three by default
         assert (await defer(kernel, claimed, 0, deferrals_max=given))["outcome"] == "deferred"
         claimed = await kernel.claim_one()
         assert claimed["defer_count"] == n + 1

@@ -1,4 +1,4 @@
-"""Whatever an id spells, it is data to every function (S3): the functions are read from the catalog.
+"""Every function treats every id as data, even one that contains SQL (S3): the functions are read from the catalog.
 
 test_nonsense.py leads strange ids through the life of a turn; this goes where the others are.
 """

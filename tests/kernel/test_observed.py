@@ -70,5 +70,5 @@ async def test_only_an_action_sets_the_expected_correlation_and_only_until_it_su
     assert await expected() == "turn_b"
     await suspend(kernel, claimed, tool("c1"))
     assert await expected() == "None"
-    await report(kernel, "turn_b", "c1")  # and by whatever it is resumed, it stays so
+    await report(kernel, "turn_b", "c1")  # and it remains so after each kind of resumption
     assert ((await kernel.claim_one())["turn_id"], await expected()) == ("turn_b", "None")

@@ -13,7 +13,7 @@ from tests.kernel.waits import activated, begin, child, record, suspend, suspend
 
 
 async def family(kernel: Kernel, count: int = 2, **fields: Any) -> list[Item]:
-    """turn_a with a budget of 100 tokens, asleep until its children have ended; these, claimed."""
+    """turn_a with a budget of 100 tokens, suspended until its children have ended, and the claimed children."""
     calls = [child(f"c{n}", "critic", f"turn_{n}", n, instance=f"i{n}", **fields) for n in range(count)]
     await suspended(kernel, *calls, signals=activated(*["critic"] * count), limits={"budget": TOKENS})
     return await kernel.claim(count)

@@ -122,7 +122,7 @@ def test_malformed_envelope_is_rejected_with_its_pointer(wire: Any, path: str | 
 
 
 @pytest.mark.proves("G-18", "ENV-03")
-def test_time_stands_in_the_envelope_in_utc_and_its_signal_has_it_in_python() -> None:
+def test_envelope_has_the_time_in_utc_and_gives_it_to_its_signal() -> None:
     later = {**ENVELOPE["envelope"], "timestamp": "2024-01-15T12:30:00+02:00"}
     received = read_envelope(
         {"envelope": {**later, "signal": {**later["signal"], "timestamp": "2020-01-01T00:00:00Z"}}}

@@ -1,4 +1,4 @@
-"""Shared by the tests of agents with hooks: an agent whose hooks note their runs and do what a test tells them."""
+"""Shared by the tests of agents with hooks: an agent whose hooks record their runs and follow the script of the test."""
 
 from __future__ import annotations
 

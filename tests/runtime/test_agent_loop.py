@@ -289,7 +289,7 @@ class Odd:
     ("chunks", "message"),
     [
         (("text",), "the harness for odd yielded text, which is none of TextDelta, ThinkingDelta and ModelReply"),
-        ((), "the harness for odd ended without a reply"),
+        ((), "the harness for odd ended without a reply; it must yield a ModelReply last"),
         ((TextDelta("a"), ModelReply("b")), "the harness for odd streamed another text than its reply has"),
     ],
 )

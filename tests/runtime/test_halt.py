@@ -90,7 +90,7 @@ class Hung:
         return "late"
 
     async def swallows(self) -> str:
-        """Wait, and answer all the same."""
+        """Wait, and return a result despite the cancellation."""
         self.begun.set()
         try:
             await asyncio.Event().wait()
@@ -99,7 +99,7 @@ class Hung:
         return "late"
 
     async def will_not_end(self) -> None:
-        """Wait, whatever happens."""
+        """Wait, and swallow every cancellation."""
         self.begun.set()
         while not self.ends.is_set():
             try:

@@ -100,7 +100,7 @@ async def test_turn_whose_hooks_have_changed_fails_and_repeats_no_signal(
 
 
 @pytest.mark.parametrize("learnings", ["abc", [1], None])
-async def test_learnings_that_are_no_list_of_texts_fail_the_turn(rig: Rig, learnings: Any) -> None:
+async def test_learnings_that_are_not_a_list_of_texts_fail_the_turn(rig: Rig, learnings: Any) -> None:
     async def reflect(_ctx: PhaseContext) -> GoalAchieved:
         return GoalAchieved(learnings=learnings)
 

@@ -31,7 +31,7 @@ def test_hooks_take_effect_once_and_their_signals_occur_once(in_memory: InMemory
     assert all(reached[f"hooks in {rounds} rounds"] for rounds in (1, 2, 3)), reached
 
 
-def test_oracle_detects_a_worker_that_forgets_what_earlier_hooks_noted(
+def test_oracle_detects_a_worker_that_loses_the_records_of_earlier_hooks(
     in_memory: InMemoryKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = PhaseResults.after

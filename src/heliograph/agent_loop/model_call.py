@@ -130,7 +130,7 @@ async def _streamed(
                 case _:
                     raise HarnessError(f"the harness for {harness.model} yielded {safe_repr(chunk)}, which is none of "
                                        "TextDelta, ThinkingDelta and ModelReply")  # fmt: skip
-    raise HarnessError(f"the harness for {harness.model} ended without a reply")
+    raise HarnessError(f"the harness for {harness.model} ended without a reply; it must yield a ModelReply last")
 
 
 def _failure(error: Exception) -> HarnessError:

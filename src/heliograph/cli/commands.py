@@ -127,7 +127,7 @@ def _add_serving(to: argparse.ArgumentParser) -> None:
     to.add_argument("--lease", type=seconds("--lease", 0.1, 86400), default=30.0, metavar="SECONDS",
                     help="the time after which others take over from a dead worker (30)")  # fmt: skip
     to.add_argument("--grace", type=seconds("--grace", 0, 86400), default=30.0, metavar="SECONDS",
-                    help="the time that running turns have to finish after a signal (30)")  # fmt: skip
+                    help="the time that running turns have to finish after SIGTERM or SIGINT (30)")  # fmt: skip
 
 
 def _add_turns(verbs: Any, command: Any) -> None:

@@ -128,7 +128,7 @@ class LiveView:
 
 
 def draw(title: str, board: Board, now: datetime) -> RenderableType:
-    """The board as it looks at `now`."""
+    """Render the board for the time `now`."""
     elapsed = duration(now - board.started_at) if board.started_at else ""
     agents = Table.grid(padding=(0, 2))
     for row in list(board.rows.values()):

@@ -93,7 +93,7 @@ class Match(WireModel):
 
 
 class Destination(WireModel):
-    """Where a route leads: a queue, which is a pool of workers, or a gateway, which is another system.
+    """The destination of a route: a queue, which is a pool of workers, or a gateway, which is another system.
 
     priority: for signals without a priority of their own, or with `force`, for all. rate_limit: shared by all workers.
     """

@@ -85,7 +85,7 @@ class AgentSpec:
     `must_end_with` names the tool whose call must end the turn. `asks_human` allows questions to persons: True, or a timeout
     in seconds. `model_timeout_seconds` and `max_output_tokens` bound one model call. Without `model_timeout_seconds`, several
     models share most of `timeout_seconds` equally. `price` gives dollars per million input and output tokens, for models
-    whose price the harness does not know. `context_bytes_max` bounds the text of the context box, in bytes.
+    whose price the harness cannot look up. `context_bytes_max` bounds the text of the context box, in bytes.
 
     `budget` limits what each turn uses, including its delegations: tokens, usd, model_calls, tool_calls.
     `after_untrusted` applies once the turn has read untrusted content (see `Tool.trusted`): calls with an effect require the

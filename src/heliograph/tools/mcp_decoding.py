@@ -27,7 +27,7 @@ def requires_task(tool: Any) -> bool:
 
 
 def offered_tool(tool: Any) -> OfferedTool:
-    """Convert a tool of the SDK."""
+    """Convert a tool description of the MCP SDK."""
     hints, schema = tool.annotations, dict(tool.input_schema)
     if schema.get("properties") is None:
         schema["properties"] = {}  # model providers require it

@@ -137,7 +137,7 @@ def _check_failure(failure: Any) -> None:
 
 
 def release_head(tx: Transaction, agent_id: str, due_at: int | None) -> str:
-    """Bugs: no_bump, recovery_loses_place."""
+    """Take the head from its owner and dispatch it again under the next epoch. Bugs: no_bump, recovery_loses_place."""
     head = tx.tables.heads[agent_id]
     turn_id = head["active_agent_turn_id"]
     at = max(not_before_cards(tx, turn_id), head["moved_at"])

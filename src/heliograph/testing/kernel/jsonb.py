@@ -179,7 +179,7 @@ def records(value: Any) -> list[dict[str, Any]]:
 
 
 def texts(value: Any) -> list[str | None]:
-    """jsonb_array_elements_text."""
+    """Return the elements of an array as text, like `jsonb_array_elements_text`."""
     return [text(item) for item in elements(value)]
 
 
