@@ -1,4 +1,4 @@
-"""What the signal `ready` of an agent, and the registration of a worker, report about runtime, tools and models."""
+"""The metadata of the signal `ready` and of a worker's registration: the runtime, the tools and the models."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def check_model_policies(value: Mapping[str, Any] | None) -> ModelPolicies:
 
 
 def policy_of_model(policies: ModelPolicies, model: str) -> RetryPolicy | None:
-    """The policy of the first name that matches the model's."""
+    """Return the policy of the first pattern that matches the name of the model."""
     if not policies:
         return None
     from heliograph.control.wildcard import compile_wildcard

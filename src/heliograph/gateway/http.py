@@ -1,4 +1,4 @@
-"""The HTTP side of a gateway, as ASGI messages: read a bounded body, send JSON, notice a client that has gone."""
+"""The HTTP side of a gateway, as ASGI messages: read a bounded body, send JSON, detect a client that has disconnected."""
 
 from __future__ import annotations
 

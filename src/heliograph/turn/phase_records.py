@@ -1,4 +1,4 @@
-"""The recorded ends of phases, and the results that they leave to later phases. Pure.
+"""The recorded ends of phases, and the results that they pass to later phases. Pure.
 
 A record has no value twice, because its size is limited: the plan, the results and the decision are in the working memory already.
 """

@@ -1,4 +1,4 @@
-"""What a worker reports about itself before it claims: its name for operators, what it serves, and its metadata."""
+"""The registration of a worker before its first claim: its name for operators, its applications and pools, and its metadata."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The modules of this package follow the SQL files function by function. Where
 PostgreSQL rejects a call, the in-memory kernel rejects it with the same SQLSTATE
 and changes nothing. It has no boxes besides those that turns write, and no prune,
 callbacks, memories, liveness or doctor: `POSTGRES_ONLY` names the functions that
-it lacks. Each of `bugs` takes one rule out, for the mutants.
+it lacks. Each of `bugs` removes one rule, for the mutants.
 """
 
 from __future__ import annotations
