@@ -162,8 +162,17 @@ async def test_halt_from_outside_stops_a_task_or_a_run_once(rig: Rig) -> None:
     async with gateway_of(rig, app, wait_seconds=0) as served, gateway_of(rig, other) as foreign, rig.serving(app):
         task = (await served.post(delegation("waits"))).payload["task_id"]
         turn = await rig.turn_of("waits", "suspended")
-        rejected = await foreign.post(envelope(halt, destination=task))
-        assert rejected.error == (404, "unknown_target", "/envelope/destination")
+        stranger = {"source": "stranger"}
+        inside = await rig.start(app)  # a run that no gateway has started
+        await rig.ended(inside)
+        for answer in (
+            await foreign.post(envelope(halt, destination=task)),
+            await served.post(envelope(halt, destination=task, **stranger)),
+            await served.post(envelope(halt, destination=turn.run_id, **stranger)),
+            await served.post(envelope(halt, destination=inside)),
+        ):
+            assert answer.error == (404, "unknown_target", "/envelope/destination")
+        assert (await rig.turn_of("waits", "suspended")).stop_requested_at is None
         stopped = await served.post(envelope(halt, destination=task))
         assert (stopped.status, stopped.body) == (200, {"halt": {"target": task, "outcome": "stopped"}})
         again = await served.post(envelope(halt, destination=task))

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, DelegationFailed, Heliograph, ToolFailed, tool, tool_agent
+from heliograph import Client, Context, Delegation, DelegationFailed, Heliograph, ToolFailed, tool, tool_agent
+from heliograph.control.partial_results import with_outcome, without_outcome
 from heliograph.policy.gateway_answers import report_of
+from heliograph.ports import ModelReply
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import SECRET, Served, gateway_of
 from tests.runtime.kit import START, Rig
+from tests.runtime.loop_kit import Model, call
+from tests.runtime.test_agent_loop import add
 
 
 def remote(ran: list[Any]) -> Heliograph:
@@ -189,6 +193,34 @@ async def test_delegation_through_a_gateway_uses_the_budget_of_tool_calls(rig: R
 
         result = await rig.run(app)
     assert (result.state, ran) == ({"seen": "BUDGET_EXCEEDED"}, [{"n": 1}])
+
+
+@pytest.mark.proves("RTE-07", "CTL-22")
+async def test_partial_result_of_the_other_deployment_is_partial_for_the_caller(rig: Rig, lone_rig: Rig) -> None:
+    far = Heliograph("far")
+    model = Model(ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),)))
+    far.prompt_agent("appraiser", "Work.", model=model, on_request=True, tools=[add], max_steps=1)
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = Heliograph("near", routes={"kind": "MessageRouting", "routes": [
+            {"match": {"target_agent": "appraiser"}, "destination": {"gateway": url}}]})  # fmt: skip
+
+        @app.agent(activate_on=START, updates="seen")
+        async def buyer(ctx: Context) -> Any:
+            return [[each.status, each.output] for each in await ctx.delegates([Delegation("appraiser", {"n": 1})])]
+
+        result = await rig.run(app)
+        sent = [each.signal async for each in rig.client.control_signals(result.run_id)]
+    assert result.state == {"seen": [["partial", "so far: 3"]]}
+    [end] = [each.payload for each in sent if each.type == "delegation_response"]
+    assert (end["status"], end["result"], end["details"]) == ("completed", "so far: 3", {"outcome": "partial"})
+
+
+@pytest.mark.parametrize(
+    "output", [None, 1, {}, {"outcome": "partial", "result": 1}, {"outcome": "x", "result": {}, "more": 1}]
+)
+def test_each_output_is_read_as_it_was_recorded(output: Any) -> None:
+    for is_partial in (False, True):
+        assert without_outcome(with_outcome(output, is_partial=is_partial)) == (output, is_partial)
 
 
 REQUEST: Any = {"envelope": {"signal": {"type": "delegation", "payload": {"correlation_id": "c"}}}}

@@ -24,6 +24,7 @@ from heliograph.codes import (
     HaltReason,
 )
 from heliograph.control.envelope import Envelope
+from heliograph.control.partial_results import without_outcome
 from heliograph.control.signals import TYPES, payload_type, read_signal
 from heliograph.errors import InvalidInput, KernelRejected
 from heliograph.signals.model import Signal
@@ -172,6 +173,10 @@ def _sent_delegation_response(wire: JsonObject) -> JsonObject:
     response = {key: value for key, value in given.items() if key not in ("tool_name", "success")}
     if "error" in response and response["error"]["code"] == TOOL_TIMEOUT:
         response["error"] = {**response["error"], "code": DELEGATION_TIMEOUT}
+    if given["success"]:
+        response["result"], is_partial = without_outcome(given["result"])
+        if is_partial:
+            response["details"] = {**(given.get("details") or {}), "outcome": "partial"}
     return {
         "payload": {
             "target_agent": given["tool_name"],

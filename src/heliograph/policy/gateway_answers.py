@@ -6,6 +6,7 @@ from typing import Any
 
 from heliograph.codes import DELEGATION_ERROR, TOOL_ERROR
 from heliograph.control.envelope import read_envelope
+from heliograph.control.partial_results import with_outcome
 from heliograph.control.payloads import DelegationResponsePayload, ToolCallResponsePayload
 from heliograph.errors import InvalidInput
 from heliograph.signals.json_parser import parse_json
@@ -47,7 +48,10 @@ def report_of(request: JsonObject, status: int, body: bytes | None) -> JsonObjec
             if payload.status != "failed"
             else _failed(code, "the task failed without an error", {"status": status})
         )
-    return {"status": "success", "result": payload.result}
+    if isinstance(payload, ToolCallResponsePayload):
+        return {"status": "success", "result": payload.result}
+    is_partial = (payload.details or {}).get("outcome") == "partial"
+    return {"status": "success", "result": with_outcome(payload.result, is_partial=is_partial)}
 
 
 def _rejected(code: str, status: int, body: Any) -> JsonObject:

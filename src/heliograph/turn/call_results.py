@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from heliograph.codes import DELEGATION_TIMEOUT, RESULT_SCHEMA
+from heliograph.control.partial_results import without_outcome
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import ToolFailed
@@ -40,8 +41,8 @@ def check_result(tool: str, output_problems: OutputValidator | None, output: Jso
 def validated_result(request: CallRequest, wait: Wait) -> CallResult:
     """The recorded result of a call, after validation against its schema."""
     result = result_of(wait)
-    if wait.tool == GATEWAY and request.kind == "child" and result.status == "timeout":
-        result = replace(result, error={**(result.error or {}), "code": DELEGATION_TIMEOUT})
+    if wait.tool == GATEWAY and request.kind == "child":
+        result = _delegated(result)
     if (
         result.status != "success"
         or request.output_problems is None
@@ -50,6 +51,16 @@ def validated_result(request: CallRequest, wait: Wait) -> CallResult:
         return result
     error: JsonObject = {"code": RESULT_SCHEMA, "message": _message(request.tool, problems), "recoverable": False}
     return CallResult(result.call_id, "failed", None, error)
+
+
+def _delegated(result: CallResult) -> CallResult:
+    """The result of a delegation, from that of the call that has sent it through a gateway."""
+    if result.status == "timeout":
+        return replace(result, error={**(result.error or {}), "code": DELEGATION_TIMEOUT})
+    if result.status != "success":
+        return result
+    output, is_partial = without_outcome(result.output)
+    return replace(result, output=output, status="partial" if is_partial else "success")
 
 
 def _message(tool: str, problems: Sequence[str]) -> str:
