@@ -16,8 +16,9 @@ from heliograph.definitions.circuit_breakers import check_signal_breakers
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
+from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
-from heliograph.definitions.retry_settings import check_model_policies, check_signal_policies
+from heliograph.definitions.retry_settings import check_signal_policies
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
@@ -54,7 +55,7 @@ class Heliograph:
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     control_signals: settings per type of control signal: `{"tool_call": {"retry": {...}, "circuit_breaker": {...}}}`; also for
         `delegation`.
-    models: settings per model: `{"anthropic:*": {"retry": {...}}}`.
+    models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}}}`.
     routes: a RouteTable, or its parsed YAML or JSON: which pool of workers a delegation or the call of an external tool goes to.
     """
 
@@ -81,7 +82,7 @@ class Heliograph:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
         self._signal_policies = check_signal_policies(control_signals)
-        self._model_policies = check_model_policies(models)
+        self._model_settings = check_model_settings(models)
         self._signal_breakers = check_signal_breakers(control_signals)
         self._routes = _check_routes(routes)
         self._agents: dict[str, AgentSpec] = {}
@@ -185,7 +186,7 @@ class Heliograph:
         """The application in the form that the runtime executes. Raises InvalidInput if it is invalid as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
-                                       tuple(self._phase_handlers), self._signal_policies, self._model_policies,
+                                       tuple(self._phase_handlers), self._signal_policies, self._model_settings,
                                        self._signal_breakers, self._routes))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.definitions.agent import define_agent
-from heliograph.definitions.retry_settings import check_model_policies, check_signal_policies, policy_of_model
+from heliograph.definitions.model_settings import check_model_settings, policy_of_model
+from heliograph.definitions.retry_settings import check_signal_policies
 from heliograph.definitions.tool import Tool, tool
 from heliograph.errors import InvalidInput
 from heliograph.policy.callbacks import UNTRIED_SECONDS_MAX, again_seconds
@@ -184,14 +185,14 @@ def test_settings_nest_by_signal_type_and_others_are_rejected() -> None:
 
 
 def test_policies_of_models_match_names_in_order() -> None:
-    found = check_model_policies({"anthropic:*": {"retry": {"max_attempts": 5}}, "*": {"retry": {"max_attempts": 1}}})
+    found = check_model_settings({"anthropic:*": {"retry": {"max_attempts": 5}}, "*": {"retry": {"max_attempts": 1}}})
     assert policy_of_model(found, "anthropic:claude") == RetryPolicy(5)
     assert policy_of_model(found, "other") == RetryPolicy(1)
-    assert policy_of_model(check_model_policies({"a": {"retry": {}}}), "b") is None
+    assert policy_of_model(check_model_settings({"a": {"retry": {}}}), "b") is None
     for value, path in (({"a": {}}, "/models/a"), ({"a b": {"retry": {}}}, "/models/a b"), ([], "/models"),
                         ({"a/b": {"retry": {"max_attempts": 0}}}, "/models/a~1b/retry/max_attempts")):  # fmt: skip
         with pytest.raises(InvalidInput) as caught:
-            check_model_policies(value)  # type: ignore[arg-type]
+            check_model_settings(value)  # type: ignore[arg-type]
         assert caught.value.path == path
 
 

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from heliograph import (
+    Call,
     CircuitBreaker,
     CircuitOpen,
     Context,
     DelegationFailed,
+    FunctionHarness,
+    HarnessError,
     Heliograph,
     InvalidInput,
     RecoverableError,
@@ -18,6 +21,8 @@ from heliograph import (
     ToolFailed,
     tool,
 )
+from heliograph.turn.calls import CallRequest
+from heliograph.turn.fallbacks import with_fallback
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import Model, agent, call, payloads
 
@@ -190,3 +195,147 @@ async def test_each_attempt_passes_the_breaker_and_a_rejection_is_retried_only_i
         signals = await rig.ended(run_id)
     assert made == ["a", "a", "b"]
     assert one(signals, "workflow:end")["state"]["out"] == ["up", "b", 1, True]
+
+
+@pytest.mark.proves("CB-06")
+async def test_breaker_adds_no_statement_and_a_rejection_opens_no_wait(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, call = list[str](), rig.runtime.world.call
+
+    async def counted(function: str, *args: Any) -> Any:
+        if function in ("begin_call", "record_call", "suspend", "finish"):  # append depends on the time
+            made.append(function)
+        return await call(function, *args)
+
+    monkeypatch.setattr(rig.runtime.world, "call", counted)
+    found = list[list[str]]()
+    for breaker in (None, ONCE):
+        app = Heliograph("counting")
+
+        @app.agent(activate_on=START, updates="out")
+        async def work(ctx: Context, breaker: Any = breaker) -> Any:
+            return await ctx.step("add", lambda: 1, effect="idempotent", circuit_breaker=breaker)
+
+        made.clear()
+        await rig.run(app)
+        found.append(list(made))
+    assert found[0] == found[1] == ["begin_call", "record_call", "finish"]
+
+
+# ── Models ──
+
+
+class Calls:
+    """Harnesses by name, and the names of those that were called."""
+
+    def __init__(self) -> None:
+        self.made = list[str]()
+
+    def harness(self, name: str, *replies: str | HarnessError) -> FunctionHarness:
+        waiting = list(replies)
+
+        def answer(_request: Any) -> str:
+            self.made.append(name)
+            reply = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+            if isinstance(reply, HarnessError):
+                raise reply
+            return reply
+
+        return FunctionHarness(answer, model=name)
+
+
+DOWN = HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True)
+
+
+@pytest.mark.proves("CB-07", "G-27")
+@pytest.mark.parametrize("budget", [None, {"model_calls": 9}])
+async def test_open_breaker_of_a_model_passes_its_calls_to_the_fallback_model(rig: Rig, budget: Any) -> None:
+    calls = Calls()
+    app = Heliograph("models", models={"fir*": {"circuit_breaker": ONCE}})
+    models = [calls.harness("first", DOWN), calls.harness("second", "hello")]
+    app.prompt_agent("one", "Write.", model=models, activate_on=START, updates="one", budget=budget)
+    result = await rig.run(app)
+    assert result.state["one"] == "hello"
+    assert calls.made[:2] == ["first", "second"]
+    assert await states(rig) == {("model_call", "first"): "closed"}
+    again = await rig.run(app)
+    assert calls.made == ["first", "second", "second"]
+    assert [error["code"] for error in payloads(again.signals, "harness:error")] == ["CIRCUIT_OPEN"]
+    assert await states(rig) == {("model_call", "first"): "open"}
+
+
+@pytest.mark.proves("CB-06")
+async def test_open_breaker_of_the_only_model_fails_the_turn_unless_its_policy_lists_the_code(rig: Rig) -> None:
+    calls, codes = Calls(), ("CIRCUIT_OPEN",)
+
+    def app_of(name: str, breaker: Any, policy: RetryPolicy) -> Heliograph:
+        app = Heliograph(name, models={name: {"circuit_breaker": breaker}})
+        model = calls.harness(name, DOWN, "hello")
+        app.prompt_agent("one", "Write.", model=model, activate_on=START, updates="out", retry=policy)
+        return app
+
+    plain = app_of("plain", ONCE, RetryPolicy(5, initial_delay_seconds=0.01, retryable_errors="recoverable"))
+    assert one((await rig.run(plain)).signals, "agent:failed")["error"]["code"] == "CIRCUIT_OPEN"
+    assert calls.made == ["plain"]
+    listed = app_of("listed", {**ONCE, "timeout_seconds": 0.2},
+                    RetryPolicy(5, initial_delay_seconds=0.01, retryable_errors=codes))  # fmt: skip
+    outcomes = [one((await rig.run(listed)).signals, "workflow:end")["outcome"] for _ in range(2)]
+    assert (outcomes, calls.made) == (["failed", "success"], ["plain", "listed", "listed"])
+
+
+# ── Fallbacks ──
+
+
+@pytest.mark.proves("CB-06")
+async def test_fallback_replaces_rejected_steps_calls_and_delegations_and_is_called_once(rig: Rig) -> None:
+    app = Heliograph("falling", control_signals={"tool_call": {"circuit_breaker": ONCE}})
+    ran = list[str]()
+
+    def fail() -> None:
+        raise RecoverableError("down")
+
+    async def cached(error: Any) -> str:
+        ran.append(error.code)
+        return f"cached {error.error['circuit']['target']}"
+
+    @app.agent(activate_on=START, updates="out")
+    async def work(ctx: Context) -> Any:
+        found = list[Any]()
+        for _ in range(2):
+            try:
+                found.append(await ctx.step("charge", fail, circuit_breaker=ONCE, fallback=cached))
+            except ToolFailed as error:
+                found.append(error.code)
+            try:
+                found.append(await ctx.delegate("hand", timeout=0.05, fallback=cached))
+            except DelegationFailed as error:
+                found.append(error.code)
+        fails = ctx.calls([Call("search", {}, timeout=0.05, effect="pure")])
+        found += [result.status for result in await fails]
+        calls = [Call("search", {}, fallback=cached), Call("other", {}, timeout=None)]
+        found += [result.output for result in await ctx.calls(calls, fail_fast=True)]
+        async for result in ctx.as_completed([Call("search", {}, fallback=lambda error: 1 / 0)]):
+            found.append((result.status, (result.error or {})["code"]))
+        return found
+
+    @app.agent(on_request=True, circuit_breaker=ONCE)
+    async def hand(ctx: Context) -> None:
+        await ctx.call("nothing", {}, timeout=None)
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("other")
+        await command.report(result="found")
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"]["out"] == [
+        "UNKNOWN", "DELEGATION_TIMEOUT", "cached charge", "cached hand", "timeout", "cached search", "found",
+        ["failed", "TOOL_ERROR"],
+    ]  # fmt: skip
+    assert ran == ["CIRCUIT_OPEN"] * 3
+
+
+def test_fallback_must_be_a_function() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        with_fallback(CallRequest("c1", "s1", "charge", "inline"), "cached")  # type: ignore[arg-type]
+    assert (caught.value.code, caught.value.path) == ("wrong_type", "/fallback")

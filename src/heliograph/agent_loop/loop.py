@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heliograph.agent_loop.budgeted_model import MODEL, BudgetedModel, has_budget_for_models, too_large
+from heliograph.agent_loop.model_attempts import (
+    MODEL,
+    ModelAttempts,
+    has_budget_for_models,
+    records_attempts,
+    too_large,
+)
 from heliograph.agent_loop.model_call import HarnessOf, Models
 from heliograph.agent_loop.phase_prompts import plan_text, reflection_text
 from heliograph.agent_loop.required_result import required_result, submits
@@ -72,10 +78,10 @@ async def _loop(
 ) -> AgentOutput:
     """Raises BudgetExceeded if too little is left for another model call."""
     spec = owned.spec
-    budgeted_model = BudgetedModel(owned, replay, models) if has_budget_for_models(owned.claimed) else None
+    attempts = ModelAttempts(owned, replay, models) if records_attempts(owned, models) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):
         request = models.request(conversation.messages)
-        reply = await (models.call(request) if budgeted_model is None else budgeted_model.call(1, request))
+        reply = await (models.call(request) if attempts is None else attempts.call(1, request))
         if is_empty(reply):
             raise HarnessError("the model gave an empty reply", recoverable=True)
         conversation.add_reply(reply)
@@ -85,12 +91,12 @@ async def _loop(
     router = ToolCallRouter(owned, replay, tools)
     for step in range(1, spec.max_steps + 1):
         request = models.request(conversation.messages, tools.specs_at(step))
-        if budgeted_model is None:
+        if attempts is None:
             reply = await _recorded_model_call(
                 owned.claimed, replay, models, step, request, must_end=tools.must_end_with is not None
             )
         else:
-            reply = await budgeted_model.call(step, request)
+            reply = await attempts.call(step, request)
         conversation.add_reply(reply)
         if reply.tool_calls:
             try:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from heliograph.agent_loop.reply_validation import validate_reply
-from heliograph.codes import MODEL_TIMEOUT, NETWORK_ERROR
+from heliograph.codes import CIRCUIT_OPEN, MODEL_TIMEOUT, NETWORK_ERROR
+from heliograph.definitions.circuit_breakers import CircuitBreaker
+from heliograph.definitions.model_settings import breaker_of_model
 from heliograph.error_text import format_exception, is_network_error, safe_repr, with_hint
-from heliograph.errors import HarnessError, HeliographError, TurnTimedOut
+from heliograph.errors import CircuitOpen, HarnessError, HeliographError, TurnTimedOut
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from heliograph.signals.error_payload import details_of
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_json, cleaned, truncated
+from heliograph.turn.calls import CallRequest
 from heliograph.types import Json, JsonObject
 
 log = logging.getLogger("heliograph.agent_loop")
 
 _MESSAGE_MAX = 2000
+_TARGET_BYTES_MAX = 200  # of the target of a circuit breaker
 
 HarnessOf: TypeAlias = Callable[[Any], Harness]
 _MakeDraft: TypeAlias = Callable[[str, Json, int | str], Draft]  # from a name, a payload and a parent
@@ -51,7 +56,48 @@ class Models:
                 return await self.stream(model, request)
             except HarnessError as error:
                 failed.append(error)
-        raise next((error for error in failed if error.recoverable), failed[-1])
+        raise decisive_failure(failed)
+
+    # ── Circuit breakers ──
+
+    @property
+    def has_breakers(self) -> bool:
+        """Whether one of the models has a circuit breaker."""
+        return any(self._breaker_of(model) is not None for model in self._owned.spec.models)
+
+    def guarded(self, request: CallRequest, model: Any) -> CallRequest:
+        """The request of one attempt, with the circuit breaker of the model."""
+        found = self._breaker_of(model)
+        return request if found is None else replace(request, model=found[0], circuit_breaker=found[1])
+
+    def rejected(self, error: CircuitOpen, model: Any) -> HarnessError:
+        """The failure of a model that its circuit breaker does not admit. Emits harness:error."""
+        name, owned = self._name_of(model), self._owned
+        retry_after_ms = error.details.get("retry_after_ms", 0)
+        failure = HarnessError(f"{name} was not called: {error.message}", code=CIRCUIT_OPEN, recoverable=True, tokens=0,
+                               retry_after_seconds=retry_after_ms / 1000, details=error.details)  # fmt: skip
+        failure.model = name
+        payload = _error_payload(failure)
+        owned.signals.add(
+            Draft("harness:error", payload, owned.spec.name, owned.claimed.activation_id, owned.world.now())
+        )
+        return failure
+
+    def _breaker_of(self, model: Any) -> tuple[str, CircuitBreaker] | None:
+        """The name of a model and its circuit breaker; None if it has none."""
+        settings = self._owned.workflow.model_settings
+        if not any(each.circuit_breaker is not None for each in settings):
+            return None
+        name = self._name_of(model)
+        breaker = breaker_of_model(settings, name)
+        target = name.encode()[:_TARGET_BYTES_MAX].decode(errors="ignore")
+        return None if breaker is None or not target else (target, breaker)
+
+    def _name_of(self, model: Any) -> str:
+        try:
+            return cleaned(str(self.harness_of(model).model))
+        except Exception:  # the call reports the reason
+            return safe_repr(model)
 
     async def stream(self, model: Any, request: ModelRequest) -> ModelReply:
         """The reply of one model.
@@ -85,17 +131,27 @@ class Models:
         except Exception as error:
             failure = _failure(error)
             failure.model = name
-            message = safe_repr(with_hint(failure), _MESSAGE_MAX)
-            payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
-            payload["recoverable"] = failure.recoverable
-            if failure.details:
-                payload["details"] = details_of(failure.details)
-            signals.add(draft("harness:error", payload, start))
+            signals.add(draft("harness:error", _error_payload(failure), start))
             if failure is error:
                 raise
             raise failure from error
         _finish_reply(reply, signals, start, draft, round((world.monotonic() - started) * 1000))
         return reply
+
+
+def decisive_failure(failed: Sequence[HarnessError]) -> HarnessError:
+    """The error of a call whose models have all failed: a recoverable one if there is any, and a failure before a rejection."""
+    recoverable = [error for error in failed if error.recoverable]
+    return min(recoverable, key=lambda error: error.code == CIRCUIT_OPEN) if recoverable else failed[-1]
+
+
+def _error_payload(failure: HarnessError) -> JsonObject:
+    message = safe_repr(with_hint(failure), _MESSAGE_MAX)
+    payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
+    payload["recoverable"] = failure.recoverable
+    if failure.details:
+        payload["details"] = details_of(failure.details)
+    return payload
 
 
 async def _streamed(

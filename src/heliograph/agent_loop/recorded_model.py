@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from heliograph.agent_loop.budgeted_model import MODEL, BudgetedModel, has_budget_for_models, too_large
+from heliograph.agent_loop.model_attempts import MODEL, ModelAttempts, records_attempts, too_large
 from heliograph.agent_loop.model_call import Models
 from heliograph.errors import AgentFailed, HarnessError
 from heliograph.execution.call_replay import CallReplay
@@ -24,8 +24,8 @@ async def recorded_reply(
     Raises HarnessError, also for an empty reply; BudgetExceeded.
     """
     request, journal = replace(models.request(messages), output=output), replay.journal
-    if has_budget_for_models(owned.claimed):
-        reply = await BudgetedModel(owned, replay, models).call(call, request)
+    if records_attempts(owned, models):
+        reply = await ModelAttempts(owned, replay, models).call(call, request)
     else:
         call_request = CallRequest(str(journal.call_id(call)), journal.new_step(), MODEL, "inline", effect="idempotent")
         known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)

@@ -14,6 +14,7 @@ from heliograph.types import JsonObject
 
 _TYPES = ("tool_call", "delegation")
 _COUNT_MAX = 1000
+_TYPE_OF_KIND = {"child": "delegation", "model": "model_call"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def breaker_among(*breakers: CircuitBreaker | None) -> CircuitBreaker | None:
 
 
 def breaker_item(breaker: CircuitBreaker, kind: str, target: str) -> JsonObject:
-    """The breaker of one call, as the kernel takes it. kind: the kind of the call."""
+    """The breaker of one call, as the kernel takes it. kind: the kind of the call, or `model`."""
     settings = asdict(breaker)
     del settings["enabled"]
-    return {"type": "delegation" if kind == "child" else "tool_call", "target": target, **settings}
+    return {"type": _TYPE_OF_KIND.get(kind, "tool_call"), "target": target, **settings}

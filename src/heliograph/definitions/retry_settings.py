@@ -1,20 +1,18 @@
-"""The retry settings of an application and of an agent: per type of control signal, and per model."""
+"""The retry settings of an application and of an agent, per type of control signal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.policy.retry import RetryPolicy, policy_of, retry_policy
+from heliograph.policy.retry import RetryPolicy, policy_of
 
 _TYPES = ("tool_call", "delegation")
 _SETTING = "retry"
 _EFFECTIVE = (_SETTING, "circuit_breaker")
-
-ModelPolicies = Sequence[tuple[str, RetryPolicy]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +42,3 @@ def check_signal_policies(value: Mapping[str, Any] | None, path: str = "/control
     return SignalPolicies(**{
         kind: policy_of(retry, f"{path}/{kind}/{_SETTING}") for kind, retry in read.items() if retry is not None
     })  # fmt: skip
-
-
-def check_model_policies(value: Mapping[str, Any] | None) -> ModelPolicies:
-    """Read the map from names of models, in which `*` matches any characters, to `{"retry": ...}`. Raises InvalidInput."""
-    if value is None:
-        return ()
-    if not isinstance(value, Mapping):
-        raise InvalidInput(
-            f"models must be an object of names and settings, not {safe_repr(value)}", code="wrong_type", path="/models"
-        )
-    from heliograph.control.model_errors import pointer
-    from heliograph.control.wildcard import compile_wildcard
-
-    policies: list[tuple[str, RetryPolicy]] = []
-    for name, settings in value.items():
-        path = pointer("/models", name)
-        try:
-            compile_wildcard(str(name))
-        except InvalidInput as error:
-            raise InvalidInput(f"the name of a model {error.message}", code=error.code, path=path) from None
-        if not isinstance(settings, Mapping) or set(settings) != {_SETTING}:
-            raise InvalidInput(f"the settings of model {safe_repr(name)} must be an object with the key '{_SETTING}', not "
-                               f"{safe_repr(settings)}", code="wrong_type", path=path)  # fmt: skip
-        if (policy := retry_policy(settings[_SETTING], f"{path}/{_SETTING}")) is not None:
-            policies.append((str(name), policy))
-    return tuple(policies)
-
-
-def policy_of_model(policies: ModelPolicies, model: str) -> RetryPolicy | None:
-    """Return the policy of the first pattern that matches the name of the model."""
-    if not policies:
-        return None
-    from heliograph.control.wildcard import compile_wildcard
-
-    return next((policy for name, policy in policies if compile_wildcard(name).matches(model)), None)

@@ -144,7 +144,7 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal, limits: At
             journal.deferrals_before,
             limits.phase,
             code_in_phase(code, limits.phase),
-            owned.workflow.model_policies,
+            owned.workflow.model_settings,
         )
     ) is not None:
         return deferral

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, DELEGATION_TIMEOUT
-from heliograph.errors import BudgetExceeded, CircuitOpen, DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
+from heliograph.errors import (
+    BudgetExceeded,
+    CircuitOpen,
+    DelegationFailed,
+    HeliographError,
+    StepInDoubt,
+    ToolFailed,
+    ToolTimedOut,
+)
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.step_outcome import outcome_of
@@ -18,6 +27,7 @@ from heliograph.records import Wait
 from heliograph.signals.model import Draft
 from heliograph.turn.call_results import validated_result
 from heliograph.turn.calls import CallRequest, CallResult, failed_first_error, result_of
+from heliograph.turn.fallbacks import fallback_step, is_replaced
 from heliograph.turn.interruptions import Suspended
 from heliograph.turn.journal import Journal
 from heliograph.turn.retries import delay_of, delays_of, final_result, next_attempt, pause_before
@@ -65,7 +75,11 @@ class CallReplay:
             for call, wait in zip(requests, waits, strict=True)
             if wait and _is_resolved(wait)
         }
-        if (failed := _failed_fast(requests, waits)) is not None:  # the kernel cancels only recorded calls
+        replaced = [call for call in requests if call.call_id in known and is_replaced(call, known[call.call_id])]
+        for call in replaced:
+            known[call.call_id] = await self._fall_back(call, known[call.call_id])
+        rescued = {call.call_id for call in replaced if known[call.call_id].is_good}
+        if (failed := _failed_fast(requests, waits, rescued)) is not None:  # the kernel cancels only recorded calls
             for call, wait in zip(requests, waits, strict=True):
                 if wait is None and call.step_id == failed.step_id:
                     known[call.call_id] = await self.steps.reject(call, failed_first_error(failed), "canceled")
@@ -78,7 +92,8 @@ class CallReplay:
         requests, waits = self._newest(requests)
         resolved = [(call, wait) for call, wait in zip(requests, waits, strict=True) if wait and _is_resolved(wait)]
         for call, wait in sorted(resolved, key=lambda each: each[1].resolved_position or 0):
-            yield final_result(call, self._validated(call, wait))
+            result = final_result(call, self._validated(call, wait))
+            yield await self._fall_back(call, result) if is_replaced(call, result) else result
         if len(resolved) < len(requests):
             await self.suspend(
                 [call for call, wait in zip(requests, waits, strict=True) if not _is_resolved(wait)], each=True
@@ -139,7 +154,19 @@ class CallReplay:
             if (pause := self.pause_before(request, seconds)) is not None:
                 await self.suspend([pause[0]])
             result = self.recorded_result(request) or await self.run_step(request, function, args)
-        return value_of(request, final_result(request, result))
+        result = final_result(request, result)
+        if is_replaced(request, result):
+            result = await self._fall_back(request, result)
+        return value_of(request, result)
+
+    async def _fall_back(self, request: CallRequest, rejection: CallResult) -> CallResult:
+        """The result of the fallback of a rejected call, recorded or run now. Raises TurnLost, AgentFailed."""
+        assert request.fallback is not None
+        step = fallback_step(request)
+        self.journal.new_call(step.call_id)  # it takes a place in the order of calls, like each call with a chosen id
+        error = error_of_call(request, rejection)
+        result = self.recorded_result(step) or await self.run_step(step, request.fallback, (error,))
+        return replace(result, call_id=request.call_id)
 
     def recorded_result(self, request: CallRequest) -> CallResult | None:
         """The recorded result of a step; None for a step that has to run. Called once for each step."""
@@ -204,6 +231,11 @@ def value_of(request: CallRequest, result: CallResult) -> Json:
     """The output of a successful call. Raises the agent's exception for any other result."""
     if result.is_good:
         return result.output
+    raise error_of_call(request, result)
+
+
+def error_of_call(request: CallRequest, result: CallResult) -> HeliographError:
+    """The exception that an agent receives for a call that did not succeed."""
     error: JsonObject = result.error or {}
     message = str(error.get("message") or result.status)
     code = str(error["code"]) if error.get("code") else None
@@ -211,30 +243,33 @@ def value_of(request: CallRequest, result: CallResult) -> Json:
         is_late = (
             code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None
         )  # otherwise the child itself timed out
-        raise DelegationFailed(
+        return DelegationFailed(
             f"agent {request.tool} (call {request.call_id}) did not succeed: {message}",
             code=code if is_late or code == CIRCUIT_OPEN else None, agent=request.tool, call_id=request.call_id, outcome=result.status,
             error=error,
         )  # fmt: skip
     if result.status == "unknown":
-        raise StepInDoubt(f"{request.tool} (call {request.call_id}) started, and its outcome is unknown: {message}",
+        return StepInDoubt(f"{request.tool} (call {request.call_id}) started, and its outcome is unknown: {message}",
                           step=request.tool, call_id=request.call_id)  # fmt: skip
     if code == BUDGET_EXCEEDED and "budget" in error:
-        raise BudgetExceeded(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
+        return BudgetExceeded(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
                              call_id=request.call_id, error=error)  # fmt: skip
     if code == CIRCUIT_OPEN and "circuit" in error:
-        raise CircuitOpen(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
+        return CircuitOpen(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
                           call_id=request.call_id, error=error)  # fmt: skip
     kind = ToolTimedOut if result.status == "timeout" else ToolFailed
-    raise kind(f"{request.tool} (call {request.call_id}): {message}", code=code, tool=request.tool, call_id=request.call_id,
+    return kind(f"{request.tool} (call {request.call_id}): {message}", code=code, tool=request.tool, call_id=request.call_id,
                error=error)  # fmt: skip
 
 
-def _failed_fast(requests: Sequence[CallRequest], waits: Sequence[Wait | None]) -> CallRequest | None:
-    """The first call that did not succeed, among those that fail fast."""
+def _failed_fast(
+    requests: Sequence[CallRequest], waits: Sequence[Wait | None], rescued: Collection[str]
+) -> CallRequest | None:
+    """The first call that did not succeed, among those that fail fast. rescued: the calls whose fallbacks succeeded."""
     failed = [
         (wait.resolved_position or 0, call) for call, wait in zip(requests, waits, strict=True)
         if call.fails_fast and wait and _is_resolved(wait) and wait.status != "success"
+        and call.call_id not in rescued
     ]  # fmt: skip
     return min(failed, key=lambda each: each[0])[1] if failed else None
 

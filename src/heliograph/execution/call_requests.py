@@ -30,10 +30,12 @@ from heliograph.turn.calls import (
     CallEffect,
     CallRequest,
     Delegation,
+    Fallback,
     check_name,
     check_one_of,
     check_timeout,
 )
+from heliograph.turn.fallbacks import with_fallback
 from heliograph.turn.human_tasks import Question
 from heliograph.turn.interruptions import check_seconds
 from heliograph.turn.journal import Journal
@@ -64,14 +66,14 @@ class CallRequests:
 
     def step(
         self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None, retry: Any = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
     ) -> CallRequest:  # fmt: skip
         """A step that runs now. Raises InvalidInput."""
         policy = narrowest(retry_policy(retry, "/retry"))
-        return check_retry_id(CallRequest(
+        return with_fallback(check_retry_id(CallRequest(
             self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline", None, timeout,
             effect, retry=policy, circuit_breaker=breaker_among(check_circuit_breaker(circuit_breaker, "/circuit_breaker")),
-        ))  # fmt: skip
+        )), fallback)  # fmt: skip
 
     def pause(self, seconds: float) -> CallRequest:
         """Raises InvalidInput (`out_of_range`)."""
@@ -105,8 +107,11 @@ class CallRequests:
         self.check_may_wait("call")
         step_id = self._journal.new_step()
         return [
-            check_retry_id(
-                self._delegation(c, step_id, retry) if isinstance(c, Delegation) else self._call(c, step_id, retry)
+            with_fallback(
+                check_retry_id(
+                    self._delegation(c, step_id, retry) if isinstance(c, Delegation) else self._call(c, step_id, retry)
+                ),
+                c.fallback,
             )
             for c in calls
         ]

@@ -33,6 +33,7 @@ from heliograph.turn.calls import (
     CallRequest,
     CallResult,
     Delegation,
+    Fallback,
     check_one_of,
     check_timeout,
     delegation_of,
@@ -140,7 +141,7 @@ class Context:
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
         needs_token: bool = True, result_schema: Any = None, trusted: bool = False,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
 
@@ -150,8 +151,9 @@ class Context:
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
         vouch for the result; an untrusted result makes everything that this turn writes untrusted. retry: how often and when a
         failed call is repeated, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
-        `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. Raises ToolFailed, ToolTimedOut,
-        CircuitOpen, InvalidInput.
+        `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. fallback: a plain or async function. It
+        is called with the error CircuitOpen in place of a call that the breaker rejects, as an idempotent step, and its
+        result is that of the call. Raises ToolFailed, ToolTimedOut, CircuitOpen, InvalidInput.
         """
         call = Call(
             tool,
@@ -166,6 +168,7 @@ class Context:
             trusted,
             retry,
             circuit_breaker,
+            fallback,
         )
         return self._replay.value(self._requests.all([call])[0])
 
@@ -187,7 +190,7 @@ class Context:
         self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
         timeout: float | None = None, call_id: str | None = None,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
     ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Run `function(*args)`, plain or async, once in this turn, and record its result as JSON.
 
@@ -195,21 +198,22 @@ class Context:
         `idempotent` steps run again; a `once` step raises StepInDoubt. A `transactional` function is async and receives a
         database connection as its first argument; its writes and its result commit together or not at all, so it runs
         again. retry: as for `call`; the turn is suspended between attempts. circuit_breaker: see CircuitBreaker; all steps of
-        this name share it. Raises ToolFailed with the error of the function, ToolTimedOut, CircuitOpen, InvalidInput.
+        this name share it. fallback: as for `call`. Raises ToolFailed with the error of the function, ToolTimedOut, CircuitOpen,
+        InvalidInput.
         """
         self._requests.check_may_wait("step")
         check_one_of(effect, "the effect of a step", CALL_EFFECTS)
         if not callable(function):
             raise InvalidInput(f"step {safe_repr(name)} must be given a function and its arguments, not {safe_repr(function)}",
                                code="wrong_type")  # fmt: skip
-        request = self._requests.step(name, effect, check_timeout(timeout), call_id, retry, circuit_breaker)
+        request = self._requests.step(name, effect, check_timeout(timeout), call_id, retry, circuit_breaker, fallback)
         return self._replay.step(request, function, args)
 
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
         context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
         budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
-        retry: RetryPolicy | Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Run another agent of the application in a child turn, and wait for its output.
 
@@ -218,11 +222,12 @@ class Context:
         by default, each child is an instance of its own. timeout: seconds until the child is stopped. context_box_id: the
         box that the child may read; pass `ctx.context_box_id` to hand on your own. priority: low, normal, high or critical,
         in place of the agent's. callback_url: receives a signed POST when the child ends. budget: a limit for the child,
-        beside the budgets of its agent and of this turn. retry: as for `call`; each attempt is a new child. Raises DelegationFailed, InvalidInput (`unknown_agent`,
-        `payload_too_large`, or the problem of the budget or the URL).
+        beside the budgets of its agent and of this turn. retry: as for `call`; each attempt is a new child. fallback: as for
+        `call`; the error is a DelegationFailed. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, or the
+        problem of the budget or the URL).
         """
         child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
-                           callback_url=callback_url, budget=budget, context=context, retry=retry)  # fmt: skip
+                           callback_url=callback_url, budget=budget, context=context, retry=retry, fallback=fallback)  # fmt: skip
         return self._replay.value(self._requests.all([child])[0])
 
     def delegates(

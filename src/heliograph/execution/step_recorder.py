@@ -139,7 +139,8 @@ class StepRecorder:
         if self.taint.has_read:
             item["taint"] = list(self.taint.sources)
         if request.circuit_breaker is not None:
-            item["circuit_breaker"] = breaker_item(request.circuit_breaker, request.kind, request.tool)
+            kind, target = (request.kind, request.tool) if request.model is None else ("model", request.model)
+            item["circuit_breaker"] = breaker_item(request.circuit_breaker, kind, target)
         return item if reserve is None else {**item, "reserve": dict(reserve)}
 
     def record_item(self, result: CallResult, signals_emitted: int, drafts: list[dict[str, object]]) -> dict[str, Any]:

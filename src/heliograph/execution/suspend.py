@@ -95,7 +95,7 @@ async def reject_open_circuits(owned: OwnedTurn, effect: SuspendTurn, result: Wr
             continue
         if request.step_id not in has_failed:
             await steps.reject(request, circuit_error(rejected.message, rejected.circuit, now))
-        if request.fails_fast:
+        if request.fails_fast and request.fallback is None:
             has_failed.add(request.step_id)
 
 

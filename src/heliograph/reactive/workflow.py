@@ -11,9 +11,10 @@ from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.circuit_breakers import NO_BREAKERS, CircuitBreaker, SignalBreakers, breaker_among
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_lifetime
+from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
 from heliograph.definitions.ready_metadata import ready_metadata
-from heliograph.definitions.retry_settings import NO_POLICIES, ModelPolicies, SignalPolicies
+from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -54,7 +55,7 @@ class Workflow:
     secrets: Resolver | None = None
     phase_handlers: Sequence[PhaseHandler] = ()
     signal_policies: SignalPolicies = NO_POLICIES
-    model_policies: ModelPolicies = ()
+    model_settings: Sequence[ModelSettings] = ()
     signal_breakers: SignalBreakers = NO_BREAKERS
     routes: RouteTable | None = None
 

@@ -6,6 +6,7 @@
 | `s3`, `chain_2-s3`                | the third step: a group of calls that start together               |
 | `c3-again-2`, `m2-1-again-2`      | a call, made again for the second time                             |
 | `c3-pause-2`, `m2-1-pause-2`      | the timer before that                                              |
+| `c3-fallback`                     | the step that replaces a rejected call                             |
 | `m2`, `m2-try3`                   | the second model call, and its third attempt                       |
 | `m2-1`                            | the first tool call of the second model reply                      |
 | `m2-1-approval`, `m2-1-approval-2`| the requests to approve that tool call                             |
@@ -100,6 +101,16 @@ class CallCounter:
 def retry_id(call_id: str, count: int) -> str:
     """The id of a retry of a call, counted from 1."""
     return f"{call_id}-again-{count}"
+
+
+def first_id(text: str, attempt: int) -> str:
+    """The id of the first attempt of a call, or of its step. attempt: the number of the attempt with the id `text`, from 1."""
+    return text if attempt == 1 else text.removesuffix(retry_id("", attempt - 1))
+
+
+def fallback_id(call_id: str) -> str:
+    """The id of the step that replaces a call which its circuit breaker rejected."""
+    return f"{call_id}-fallback"
 
 
 def pause_id(call_id: str, count: int) -> str:

@@ -21,6 +21,7 @@ After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Join: TypeAlias = Literal["all", "each"]
 OutputValidator: TypeAlias = Callable[[Json], Sequence[str]]
+Fallback: TypeAlias = Callable[[Any], Any]  # receives the error of the rejected call
 ResultStatus: TypeAlias = CallStatus | Literal["partial"]
 
 CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "once")
@@ -50,6 +51,7 @@ class Call:
     trusted: bool = False
     retry: RetryPolicy | Mapping[str, Any] | None = None
     circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None
+    fallback: Fallback | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Delegation:
     callback_url: str | None = None
     context: Mapping[str, Any] | None = None
     retry: RetryPolicy | Mapping[str, Any] | None = None
+    fallback: Fallback | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,8 @@ class CallRequest:
 
     output_problems: lists the problems of an output; the kernel does not store it. is_trusted: the author vouches for the
     result. retry, attempt: the policy that decides whether the call is made again, and the number of this attempt, from 1.
-    has_shared_deadline: the timeout is that of all calls of the step together.
+    has_shared_deadline: the timeout is that of all calls of the step together. model: the target of the circuit breaker of a
+    model call. fallback: called in place of a call that its circuit breaker rejects.
     """
 
     call_id: str
@@ -119,6 +123,8 @@ class CallRequest:
     attempt: int = 1
     has_shared_deadline: bool = False
     circuit_breaker: CircuitBreaker | None = None
+    model: str | None = None
+    fallback: Fallback | None = field(default=None, compare=False)
 
 
 def delegation_of(cause: Cause) -> JsonObject | None:

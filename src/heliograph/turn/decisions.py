@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heliograph.codes import CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
 from heliograph.definitions.agent import AgentSpec
-from heliograph.definitions.retry_settings import ModelPolicies, policy_of_model
+from heliograph.definitions.model_settings import ModelSettings, policy_of_model
 from heliograph.error_text import format_exception, is_recoverable, safe_repr
 from heliograph.errors import HarnessError, HeliographError
 from heliograph.policy.retry import RetryPolicy
@@ -52,12 +54,12 @@ def after_suspension(result: WriteResult, claimed: Claimed, spec: AgentSpec) -> 
 
 def deferral_after(
     error: BaseException, claimed: Claimed, spec: AgentSpec, deferrals_before: int, phase: str = "act", code: str = "",
-    models: ModelPolicies = (),
+    models: Sequence[ModelSettings] = (),
 ) -> DeferTurn | None:  # fmt: skip
     """The deferral of a turn whose model or phase may succeed later; None where the turn fails.
 
     deferrals_before: the deferrals before the agent last made progress; the limits count from there. code: of the error. models:
-    the policies of the application's models.
+    the settings of the application's models.
     """
     policy = _policy(error, spec, phase, code, models)
     at_most = deferrals_before + policy.retries
@@ -69,7 +71,9 @@ def deferral_after(
     return DeferTurn(safe_repr(reason, _REASON_MAX), min(delay, DELAY_SECONDS_MAX), at_most)
 
 
-def _policy(error: BaseException, spec: AgentSpec, phase: str, code: str, models: ModelPolicies) -> RetryPolicy:
+def _policy(
+    error: BaseException, spec: AgentSpec, phase: str, code: str, models: Sequence[ModelSettings]
+) -> RetryPolicy:
     """How a phase that failed with this error is repeated."""
     if spec.hooks and code in spec.lifecycle.error_retries:
         return RetryPolicy(spec.lifecycle.error_retries[code] + 1)
@@ -79,7 +83,7 @@ def _policy(error: BaseException, spec: AgentSpec, phase: str, code: str, models
     return RetryPolicy(spec.lifecycle.init_retries + 1) if phase == "init" and is_recoverable(error) else _NO_RETRY
 
 
-def _model_policy(error: HarnessError, spec: AgentSpec, models: ModelPolicies) -> RetryPolicy:
+def _model_policy(error: HarnessError, spec: AgentSpec, models: Sequence[ModelSettings]) -> RetryPolicy:
     """The policy of the agent, otherwise that of the model that failed."""
     of_model = None if spec.retry is not None or error.model is None else policy_of_model(models, error.model)
     return spec.retry or of_model or RetryPolicy(spec.retries + 1, retryable_errors="recoverable")

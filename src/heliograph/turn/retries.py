@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heliograph.codes import BUDGET_EXCEEDED, TOOL_ERROR
-from heliograph.turn.call_id import CALL_ID_MAX, instance_of, pause_id, retry_id
+from heliograph.turn.call_id import CALL_ID_MAX, first_id, instance_of, pause_id, retry_id
 from heliograph.turn.calls import CallRequest, CallResult, check_name
+from heliograph.turn.fallbacks import is_replaced
 from heliograph.types import JsonObject
 
 _PAUSE_SECONDS_LEAST = 0.001
@@ -47,7 +48,7 @@ def delays_of(attempts: Sequence[tuple[CallRequest, CallResult | None]], turn_id
             continue
         if request.retry is not None and (result.error or {}).get("first_failed_call") in again:
             delays[n] = _delay(request, turn_id, 0.0)
-        elif request.fails_fast:
+        elif request.fails_fast and not is_replaced(request, result):
             return {}
     return delays
 
@@ -72,7 +73,7 @@ def delay_of(request: CallRequest, result: CallResult, turn_id: str) -> float | 
 
 def next_attempt(request: CallRequest, turn_id: str) -> CallRequest:
     """The request of the next attempt. A child without a named instance gets a new instance."""
-    call_id, step_id = _first_id(request.call_id, request), _first_id(request.step_id, request)
+    call_id, step_id = first_id(request.call_id, request.attempt), first_id(request.step_id, request.attempt)
     again = retry_id(call_id, request.attempt)
     instance = request.instance
     if instance == instance_of(turn_id, request.call_id):
@@ -84,8 +85,8 @@ def next_attempt(request: CallRequest, turn_id: str) -> CallRequest:
 def pause_before(attempt: CallRequest, seconds: float) -> CallRequest:
     """The timer before a repeated attempt."""
     length = max(seconds, _PAUSE_SECONDS_LEAST)
-    call_id = pause_id(_first_id(attempt.call_id, attempt), attempt.attempt - 1)
-    step_id = pause_id(_first_id(attempt.step_id, attempt), attempt.attempt - 1)
+    call_id = pause_id(first_id(attempt.call_id, attempt.attempt), attempt.attempt - 1)
+    step_id = pause_id(first_id(attempt.step_id, attempt.attempt), attempt.attempt - 1)
     return CallRequest(call_id, step_id, "timer", "timer", {"seconds": length}, length, "pure")
 
 
@@ -102,12 +103,8 @@ def final_result(request: CallRequest, result: CallResult) -> CallResult:
 
 def _delay(request: CallRequest, turn_id: str, retry_after_seconds: float) -> float:
     assert request.retry is not None
-    key = f"{turn_id}/{_first_id(request.call_id, request)}"
+    key = f"{turn_id}/{first_id(request.call_id, request.attempt)}"
     return request.retry.delay_seconds(request.attempt, key, retry_after_seconds)
-
-
-def _first_id(text: str, request: CallRequest) -> str:
-    return text if request.attempt == 1 else text.removesuffix(retry_id("", request.attempt - 1))
 
 
 def _retry_after_seconds(error: JsonObject) -> float:

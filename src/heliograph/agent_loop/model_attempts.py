@@ -1,6 +1,6 @@
-"""Model calls within the turn's budgets: reserve, call, settle (decision 0018).
+"""Model calls of which each attempt is recorded: within the turn's budgets (decision 0018), and behind circuit breakers.
 
-Before each model call, its maximum usage is reserved: an upper bound of the input tokens, and the output tokens that the
+With a budget, before each attempt its maximum usage is reserved: an upper bound of the input tokens, and the output tokens that the
 provider receives as its limit. Each attempt is a recorded call (`m1`, `m1-try2`, ...). A failed attempt has used tokens, too,
 and a resumed turn must not pay for it again.
 """
@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from heliograph.agent_loop.model_call import Models
+from heliograph.agent_loop.model_call import Models, decisive_failure
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.definitions.budgets import MICROS_PER_USD
 from heliograph.error_text import safe_repr
-from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
+from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, HarnessError
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest
@@ -43,8 +43,13 @@ def has_budget_for_models(claimed: Claimed) -> bool:
     return any(kind in (claimed.budget or {}) for kind in _KINDS)
 
 
-class BudgetedModel:
-    """The models of one turn, called within its budgets."""
+def records_attempts(owned: OwnedTurn, models: Models) -> bool:
+    """Whether each attempt is a recorded call: the turn has a budget for model calls, or one of its models has a circuit breaker."""
+    return has_budget_for_models(owned.claimed) or models.has_breakers
+
+
+class ModelAttempts:
+    """The models of one turn, called within its budgets, as far as their circuit breakers admit it."""
 
     def __init__(self, owned: OwnedTurn, replay: CallReplay, models: Models):
         self._owned = owned
@@ -67,22 +72,26 @@ class BudgetedModel:
                 return reply_of(known.output)
             tries += 1
         for model in self._owned.spec.models:
-            reply = await self._try(call_request, model, request)
+            try:
+                reply = await self._try(call_request, model, request)
+            except CircuitOpen as error:  # the attempt is not recorded, so its id remains free
+                failed.append(self._models.rejected(error, model))
+                continue
             if isinstance(reply, ModelReply):
                 return reply
             failed.append(reply)
             tries += 1
             call_request = self._call_request(step, step_id, tries)
-        raise next((error for error in failed if error.recoverable), failed[-1])
+        raise decisive_failure(failed)
 
     async def _try(self, call_request: CallRequest, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
-        """The reply of one model, or its error; both settle the reservation."""
+        """The reply of one model, or its error; both settle the reservation. Raises BudgetExceeded, CircuitOpen."""
         try:
             harness = self._models.harness_of(model)
         except Exception:  # there is no harness, so there is nothing to reserve; the call reports the reason
             return await self._call(model, request)
         price = self._price(harness)
-        granted = await self._reserve(call_request, request, price)
+        granted = await self._reserve(self._models.guarded(call_request, model), request, price)
         if isinstance(granted, CallResult):  # recorded meanwhile, by an abandoned run of the agent
             return reply_of(granted.output) if granted.status == "success" else HarnessError(_error_message(granted))
         reply = await self._call(model, granted)
@@ -121,11 +130,14 @@ class BudgetedModel:
     async def _reserve(
         self, call_request: CallRequest, request: ModelRequest, price: Callable[[int, int], float]
     ) -> ModelRequest | CallResult:
-        """The request with an output limit whose usage is reserved, or the recorded result. Raises BudgetExceeded.
+        """The request with an output limit whose usage is reserved, or the recorded result. Raises BudgetExceeded, CircuitOpen.
 
         If other turns have reserved the missing amount, this waits, because most use less than they reserve. If too little is
         left for the longest reply, a shorter limit is reserved.
         """
+        if not self._kinds:
+            known = await self._replay.steps.begin(call_request)
+            return request if known is None else known
         world = self._owned.world
         most = self._owned.spec.max_output_tokens or OUTPUT_TOKENS
         least = min(most, _OUTPUT_TOKENS_LEAST)

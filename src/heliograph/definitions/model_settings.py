@@ -1,0 +1,69 @@
+"""The settings per model of an application: retries and circuit breakers, by names with wildcards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.definitions.circuit_breakers import CircuitBreaker, check_circuit_breaker
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
+from heliograph.policy.retry import RetryPolicy, retry_policy
+
+_KEYS = ("retry", "circuit_breaker")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """The settings of the models whose names match `pattern`, in which `*` matches any characters; None where one is not set."""
+
+    pattern: str
+    retry: RetryPolicy | None = None
+    circuit_breaker: CircuitBreaker | None = None
+
+
+def check_model_settings(value: Mapping[str, Any] | None) -> tuple[ModelSettings, ...]:
+    """Read the map from names of models to `{"retry": ..., "circuit_breaker": ...}`. Raises InvalidInput."""
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise InvalidInput(
+            f"models must be an object of names and settings, not {safe_repr(value)}", code="wrong_type", path="/models"
+        )
+    return tuple(_settings(name, settings) for name, settings in value.items())
+
+
+def policy_of_model(models: Sequence[ModelSettings], model: str) -> RetryPolicy | None:
+    """Return the policy of the first pattern that matches the name of the model and has one."""
+    return next((found.retry for found in _matching(models, model) if found.retry is not None), None)
+
+
+def breaker_of_model(models: Sequence[ModelSettings], model: str) -> CircuitBreaker | None:
+    """Return the breaker of the first pattern that matches the name of the model and has one; None if it is disabled."""
+    found = next((each.circuit_breaker for each in _matching(models, model) if each.circuit_breaker is not None), None)
+    return found if found is not None and found.enabled else None
+
+
+def _settings(name: Any, settings: Any) -> ModelSettings:
+    from heliograph.control.model_errors import pointer
+    from heliograph.control.wildcard import compile_wildcard
+
+    path = pointer("/models", name)
+    try:
+        compile_wildcard(str(name))
+    except InvalidInput as error:
+        raise InvalidInput(f"the name of a model {error.message}", code=error.code, path=path) from None
+    if not isinstance(settings, Mapping) or not settings or set(settings) - set(_KEYS):
+        raise InvalidInput(f"the settings of model {safe_repr(name)} must be an object with the keys {' and '.join(_KEYS)}, or one of "
+                           f"them, not {safe_repr(settings)}", code="wrong_type", path=path)  # fmt: skip
+    return ModelSettings(str(name), retry_policy(settings.get("retry"), f"{path}/retry"),
+                         check_circuit_breaker(settings.get("circuit_breaker"), f"{path}/circuit_breaker"))  # fmt: skip
+
+
+def _matching(models: Sequence[ModelSettings], model: str) -> Sequence[ModelSettings]:
+    if not models:
+        return ()
+    from heliograph.control.wildcard import compile_wildcard  # slow to import; most applications have no such settings
+
+    return [each for each in models if compile_wildcard(each.pattern).matches(model)]
