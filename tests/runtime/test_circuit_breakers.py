@@ -198,9 +198,7 @@ async def test_each_attempt_passes_the_breaker_and_a_rejection_is_retried_only_i
 
 
 @pytest.mark.proves("CB-06")
-async def test_breaker_adds_no_statement_and_a_rejection_opens_no_wait(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closed_breaker_adds_no_call_of_the_kernel_to_a_step(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     made, call = list[str](), rig.runtime.world.call
 
     async def counted(function: str, *args: Any) -> Any:
