@@ -72,6 +72,7 @@ async def refusal(work: Any) -> tuple[type[Exception], str]:
     return type(caught.value), caught.value.code
 
 
+@pytest.mark.more
 async def test_impossible_box_request_is_rejected_and_changes_nothing(environment: str) -> None:
     async with idle_turn(environment) as (runtime, turn):
         boxes = Client.on(runtime).boxes

@@ -87,6 +87,7 @@ def test_callbacks_are_filtered_by_state_with_the_newest_first(shell: Shell) -> 
     assert shell.rows("callback", "list", "--project", "other") == []
 
 
+@pytest.mark.more
 async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, database: Database) -> None:
     first, second, third = await asyncio.to_thread(ended_with_callbacks, shell, "ink", "paper", "pen")
     await die(database, first, second, third)
@@ -100,6 +101,7 @@ async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, data
     assert (none.returncode, none.stderr) == (0, "no dead callbacks\n")
 
 
+@pytest.mark.more
 async def test_delivered_callback_is_redelivered_on_request_under_the_same_id(
     shell: Shell, started: list[Running]
 ) -> None:

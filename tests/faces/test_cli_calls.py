@@ -107,6 +107,7 @@ def test_reported_error_fails_the_run(shell: Shell, waiting: Running) -> None:
     assert "TOOL_ERROR: approve (call c1): too much" in waiting.text
 
 
+@pytest.mark.more
 def test_rejected_report_names_its_call_and_the_next_step(shell: Shell, waiting: Running) -> None:
     call = taken(shell)
     turn, token = call["turn_id"], ("--token", call["token"])

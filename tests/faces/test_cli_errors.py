@@ -202,6 +202,7 @@ def test_missing_database_and_wheel_are_reported_with_the_setting(folder: Path) 
     assert "no database: set HELIOGRAPH_DATABASE_URL" in done.stderr
 
 
+@pytest.mark.more
 async def test_schema_of_another_version_is_rejected_and_names_the_next_command(
     folder: Path, database: Database, database_url: str
 ) -> None:

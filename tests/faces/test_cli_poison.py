@@ -122,6 +122,7 @@ async def replace_end(url: str, run_id: str, entry: str) -> None:
         await connection.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S22")
 def test_run_command_names_the_signal_of_an_end_that_was_replaced(tmp_path: Path, database_url: str) -> None:
     shell = open_shell(tmp_path, database_url)

@@ -204,6 +204,7 @@ def test_url_is_masked_by_default(shell: Shell) -> None:
     assert shell.helio("db", "url", "--show-password").stdout == f"{shell.url}\n"
 
 
+@pytest.mark.more
 def test_db_url_starts_the_embedded_database_and_keeps_it_running(tmp_path_factory: pytest.TempPathFactory) -> None:
     shell = open_shell(tmp_path_factory.mktemp("e"), None)
     holding = shell.start("db", "url", "--show-password", "--hold")

@@ -30,6 +30,7 @@ async def shop(database_url: str) -> AsyncIterator[str]:
     await connection.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S2", "S1", "S18")
 async def test_granted_login_runs_the_application(shell: Shell, shop: str, database_url: str) -> None:
     assert shell.helio("db", "grant", shop, "--project", "shop").stdout == f"login {shop}: roles none; projects shop\n"

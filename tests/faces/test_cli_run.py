@@ -229,6 +229,7 @@ def test_turn_past_the_grace_is_released_at_once(shell: Shell, started: list[Run
     assert shell.helio("run", "press.py:app", "--run-id", "back").returncode == 0  # the hour of the lease did not pass
 
 
+@pytest.mark.more
 def test_second_sigint_ends_at_once_and_loses_nothing(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--run-id", "two", "--lease", "0.5")
     started.append(running)
@@ -292,6 +293,7 @@ def test_run_without_its_own_worker_is_executed_by_others(shell: Shell, started:
     assert worker.lines[-1].endswith("stopped")
 
 
+@pytest.mark.more
 async def test_worker_survives_an_outage_and_logs_the_recovered_turns(
     shell: Shell, started: list[Running], database: Database
 ) -> None:

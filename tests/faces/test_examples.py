@@ -138,11 +138,13 @@ async def _refused(*_args: Any, **_options: Any) -> None:
     raise NotImplementedError
 
 
+@pytest.mark.more
 async def test_agent_with_an_mcp_server_returns_the_time(runtime: Runtime) -> None:
     result = await run(runtime, clock_app, {"question": "What time is it in Oslo and Tokyo?"})
     assert [part.split(": ")[0] for part in result.state["answer"].split("; ")] == ["Asia/Tokyo", "Europe/Oslo"]
 
 
+@pytest.mark.more
 async def test_shell_script_takes_a_call_and_reports_by_sql(runtime: Runtime, database_url: str) -> None:
     text = 'it\'s $(id) "quoted"; drop table x -- \\n ünï'
 

@@ -40,6 +40,7 @@ for n, pattern in enumerate(PATTERNS):
 """
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-34")
 def test_pattern_matches_the_same_signals_for_agents_for_the_kernel_and_for_tail(
     tmp_path: Path, database_url: str

@@ -69,6 +69,7 @@ async def test_one_of_many_simultaneous_installers_does_the_work(empty_url: str)
         await each.close()
 
 
+@pytest.mark.more
 async def test_installer_killed_midway_creates_nothing(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     victim, other = await connect(empty_url), await connect(empty_url)
     whole = installer.kernel_sql()

@@ -29,6 +29,7 @@ async def fail_unclaimable(kernel: Kernel) -> Item:
     return answer
 
 
+@pytest.mark.more
 @pytest.mark.proves("K23")
 async def test_turn_whose_claim_is_too_large_ends_as_failed(kernel: Kernel) -> None:
     calls = [f"c{n}" for n in range(20)]

@@ -217,6 +217,7 @@ async def test_measurement_counts_between_two_reads_of_the_server_statistics(pla
     assert sample.wal_bytes > 0
 
 
+@pytest.mark.more
 async def test_copied_history_has_the_requested_length_and_satisfies_the_doctor(place: Place) -> None:
     async with database_with_history(place, 20) as url, place.database(template=url) as copy:
         connection = await asyncpg.connect(copy)

@@ -124,6 +124,7 @@ async def test_program_starts_no_process_and_cannot_escape_its_sandbox(attempt: 
     assert "Error" in ran["stderr"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("code", "limits", "message"),
     [
@@ -142,6 +143,7 @@ async def test_resources_of_the_program_are_limited(code: str, limits: SandboxLi
     assert len(ran["stdout"]) <= 1024 * 1024
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("code", "limits", "exit_code", "message"),
     [
@@ -178,11 +180,13 @@ def test_code_that_the_memory_limit_kills_gets_an_error_that_names_it() -> None:
     assert "memory_mib=" in message
 
 
+@pytest.mark.more
 async def test_function_that_a_limit_ends_fails_with_the_limit() -> None:
     with pytest.raises(ToolFailed, match="1 s of processor time"):
         await call_isolated(isolated_tools.spin, {}, SandboxLimits(cpu_seconds=1, memory_mib=2048))
 
 
+@pytest.mark.more
 async def test_cancelled_program_is_killed_without_remains() -> None:
     before = set(os.listdir("/proc"))
     with pytest.raises(TimeoutError):

@@ -107,6 +107,7 @@ async def test_name_of_a_missing_tool_is_rejected() -> None:
     assert refused.value.code == "unknown_tool"
 
 
+@pytest.mark.more
 async def test_idle_program_that_died_is_restarted_and_ended_at_close() -> None:
     async with own().open_tools() as tools:
         found = by_name(tools)
@@ -134,6 +135,7 @@ async def test_connection_lost_during_a_once_call_is_in_doubt(tmp_path: Path) ->
     assert (lost.value.code, lost.value.recoverable) == ("MCP_UNAVAILABLE", True)
 
 
+@pytest.mark.more
 async def test_cancelled_call_does_not_wait_for_a_silent_server() -> None:
     async with own().open_tools() as tools:
         found = by_name(tools)
@@ -143,6 +145,7 @@ async def test_cancelled_call_does_not_wait_for_a_silent_server() -> None:
         assert await found["add"](a=1, b=2) == {"result": 3}  # and the connection is as good as before
 
 
+@pytest.mark.more
 async def test_http_server_may_restart(http: HttpServer) -> None:
     await http.start()
     server = MCPServer(url=http.url, effect="idempotent", headers={"authorization": "hidden"})

@@ -167,6 +167,7 @@ async def test_proxy_of_the_environment_does_not_bypass_the_check(monkeypatch: p
         assert (proxy.connections, hook.connections) == (0, 1)
 
 
+@pytest.mark.more
 async def test_worker_settings_allow_an_origin_for_the_agents_of_all_projects(
     database_url: str, http: HttpServer
 ) -> None:

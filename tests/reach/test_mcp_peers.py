@@ -49,6 +49,7 @@ def called(calls: Sequence[tuple[str, dict[str, Any]]]) -> list[ToolCall]:
     return [ToolCall(f"x{n}", name, arguments) for n, (name, arguments) in enumerate(calls)]
 
 
+@pytest.mark.more
 async def test_time_server_answers_converts_and_rejects(database_url: str) -> None:
     server = MCPServer([sys.executable, "-m", "mcp_server_time"], name="time", effect="pure")
     convert = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}

@@ -98,6 +98,7 @@ def test_signals_to_the_process_group_of_the_worker_spare_the_sandbox(start: Cal
     assert os.getpgid(worker.process.pid) not in {os.getpgid(pid) for pid in below}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("end", ["cancelled", "too much output"])
 def test_worker_that_is_the_first_process_of_a_container_leaves_no_zombies(
     start: Callable[..., Worker], end: str

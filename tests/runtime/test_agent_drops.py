@@ -93,6 +93,7 @@ def _plain(request: ModelRequest) -> Any:
     return [(type(m).__name__, getattr(m, "content", ""), getattr(m, "tool_calls", ())) for m in request.messages]
 
 
+@pytest.mark.more
 @pytest.mark.proves("K7", "K13", "L0-100", "L0-111")
 @pytest.mark.parametrize("part", mostly_more(range(4), {0}))
 async def test_dropped_worker_loses_no_recorded_result_and_the_model_receives_the_same(

@@ -180,6 +180,7 @@ async def test_empty_reply_is_returned_to_the_model_and_the_turn_continues(rig: 
     assert requests[-1].messages[-1] == UserMessage("Your reply was empty: give your answer, or call a tool.")
 
 
+@pytest.mark.more
 async def test_silent_model_without_tools_is_called_again_and_then_fails(rig: Rig) -> None:
     model = ScriptedModel(["", "there"])
     assert (await rig.run(agent(model))).state == {"out": "there"}

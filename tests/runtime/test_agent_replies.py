@@ -152,6 +152,7 @@ def test_single_model_has_the_whole_time_of_its_turn() -> None:
 # ── Providers, over a socket ──
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["openai-chat:test", "anthropic:claude-test"])
 async def test_truncated_call_never_runs_with_partial_arguments(
     rig: Rig, provider: Provider, soon: None, name: str

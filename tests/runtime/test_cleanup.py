@@ -166,6 +166,7 @@ async def test_cleanup_runs_after_every_outcome_and_does_not_change_it(
     assert "a cleanup function of" in caplog.text
 
 
+@pytest.mark.more
 async def test_cleanup_runs_once_at_the_end_of_a_turn_that_waits_and_not_at_each_wait(rig: Rig) -> None:
     did: list[str] = []
 

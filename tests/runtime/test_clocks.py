@@ -45,6 +45,7 @@ async def _is_true(rig: Rig, query: str, run_id: str) -> bool:
     return bool(await rig.fetch(query, run_id))
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-11")
 async def test_time_suspended_does_not_count_toward_the_timeout_of_the_agent(rig: Rig) -> None:
     signals = await ended_after_a_long_wait(rig, waiting(timeout_seconds=TIMEOUT))
@@ -80,6 +81,7 @@ async def test_time_suspended_is_bounded_by_the_deadline_of_the_wait(rig: Rig) -
     assert tuple(wait) == ("timeout", True)
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-11")
 async def test_time_suspended_is_bounded_by_the_time_to_live_of_the_turn(rig: Rig) -> None:
     app = waiting(call_timeout=None, timeout_seconds=3600, ttl_seconds=1)

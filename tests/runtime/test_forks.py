@@ -276,6 +276,7 @@ async def test_unknown_priority_is_rejected(rig: Rig) -> None:
 # ── Calls for which a budget has nothing left ──
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("is_first", [True, False], ids=["refused first", "refused last"])
 async def test_call_rejected_by_a_budget_fails_fast_and_starts_no_other_call(rig: Rig, is_first: bool) -> None:
     app, happened = Heliograph("dear"), list[Any]()

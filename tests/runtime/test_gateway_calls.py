@@ -126,6 +126,7 @@ async def test_failure_and_timeout_of_the_other_deployment_reach_the_caller(rig:
             await lone_rig.ended(await _run_of(lone_rig, "appraiser"))
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-07", "CTL-93")
 async def test_lost_response_and_outages_repeat_the_request_and_run_the_task_once(rig: Rig, lone_rig: Rig) -> None:
     unavailable = b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n"

@@ -64,6 +64,7 @@ async def test_error_of_a_hook_is_recorded_so_that_a_lost_terminate_hook_repeats
     assert of_phases(signals) == ["ready", "error", "terminated"]
 
 
+@pytest.mark.more
 @pytest.mark.proves("LC-14", "LC-24", "LC-34", "LC-42", "LC-90", "G-04")
 @pytest.mark.parametrize("phase", ORDER[:-1])
 async def test_timeout_of_a_phase_counts_its_running_time_and_not_its_waits(rig: Rig, phase: str) -> None:

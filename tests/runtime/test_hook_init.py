@@ -57,6 +57,7 @@ async def test_task_that_does_not_match_its_schema_fails_init_before_any_hook(ri
     assert outputs["lead"]["output"] == ["failed", "success"]
 
 
+@pytest.mark.more
 @pytest.mark.proves("LC-13")
 async def test_hook_has_a_logger_of_its_turn_and_observers_before_it_begins(
     rig: Rig, caplog: pytest.LogCaptureFixture

@@ -14,6 +14,7 @@ from tests.runtime.kit import START, Rig, lost, one
 MIB = 1_048_576
 
 
+@pytest.mark.more
 @pytest.mark.proves("LC-33")
 async def test_output_of_act_is_recorded_once_and_reaches_the_later_hooks_after_a_wait(rig: Rig) -> None:
     output = {"text": "x" * (MIB - 4096)}
@@ -117,6 +118,7 @@ async def test_working_memory_that_is_no_dict_is_refused_where_it_is_assigned(ri
     assert "working_memory must be a dict of JSON values, not [1]" in error["message"]
 
 
+@pytest.mark.more
 @pytest.mark.proves("LC-32")
 async def test_result_of_a_step_is_the_same_in_its_first_run_and_after_a_wait(rig: Rig) -> None:
     seen, app = list[str](), Heliograph("steps")
@@ -154,6 +156,7 @@ async def test_lost_function_whose_progress_was_logged_announces_its_phases_once
     assert of_phases(signals) == PHASES
 
 
+@pytest.mark.more
 @pytest.mark.proves("LC-52")
 async def test_cleanups_of_finished_hooks_run_when_the_turn_is_released_and_others_at_its_end(rig: Rig) -> None:
     did = list[str]()

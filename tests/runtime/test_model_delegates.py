@@ -79,6 +79,7 @@ async def test_forbidden_delegation_returns_an_error_and_starts_no_child(
     assert payloads(result.signals, "delegation") == []
 
 
+@pytest.mark.more
 @pytest.mark.proves("CTL-29")
 async def test_child_past_the_deadline_of_its_model_is_abandoned_and_the_turn_continues(rig: Rig) -> None:
     lead = Model([call(TOOL, {"task": "wait", "deadline": 1})], "without it, then")

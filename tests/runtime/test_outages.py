@@ -42,6 +42,7 @@ def chain_of_agents(name: str = "chain", between: Any = None) -> Heliograph:
     return app
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("connections", ["%", SESSION_NAME, "heliograph bell"])
 async def test_run_survives_a_cut_connection_in_every_turn(lone_rig: Rig, connections: str) -> None:
     app = chain_of_agents(between=lambda: lone_rig.fetch(TERMINATE, connections))
@@ -82,6 +83,7 @@ async def test_application_keeps_running_through_a_restart_of_its_embedded_serve
     assert result.state == {"n": LINKS}
 
 
+@pytest.mark.more
 async def test_cancelled_open_releases_the_embedded_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opening, is_remaining, holds = asyncio.Event(), threading.Event(), list[EmbeddedServer]()
     ring = partial(asyncio.get_running_loop().call_soon_threadsafe, opening.set)

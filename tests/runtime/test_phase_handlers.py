@@ -82,6 +82,7 @@ async def test_handlers_receive_each_phase_with_its_agent_its_duration_and_its_m
     assert [m for m in seen.metrics if m[0].endswith("duration")] == durations
 
 
+@pytest.mark.more
 async def test_phase_that_waits_starts_once_and_completes_once(rig: Rig) -> None:
     app = Heliograph("waits")
     seen = Seen(app)
@@ -259,6 +260,7 @@ def test_handler_of_an_unknown_event_or_argument_is_rejected(event: Any, functio
 # ── The end of a turn ──
 
 
+@pytest.mark.more
 @pytest.mark.proves("LC-53")
 @pytest.mark.parametrize("fails", [False, True], ids=["success", "failure"])
 async def test_completed_turn_is_reported_once_with_its_agent_duration_and_result(rig: Rig, fails: bool) -> None:

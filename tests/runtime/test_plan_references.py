@@ -52,6 +52,7 @@ def executing(*steps: Any, **options: Any) -> Heliograph:
     return app
 
 
+@pytest.mark.more
 @pytest.mark.proves("LC-31")
 async def test_step_receives_the_outputs_to_which_it_refers_once_evaluated(rig: Rig) -> None:
     steps = [ToolStep("look", {"query": "x"}), DelegationStep("clerk", {"found": SUMMARY, "all": [{"$step": 1}]}),

@@ -109,6 +109,7 @@ async def test_routed_tool_call_is_taken_from_its_pool(rig: Rig) -> None:
         assert one(await rig.ended(run_id), "workflow:end")["state"]["seen"] == "sent"
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-05", "K20")
 async def test_turn_of_a_pool_without_workers_fails_with_the_name_of_the_pool(rig: Rig) -> None:
     app = Heliograph("lonely")

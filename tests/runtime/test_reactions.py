@@ -180,6 +180,7 @@ async def test_loop_of_agents_stops_at_the_limit_with_the_reason_in_its_run(rig:
     assert result.metrics["turns"] == 6
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-47")
 async def test_limit_ends_a_run_whose_other_turn_waits_for_a_tool_that_never_answers(rig: Rig) -> None:
     app = Heliograph("hosted", max_activations=6)

@@ -286,6 +286,7 @@ async def test_tools_of_a_model_follow_the_policy_of_the_tool_and_then_that_of_t
     assert calls_of(signals, "own") == [("m1-1", 1), ("m1-1-again-1", 2), ("m1-1-again-2", 3), ("m1-1-again-3", 4)]
 
 
+@pytest.mark.more
 async def test_turn_is_suspended_during_a_longer_pause_of_a_models_tool(rig: Rig) -> None:
     made: list[str] = []
 

@@ -75,6 +75,7 @@ async def everything(rig: Rig) -> str:
     return "\n".join(found)
 
 
+@pytest.mark.more
 @pytest.mark.proves("S13")
 async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: Rig, canaries: list[str]) -> None:
     rig, notifications, seen, error_messages = lone_rig, list[str](), list[Any](), list[str]()

@@ -313,6 +313,7 @@ async def test_nested_tasks_replay_their_own_steps(rig: Rig) -> None:
     assert happened == ["b1", "b2", "a1", "a2"]
 
 
+@pytest.mark.more
 async def test_step_beside_a_wait_in_a_task_group_runs_once_and_is_not_in_doubt(rig: Rig) -> None:
     """The group cancels it in the moment in which its intent was to be recorded."""
     happened: list[str] = []

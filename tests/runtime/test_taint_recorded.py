@@ -64,6 +64,7 @@ async def test_turn_ending_result_is_as_untrusted_as_its_tool(rig: Rig, trusted:
     assert (await trust_of(rig, run_id))["state:out:changed"] == ["trusted" if trusted else "untrusted"]
 
 
+@pytest.mark.more
 @pytest.mark.proves("S9", "S24")
 async def test_descriptions_of_an_untrusted_server_are_framed_and_taint_the_turn(rig: Rig) -> None:
     paid: list[int] = []

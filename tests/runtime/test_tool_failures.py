@@ -123,6 +123,7 @@ async def test_calls_beyond_the_limit_of_one_reply_do_not_start_and_return_error
     )
 
 
+@pytest.mark.more
 async def test_abandoned_plain_function_counts_against_concurrency_until_it_ends(rig: Rig) -> None:
     lock, another = threading.Lock(), threading.Event()
     now = most = made = 0

@@ -54,6 +54,7 @@ async def closes(connection: Any) -> None:
     await connection.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("K13")
 @pytest.mark.parametrize(
     ("body", "rows", "runs", "message"),

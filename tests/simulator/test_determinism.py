@@ -13,6 +13,7 @@ from heliograph.testing.simulator.commands import first_difference
 from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seeds", [range(5), range(5, 10), range(10, 15), range(15, 20)], ids=str)
 def test_equal_seeds_give_equal_traces(in_memory: InMemoryKernel, seeds: range) -> None:
     first = [simulate(Case(seed), in_memory).trace_hash for seed in seeds]

@@ -14,6 +14,7 @@ from heliograph.testing.simulator.simulate import Case, simulate
 from tests.grids import mostly_more
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", mostly_more(["no_lease_sweep", "no_pending_reactions"], {0}))
 def test_failing_seed_shrinks_to_a_small_world_with_few_faults_that_fails_alike(name: str) -> None:
     mutant = MUTANTS[name]

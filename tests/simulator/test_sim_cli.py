@@ -54,6 +54,7 @@ def test_failing_seed_is_printed_as_one_line_that_replays_it(
     assert capsys.readouterr().out.splitlines()[-1] == failed.line()
 
 
+@pytest.mark.more
 def test_printed_shrunk_case_fails_again(failed: Result, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shrink", str(failed.case.seed), "--mutant", RULE.name]) == 0
     case = capsys.readouterr().out.splitlines()[-1]

@@ -27,12 +27,14 @@ def test_simulator_finds_no_wrong_taint_in_this_runtime() -> None:
     assert found_kinds() == set()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mark", [False, True])
 def test_turn_that_ends_with_a_wrong_taint_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
     monkeypatch.setattr(Taint, "is_tainted", property(lambda _taint: mark))
     assert found_kinds() == {"taint_of_turn"}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mark", [False, True])
 def test_change_without_the_mark_of_its_turn_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
     update = ReactionBuilder.update
@@ -44,6 +46,7 @@ def test_change_without_the_mark_of_its_turn_is_noticed(monkeypatch: pytest.Monk
     assert "taint_of_change" in found_kinds()
 
 
+@pytest.mark.more
 def test_state_that_records_another_key_than_the_log_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     to_item = Reaction.to_item
 
