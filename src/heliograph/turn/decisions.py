@@ -21,14 +21,18 @@ _NO_RETRY = RetryPolicy(enabled=False)
 
 def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
     """The first event of a claimed turn. A turn without a message in its inbox is rejected."""
-    is_resumed = claimed.defer_count > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
-    if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
+    has_acted = claimed.defer_count > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
+    # a call that the kernel itself resolved as in doubt has a result, but no earlier owner has logged a signal with it
+    is_resumed = has_acted and (
+        claimed.defer_count > 0 or claimed.has_emitted_signals or any(w.kind != "inline" for w in claimed.waits)
+    )
+    if not has_acted and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
         return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")
     return Hydrated(
         recoveries=claimed.attempts,
         may_run_again=spec.effect != "once",
         # turns that acted before their run began to end still end their own way, and so do their children
-        is_run_over=claimed.run.status != "running" and not is_resumed and claimed.parent_turn_id is None,
+        is_run_over=claimed.run.status != "running" and not has_acted and claimed.parent_turn_id is None,
         is_resumed=is_resumed,
         terminating_result=terminating_result(claimed.waits),
         awaits_terminating=awaits_terminating(claimed.waits),
