@@ -61,7 +61,9 @@ async def _greet(runtime: Runtime, run_id: str, folder: Path) -> None:
     client, turn_id = Client.on(runtime), f"turn_guest_{run_id}"
     for _ in range(2):
         try:
-            await _until_answered(lambda: client.enqueue(run_id, "guest", {"text": GREETING}, turn_id=turn_id))
+            await _until_answered(  # as many attempts as its turn may need: workers die often
+                lambda: client.enqueue(run_id, "guest", {"text": GREETING}, turn_id=turn_id, max_attempts=100)
+            )
         except Rejected as refused:
             if refused.code != "run_ended":
                 raise
