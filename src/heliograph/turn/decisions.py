@@ -21,11 +21,11 @@ _NO_RETRY = RetryPolicy(enabled=False)
 
 def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
     """The first event of a claimed turn. A turn without a message in its inbox is rejected."""
-    has_acted = claimed.defer_count > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
-    # a call that the kernel itself resolved as in doubt has a result, but no earlier owner has logged a signal with it
-    is_resumed = has_acted and (
-        claimed.defer_count > 0 or claimed.has_emitted_signals or any(w.kind != "inline" for w in claimed.waits)
-    )
+    has_waited = claimed.defer_count > 0 or any(w.kind != "inline" for w in claimed.waits)
+    has_result = any(w.state == "resolved" for w in claimed.waits)
+    has_acted = has_waited or has_result
+    # the kernel itself records a call in doubt, and logs no signal with it
+    is_resumed = has_waited or (has_result and claimed.has_emitted_signals)
     if not has_acted and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
         return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")
     return Hydrated(
