@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import gates, sqllint
+from tools import gates, sqllint, tidy
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "heliograph"
@@ -52,6 +52,11 @@ def breaches(serializer: gates.Gate, *modules: str) -> list[str]:
         for path in files(*modules)
         for problem in serializer(ast.parse(path.read_text(encoding="utf-8")))
     ]
+
+
+@pytest.mark.more
+def test_no_function_is_longer_than_60_lines() -> None:
+    assert tidy.long_functions() == []
 
 
 def test_lower_floors_do_no_io_and_read_no_clock() -> None:

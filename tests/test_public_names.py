@@ -82,6 +82,7 @@ PUBLIC = [
     "SignalHandler",
     "SignalHandlers",
     "ToolCallHandler",
+    "RateLimited",
     "RecoverableError",
     "UnrecoverableError",
     "Agent",

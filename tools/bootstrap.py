@@ -24,7 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 INSTALL = ["install", "-qq", "--disable-pip-version-check", "--no-input"]
 # Wheels only: a source package would fetch build tools that no hash covers.
-LOCKED = ["--only-binary", ":all:", "--require-hashes", "--requirement"]
+# The lock is complete. With dependencies, pip resolves again: for `google-auth[requests]` it tries the newest release, which has no
+# hash, so a release by somebody else would break the install.
+LOCKED = ["--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement"]
+CHECK = ["check", "--disable-pip-version-check"]  # whether the lock lacks a dependency
 OURS = ["--no-index", "--no-deps", "--no-build-isolation", "--editable", "."]
 
 
@@ -65,6 +68,7 @@ class Environment:
         pip = [str(self.folder / "bin" / "python"), "-m", "pip"]
         for what in ([*LOCKED, self.lock], OURS) if self.has_project else ([*LOCKED, self.lock],):
             subprocess.run([*pip, *INSTALL, *what], cwd=ROOT, check=True, pass_fds=[turn])
+        subprocess.run([*pip, *CHECK], cwd=ROOT, check=True, pass_fds=[turn])
         self.stamp.write_text(stamp, encoding="utf-8")
 
 

@@ -55,7 +55,8 @@ class Heliograph:
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     control_signals: settings per type of control signal: `{"tool_call": {"retry": {...}, "circuit_breaker": {...}}}`; also for
         `delegation`.
-    models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}}}`.
+    models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}, "requests": "60/m", "tokens": "100000/m"}}`.
+        All workers share the breaker and the limits.
     routes: a RouteTable, or its parsed YAML or JSON: which pool of workers a delegation or the call of an external tool goes to.
     """
 
@@ -89,40 +90,20 @@ class Heliograph:
         self._phase_handlers: list[PhaseHandler] = []
 
     def agent(
-        self,
-        *misplaced: object,
-        name: str | None = None,
-        activate_on: Sequence[str] = (),
-        activate_when_all: Sequence[str] = (),
-        emits: Sequence[str] = (),
-        when: Callable[..., bool] | None = None,
-        updates: str | Sequence[str] = (),
-        priority: str = "normal",
-        pool: str = DEFAULT_POOL,
-        effect: Effect = "idempotent",
-        timeout_seconds: float = 300.0,
-        ttl_seconds: float = 3600.0,
-        max_attempts: int = 5,
-        retries: int | None = None,
-        retry: RetryPolicy | Mapping[str, Any] | None = None,
-        control_signals: Mapping[str, Any] | None = None,
-        result_fields: Sequence[Mapping[str, Any]] = (),
-        on_request: bool = False,
-        budget: Mapping[str, int | float] | None = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
-        trusted: bool = False,
-        version: str = "1",
-        init: Callable[[Any], Any] | None = None,
-        plan: Callable[[Any], Any] | None = None,
-        reflect: Callable[[Any], Any] | None = None,
-        terminate: Callable[[Any], Any] | None = None,
-        lifecycle: Lifecycle | None = None,
-        credentials: Sequence[str] = (),
-        task_schema: Any = None,
-        tools: Sequence[Any] = (),
-        agents: Sequence[str] = (),
-        model: Any = None,
-    ) -> Callable[[F], F]:
+        self, *misplaced: object, name: str | None = None, activate_on: Sequence[str] = (),
+        activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
+        updates: str | Sequence[str] = (), priority: str = "normal", pool: str = DEFAULT_POOL,
+        effect: Effect = "idempotent", timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5,
+        retries: int | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
+        control_signals: Mapping[str, Any] | None = None, result_fields: Sequence[Mapping[str, Any]] = (),
+        on_request: bool = False, budget: Mapping[str, int | float] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
+        trusted: bool = False, version: str = "1",
+        init: Callable[[Any], Any] | None = None, plan: Callable[[Any], Any] | None = None,
+        reflect: Callable[[Any], Any] | None = None, terminate: Callable[[Any], Any] | None = None,
+        lifecycle: Lifecycle | None = None, credentials: Sequence[str] = (), task_schema: Any = None,
+        tools: Sequence[Any] = (), agents: Sequence[str] = (), model: Any = None,
+    ) -> Callable[[F], F]:  # fmt: skip
         """Register a plain or async function as an agent. It takes a `Context` and returns the agent's output.
 
         Or register a class with a method per phase, see `Agent`. Without the method `act`, the runtime executes the plan with

@@ -98,8 +98,8 @@ CODES = (
         RATE_LIMITED,
         "any",
         True,
-        "a model's provider or an MCP server rejected a request because of its rate limit (HTTP status 429); "
-        "`details.retry_after_ms` is its delay, if it sent one",
+        "a model's provider or an MCP server rejected a request because of its rate limit (HTTP status 429), or a rate limit "
+        "of the application admits a call only after its timeout; `details.retry_after_ms` is the delay, if it is known",
     ),
     Code(IN_DOUBT, "any", False, "a side effect that must not be repeated had started, and its result is unknown"),
     Code(RESULT_SCHEMA, "any", False, "the result of a call does not match the `result_schema` of its tool"),

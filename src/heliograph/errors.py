@@ -14,6 +14,7 @@
     │   ├── ToolTimedOut    it had no result by its deadline
     │   ├── BudgetExceeded  it was not called, because too little remains of a budget
     │   ├── CircuitOpen     it was not called, because its circuit breaker is open
+    │   ├── RateLimited     it was not called, because its rate limit admits it too late
     │   └── Denied          a person denied it
     ├── StepInDoubt         a step started, and it is unknown whether its effect happened
     ├── DelegationFailed    a delegated turn did not succeed
@@ -37,6 +38,7 @@ from heliograph.codes import (
     DELEGATION_ERROR,
     DENIED,
     IN_DOUBT,
+    RATE_LIMITED,
     TIMEOUT,
     TOOL_ERROR,
     TOOL_TIMEOUT,
@@ -199,6 +201,20 @@ class CircuitOpen(ToolFailed):
     @property
     def circuit(self) -> Mapping[str, Any]:
         return self.error.get("circuit") or {}
+
+
+class RateLimited(ToolFailed):
+    """A call was not made, because its rate limit admits it only after its timeout.
+
+    rate: {kind, name, count, seconds, amount, retry_seconds}: the limit, and the seconds after which the call may be admitted; None
+    if it never is.
+    """
+
+    default_code = RATE_LIMITED
+
+    @property
+    def rate(self) -> Mapping[str, Any]:
+        return self.error.get("rate") or {}
 
 
 class Denied(ToolFailed):

@@ -144,11 +144,15 @@ class StopOrder(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class CircuitRejection(msgspec.Struct, frozen=True):
-    """Why a circuit breaker did not admit a call. circuit: {type, target, state, until}."""
+class CallRejection(msgspec.Struct, frozen=True):
+    """Why a circuit breaker or a rate limit did not admit a call.
+
+    circuit: {type, target, state, until}. rate: {kind, name, count, seconds, amount, retry_seconds}.
+    """
 
     message: str
-    circuit: dict[str, Any]
+    circuit: dict[str, Any] | None = None
+    rate: dict[str, Any] | None = None
 
 
 class WriteResult(msgspec.Struct, frozen=True):
@@ -156,8 +160,8 @@ class WriteResult(msgspec.Struct, frozen=True):
 
     run: after a conflict, the current run. stop: after a renewal, the stop order if there is one. waits: all calls of a turn that does
     not have to suspend, because none is open. code, message: why the write was rejected. budget: the budget of which too little
-    remains, if that is the reason. circuit: the first breaker that did not admit a call. calls: all such calls, with their messages and
-    breakers, by their ids.
+    remains, if that is the reason. circuit, rate: the first breaker or rate limit that did not admit a call. calls: all such calls, with
+    their messages and breakers or limits, by their ids.
     """
 
     turn_id: str
@@ -173,11 +177,15 @@ class WriteResult(msgspec.Struct, frozen=True):
     message: str = ""
     budget: BudgetShortfall | None = None
     circuit: dict[str, Any] | None = None
-    calls: dict[str, CircuitRejection] = {}
+    rate: dict[str, Any] | None = None
+    calls: dict[str, CallRejection] = {}
 
 
 class BeginResult(msgspec.Struct, frozen=True):
-    """The result of begin_call: whether the effect may start now, or its recorded result."""
+    """The result of begin_call: whether the effect may start now, or its recorded result.
+
+    rate: the start of a call with rate limits, {starts_at, wait_seconds}; of a rejected one the bucket that rejected it.
+    """
 
     outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "rejected"]
     status: CallStatus | None = None
@@ -186,6 +194,7 @@ class BeginResult(msgspec.Struct, frozen=True):
     message: str = ""
     budget: BudgetShortfall | None = None
     circuit: dict[str, Any] | None = None
+    rate: dict[str, Any] | None = None
 
 
 class Reported(msgspec.Struct, frozen=True):

@@ -156,6 +156,19 @@ class CircuitBreakerItem(TypedDict):
     half_open_max_calls: int
 
 
+class RateItem(TypedDict):
+    """A bucket from which a call takes `amount` tokens: at most `count` in `seconds`, of all workers together.
+
+    kind, name: the bucket. Kinds: tool, agent, model, model_tokens, route.
+    """
+
+    kind: str
+    name: str
+    count: int
+    seconds: int
+    amount: int
+
+
 class BeginCall(Owner):
     call_id: str
     step_id: NotRequired[str]
@@ -166,6 +179,7 @@ class BeginCall(Owner):
     is_trusted: NotRequired[bool]
     reserve: NotRequired[Mapping[str, int] | None]
     circuit_breaker: NotRequired[CircuitBreakerItem | None]
+    rates: NotRequired[list[RateItem] | None]
 
 
 class OpenAs(TypedDict):
@@ -185,6 +199,7 @@ class RecordCall(Owner):
     signals_emitted: NotRequired[int]
     phase: NotRequired[str | None]
     used: NotRequired[Mapping[str, int] | None]
+    rate_tokens: NotRequired[int | None]
     taint: NotRequired[list[str] | None]
     open_as: NotRequired[OpenAs | None]
 
@@ -241,6 +256,7 @@ class CallItem(TypedDict):
     command: NotRequired[Command | None]
     child: NotRequired[ChildItem | None]
     circuit_breaker: NotRequired[CircuitBreakerItem | None]
+    rates: NotRequired[list[RateItem] | None]
 
 
 class Suspension(Owner):

@@ -156,6 +156,24 @@ def fail() -> None:
     raise RecoverableError("down")
 
 
+@pytest.mark.proves("RTE-08")
+async def test_rates_are_listed_with_their_limits(shell: Shell, database_url: str) -> None:
+    assert await helio(shell, "db", "rates") == (0, "no call with a rate limit was made\n")
+    app = Heliograph("limited")
+
+    @app.agent(activate_on=["workflow:start"])
+    async def search(ctx: Context) -> None:
+        await ctx.step("search", str, rate_limit="10/m")
+
+    async with open_runtime(Settings(database_url)) as runtime:
+        await runtime.run(app.workflow, {})
+        [row] = shell.rows("db", "rates")
+        assert (row["kind"], row["name"], row["tokens_max"], row["seconds"]) == ("tool", "search", 10, 60)
+        code, text = await helio(shell, "db", "rates")
+        assert code == 0
+        assert text.splitlines()[1].split()[:5] == ["tool", "search", "10", "in", "60"]
+
+
 async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -> None:
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.start(APP.workflow, {}, "lonely")
@@ -175,6 +193,7 @@ async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -
         ("db", "limits"),
         ("db", "wires"),
         ("db", "breakers"),
+        ("db", "rates"),
         ("db", "doctor"),
         ("db", "roles"),
         ("db", "grant", "shop", "--role", "api"),

@@ -11,12 +11,13 @@ BREAKER = {
     "type": "tool_call", "target": "charge", "failure_threshold": 3, "success_threshold": 2, "timeout_seconds": 60,
     "half_open_max_calls": 3,
 }  # fmt: skip
+RATE = {"kind": "tool", "name": "search", "count": 2, "seconds": 1, "amount": 1}
 
 
 async def fill(kernel: Kernel) -> None:
     """Something of everything: run_0 is pruned; run_b has ended, and run_d, with a child and a callback; in run_a the writer has done turn_a and turn_2, runs turn_3,
     with turn_4 queued behind it, and each of the three that it took has a note in its box; in run_c the writer is
-    suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a worker, a wire, a circuit breaker with one failure, and memories:
+    suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a worker, a wire, a circuit breaker with one failure, a rate limit, and memories:
     memory_0 of the writer, and memory_1 of the project."""
     await kernel.call("set_limits", {"card_bytes_max": 1000})
     await kernel.call("declare_wire", "nats")
@@ -26,7 +27,7 @@ async def fill(kernel: Kernel) -> None:
     await kernel.call("remember", secrets)
     await kernel.call("beat", [{"worker": "worker-1", "interval_seconds": 30}])
     claimed = await kernel.running("run_0", "turn_0")
-    await begin(kernel, claimed, "c1", "pure", circuit_breaker=BREAKER)
+    await begin(kernel, claimed, "c1", "pure", circuit_breaker=BREAKER, rates=[RATE])
     await record(kernel, claimed, "c1", None, status="timeout", error={"code": "TOOL_TIMEOUT"})
     await kernel.finish(claimed, ends="success")
     await kernel.publish()

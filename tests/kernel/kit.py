@@ -260,7 +260,9 @@ class Kernel:
 
     async def everything(self) -> dict[str, list[Item]]:
         """Return every row of the project by table. Two results are equal if nothing was written in between."""
-        return {table: sorted(map(dict, await self.rows(table)), key=repr) for table in TABLES}
+        found = {table: sorted(map(dict, await self.rows(table)), key=repr) for table in TABLES}
+        # a bucket from which nothing was taken is the same as none
+        return {**found, "rate_buckets": [row for row in found["rate_buckets"] if row["full_at"]]}
 
 
 Connect = Callable[[], Awaitable[Kernel]]
@@ -268,5 +270,5 @@ TABLES = (
     "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "blobs", "boxes", "leases",
     "turn_waiting_tools", "outbox", "signals", "project_limits", "pruned", "memories", "budgets", "callbacks",
     "workers",
-    "circuit_breakers", "circuit_calls",
+    "circuit_breakers", "circuit_calls", "rate_buckets",
 )  # fmt: skip

@@ -64,6 +64,8 @@ insert into circuit_breakers (project_id, type, target, state, generation, chang
   select 'filled', 'tool_call', 'tool_' || n, 'closed', 0, now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into circuit_calls (project_id, type, target, generation, agent_turn_id, call_id, status, ended_at)
   select 'filled', 'tool_call', 'tool_' || n, 0, 'done_' || n, 'c1', 'failure', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
+insert into rate_buckets (project_id, kind, name, tokens_max, seconds, full_at, last_start, peaks)
+  select 'filled', 'tool', 'tool_' || n, 10, 1, 0, 0, '[]' from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into budgets (project_id, turn_id, kind, amount_max, used)
   select 'filled', 'done_' || n, 'tokens', 100, 50 from generate_series(1, {FINISHED_TURNS} / 5) n;
 update agent_turns set budgets = array[agent_turn_id] where agent_turn_id in (select turn_id from budgets where used > 0);

@@ -9,8 +9,6 @@ import json
 import re
 from collections.abc import Iterator
 from copy import deepcopy
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -18,10 +16,10 @@ import pytest
 
 from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
-from heliograph.requests import REQUESTS, ActivationItem, CardItem, CauseItem, ReactionItem, SignalItem, StopsItem
+from heliograph.requests import REQUESTS, CardItem, SignalItem
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.keys import STRINGS, shape_of
-from tests.kernel.filled import BREAKER
+from tests.kernel.filled import BREAKER, RATE
 from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import child, command
 from tests.logins import connected, login
@@ -54,11 +52,11 @@ def requests(claimed: Item) -> dict[str, Item]:
         "renew": turn_item(claimed),
         "release": turn_item(claimed, failure={"code": "C", "message": "m"}),
         "append": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD]),
-        "begin_call": turn_item(claimed, call_id="c1", circuit_breaker=BREAKER, **call),
+        "begin_call": turn_item(claimed, call_id="c1", circuit_breaker=BREAKER, rates=[RATE], **call),
         "record_call": turn_item(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
                               open_as={"step_id": "s", "tool": "t"}),
         "suspend": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
-            command("c3", circuit_breaker=BREAKER) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
+            command("c3", circuit_breaker=BREAKER, rates=[RATE]) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
         "defer": turn_item(claimed, reason="later", delay_seconds=1.0),
         "finish": end,
         "stop": stopping("turn_a"),
@@ -372,73 +370,3 @@ async def test_service_login_gets_the_same_rejection(kernel: Kernel, shared_url:
     async with login(shared_url, kernel.project, services=("api",)) as url, connected(url) as service:
         with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "staus"; its keys are turn_id'):
             await service.fetchval(statement, kernel.project, [{"turn_id": "t", "staus": "failed"}])
-
-
-# ── The keys that headers document ──
-
-
-def headers() -> dict[str, str]:
-    """The comment above each public function, as one line."""
-    found = {}
-    for path in sorted(files("heliograph.ledger").joinpath("sql/kernel").iterdir(), key=lambda f: f.name):
-        text = path.read_text("utf-8")
-        for match in re.finditer(r"((?:^--.*\n)+)create function heliograph\.([a-z]\w*)\(", text, re.MULTILINE):
-            found[match[2]] = " ".join(line.lstrip("-").strip() for line in match[1].splitlines())
-    return found
-
-
-def documented(text: str) -> dict[str, Any]:
-    """`{a, b: [c], d: {e, f}}` as {name: keys below, or None}."""
-    tokens = re.findall(r"\w+|[{}\[\],:]", text)
-
-    def value() -> Any:
-        token = tokens.pop(0)
-        if token == "[":
-            inner = value()
-            assert tokens.pop(0) == "]"
-            return inner
-        if token != "{":
-            return None
-        keys: dict[str, Any] = {}
-        while tokens[0] != "}":
-            name = tokens.pop(0)
-            keys[name] = None
-            if tokens[0] == ":":
-                tokens.pop(0)
-                keys[name] = value()
-            if tokens[0] == ",":
-                tokens.pop(0)
-        tokens.pop(0)
-        return keys
-
-    return dict(value())
-
-
-def declared(kind: Any) -> dict[str, Any]:
-    """The keys of a declaration, as `documented` reads them. Objects of several functions are explained in one place."""
-    shared = (SignalItem, ReactionItem, ActivationItem, CauseItem, StopsItem)
-    return {key: None if inner is None or inner in shared else declared(inner) for key, inner in shape_of(kind).items()}
-
-
-@pytest.mark.parametrize("function", REQUESTS)
-def test_header_documents_precisely_the_keys_of_a_request(function: str) -> None:
-    header = headers()[function]
-    if function == "fail_unclaimable":
-        assert "claim" in header.partition("p_targets: ")[2]
-        return
-    match = re.search(r"p_(?:items|runs|messages|targets|tools): (?:\[\w+\], or )?\[?(\{.*)", header)
-    assert match, header
-    found, expected = documented(match[1]), declared(REQUESTS[function])
-    assert found.keys() == expected.keys()
-    for key, inner in expected.items():
-        if inner is not None and found[key] is not None:
-            assert found[key] == inner, key
-
-
-def test_reference_lists_the_keys_of_shared_objects() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/reference/requests.md").read_text(encoding="utf-8")
-    shared = {"draft: a signal": SignalItem, "card": CardItem, "reaction": ReactionItem, "activation": ActivationItem,
-              "cause: .*": CauseItem, "stops": StopsItem}  # fmt: skip
-    for name, kind in shared.items():
-        [row] = re.findall(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)
-        assert set(re.findall(r"`(\w+)`", row)) == shape_of(kind).keys(), name

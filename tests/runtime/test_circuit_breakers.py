@@ -264,6 +264,7 @@ async def test_open_breaker_of_a_model_passes_its_calls_to_the_fallback_model(ri
 
 
 @pytest.mark.proves("CB-06")
+@pytest.mark.more
 async def test_open_breaker_of_the_only_model_fails_the_turn_unless_its_policy_lists_the_code(rig: Rig) -> None:
     calls, codes = Calls(), ("CIRCUIT_OPEN",)
 

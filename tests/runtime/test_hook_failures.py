@@ -39,7 +39,11 @@ async def test_hook_that_raises_ends_the_turn_with_the_code_of_its_phase_after_t
     assert hooked.ran == [*ORDER[: ORDER.index(phase) + 1], "terminate"]
     assert seen == [("failed", code, None)]
     error = one(signals, "error")
-    assert (error["error_code"], error["message"], error["details"]["phase"]) == (code, "ValueError: no ink", phase)
+    assert (error["error_code"], error["message"], error["details"]) == (
+        code,
+        "ValueError: no ink",
+        {"phase": phase, "scope": "turn"},
+    )
     assert one(signals, "terminated") == {"status": "failed", "outputs": []}
     assert one(signals, "agent:failed")["error"]["code"] == code
     assert of_phases(signals)[-2:] == ["error", "terminated"]

@@ -79,8 +79,7 @@ async def everything(rig: Rig) -> str:
 @pytest.mark.proves("S13")
 async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: Rig, canaries: list[str]) -> None:
     rig, notifications, seen, error_messages = lone_rig, list[str](), list[Any](), list[str]()
-    logs = io.StringIO()
-    handler = logging.StreamHandler(logs)
+    handler = logging.StreamHandler(logs := io.StringIO())
     logging.getLogger("heliograph").addHandler(handler)
     listener = await asyncpg.connect(rig.url)
     for channel in ("heliograph_events", "heliograph_doorbell"):

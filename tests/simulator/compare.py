@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from heliograph.errors import KernelRejected
 from heliograph.testing.kernel.backend import Backend
@@ -20,6 +21,16 @@ _NUMBERS = {
 }  # fmt: skip
 
 
+class Walk(Protocol):
+    """A random sequence of calls that depend on the answers to earlier ones."""
+
+    now: datetime
+
+    def calls(self, count: int) -> Iterator[tuple[str, tuple[Any, ...]]]: ...
+
+    def apply(self, function: str, answer: Any) -> None: ...
+
+
 def answer_of(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -> tuple[str, Any]:
     """The answer of the kernel, or the SQLSTATE of its rejection."""
     try:
@@ -27,6 +38,25 @@ def answer_of(backend: Backend, function: str, args: tuple[Any, ...], now: datet
     except KernelRejected as error:
         return "rejected", _blurred(error.message[-7:].strip("()"))
     return "answered", _without_messages(function, answer)
+
+
+def answers_of_both(
+    walk: Walk, in_memory: Backend, real: Backend, count: int, seed: int
+) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
+    """Make the calls of a walk on both kernels, both empty at first. Yield each call with its answer, which is the same.
+
+    In the end the rows are the same, and the doctor finds nothing.
+    """
+    for backend in (in_memory, real):
+        backend.reset()
+    for function, args in walk.calls(count):
+        answers = [answer_of(backend, function, ("p", *args), walk.now) for backend in (in_memory, real)]
+        assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
+        assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
+        walk.apply(function, answers[0][1])
+        yield function, args, answers[0][1]
+    assert stored(in_memory, "p") == stored(real, "p"), f"seed {seed}"
+    assert real.doctor("p", False) == [], f"seed {seed}"
 
 
 def _without_messages(function: str, answer: Any) -> Any:

@@ -13,7 +13,7 @@ from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from tests.kernel.kit import TARGET, ending, run_item, stopping, turn_item
 from tests.kernel.waits import activated, child, tool
-from tests.simulator.compare import answer_of, stored
+from tests.simulator.compare import answers_of_both, stored
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = ("tokens", "micros", "model_calls", "tool_calls")
@@ -100,17 +100,9 @@ def test_both_kernels_count_budgets_alike_and_the_doctor_agrees(
     seen = set[str]()
     for seed in range(first, first + 20):
         walk = Walk(seed)
-        in_memory.reset()
-        real.reset()
-        for function, args in walk.calls(80):
-            answers = [answer_of(backend, function, ("p", *args), walk.now) for backend in (in_memory, real)]
-            assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
-            assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
-            walk.apply(function, answers[0][1])
-            seen |= {row.get("code", row["outcome"]) for row in answers[0][1] if function == "begin_call"}
-            seen |= {f"suspend {row.get('code')}" for row in answers[0][1] if function == "suspend"}
-        assert stored(in_memory, "p") == stored(real, "p"), f"seed {seed}"
-        assert real.doctor("p", False) == [], f"seed {seed}"
+        for function, _, answer in answers_of_both(walk, in_memory, real, 80, seed):
+            seen |= {row.get("code", row["outcome"]) for row in answer if function == "begin_call"}
+            seen |= {f"suspend {row.get('code')}" for row in answer if function == "suspend"}
         seen |= {
             kind for row in stored(in_memory, "p")["budgets"] for kind in ("used", "reserved", "overspent") if row[kind]
         }

@@ -118,6 +118,7 @@ class LocalToolExecutor:
             is_trusted=tool.trusted, retry=policy,
             circuit_breaker=breaker_among(tool.breaker, owned.spec.signal_breakers.tool_call,
                                           owned.workflow.signal_breakers.tool_call),
+            rates=tool.rates,
         ))  # fmt: skip
 
     async def _run_step(self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:

@@ -12,7 +12,7 @@ from typing import Any
 from heliograph.agent_loop.model_attempts import (
     MODEL,
     ModelAttempts,
-    has_budget_for_models,
+    is_metered,
     records_attempts,
     too_large,
 )
@@ -149,7 +149,7 @@ async def _recorded_model_call(
 
 def _final_output(owned: OwnedTurn, reply: ModelReply, conversation: Conversation) -> AgentOutput:
     """The output of a turn that ends with this reply; a reply that was cut at our limit makes the turn partial."""
-    if not reply.is_cut or not (has_budget_for_models(owned.claimed) or owned.spec.max_output_tokens):
+    if not reply.is_cut or not (is_metered(owned) or owned.spec.max_output_tokens):
         return AgentOutput(_output(reply))
     message = f"the reply was cut at {reply.output_tokens} tokens, by max_output_tokens or by the rest of the budget"
     return _cut_short(owned, conversation, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})

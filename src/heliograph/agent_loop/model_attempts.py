@@ -1,4 +1,4 @@
-"""Model calls of which each attempt is recorded: within the turn's budgets (decision 0018), and behind circuit breakers.
+"""Model calls of which each attempt is recorded: within budgets and rate limits, and behind circuit breakers (decisions 0018, 0043, 0044).
 
 With a budget, before each attempt its maximum usage is reserved: an upper bound of the input tokens, and the output tokens that the
 provider receives as its limit. Each attempt is a recorded call (`m1`, `m1-try2`, ...). A failed attempt has used tokens, too,
@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from heliograph.agent_loop.model_call import Models, decisive_failure
-from heliograph.codes import RESOURCE_EXHAUSTED
+from heliograph.codes import RATE_LIMITED, RESOURCE_EXHAUSTED
 from heliograph.definitions.budgets import MICROS_PER_USD
+from heliograph.definitions.model_settings import ModelSettings, has_limits, limits_of_model, rates_of_model
 from heliograph.error_text import safe_repr
-from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, HarnessError
+from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, HarnessError, RateLimited
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest
-from heliograph.records import BudgetShortfall, Claimed
+from heliograph.records import BudgetShortfall
 from heliograph.signals.error_payload import details_of
+from heliograph.signals.payload import cleaned
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import record_of, reply_of
 from heliograph.turn.journal import Journal
@@ -39,17 +41,18 @@ _MESSAGE_MAX = 2000
 _KINDS = ("tokens", "micros", "model_calls")
 
 
-def has_budget_for_models(claimed: Claimed) -> bool:
-    return any(kind in (claimed.budget or {}) for kind in _KINDS)
+def is_metered(owned: OwnedTurn) -> bool:
+    """Whether a budget of the turn or a rate limit may count its model calls."""
+    return any(kind in (owned.claimed.budget or {}) for kind in _KINDS) or has_limits(owned.workflow.model_settings)
 
 
 def records_attempts(owned: OwnedTurn, models: Models) -> bool:
-    """Whether each attempt is a recorded call: the turn has a budget for model calls, or one of its models has a circuit breaker."""
-    return has_budget_for_models(owned.claimed) or models.has_breakers
+    """Whether each attempt is a recorded call: a budget or a rate limit counts model calls, or a model has a circuit breaker."""
+    return is_metered(owned) or models.has_breakers
 
 
 class ModelAttempts:
-    """The models of one turn, called within its budgets, as far as their circuit breakers admit it."""
+    """The models of one turn, called within its budgets, as far as their circuit breakers and rate limits admit it."""
 
     def __init__(self, owned: OwnedTurn, replay: CallReplay, models: Models):
         self._owned = owned
@@ -77,6 +80,9 @@ class ModelAttempts:
             except CircuitOpen as error:  # the attempt is not recorded, so its id remains free
                 failed.append(self._models.rejected(error, model))
                 continue
+            except RateLimited as error:  # the call has not begun, so the next model has its id
+                failed.append(_rate_error(error))
+                continue
             if isinstance(reply, ModelReply):
                 return reply
             failed.append(reply)
@@ -91,12 +97,14 @@ class ModelAttempts:
         except Exception:  # there is no harness, so there is nothing to reserve; the call reports the reason
             return await self._call(model, request)
         price = self._price(harness)
-        granted = await self._reserve(self._models.guarded(call_request, model), request, price)
+        limits = limits_of_model(self._owned.workflow.model_settings, cleaned(str(harness.model)))
+        granted = await self._reserve(self._models.guarded(call_request, model), request, price, limits)
         if isinstance(granted, CallResult):  # recorded meanwhile, by an abandoned run of the agent
             return reply_of(granted.output) if granted.status == "success" else HarnessError(_error_message(granted))
         reply = await self._call(model, granted)
         if isinstance(reply, HarnessError):
-            return await self._failed(call_request, reply, self._used(reply.tokens, 0.0 if reply.tokens == 0 else None))
+            used = self._used(reply.tokens, 0.0 if reply.tokens == 0 else None)
+            return await self._failed(call_request, reply, used, reply.tokens)
         tokens = reply.input_tokens + reply.output_tokens
         cost = reply.cost_usd
         if cost is None and tokens:
@@ -104,9 +112,9 @@ class ModelAttempts:
         result = CallResult(call_request.call_id, "success", record_of(reply, self._owned.claimed.defer_count))
         used = self._used(tokens or None, cost)  # zero tokens mean that the provider did not report the usage
         try:
-            await self._replay.steps.record(call_request, result, [], used)
+            await self._replay.steps.record(call_request, result, [], used, rate_tokens=tokens or None)
         except AgentFailed as error:
-            return await self._failed(call_request, too_large(error, reply, self._journal), used)
+            return await self._failed(call_request, too_large(error, reply, self._journal), used, tokens or None)
         self._journal.deferrals_before = self._owned.claimed.defer_count
         return reply
 
@@ -116,7 +124,9 @@ class ModelAttempts:
         except HarnessError as error:
             return error
 
-    async def _failed(self, request: CallRequest, error: HarnessError, used: Mapping[str, int] | None) -> HarnessError:
+    async def _failed(
+        self, request: CallRequest, error: HarnessError, used: Mapping[str, int] | None, tokens: int | None
+    ) -> HarnessError:
         envelope: JsonObject = {
             "code": error.code,
             "message": safe_repr(error.message, _MESSAGE_MAX),
@@ -124,24 +134,31 @@ class ModelAttempts:
         }
         if error.details:
             envelope["details"] = details_of(error.details)
-        await self._replay.steps.record(request, CallResult(request.call_id, "failed", None, envelope), [], used)
+        result = CallResult(request.call_id, "failed", None, envelope)
+        await self._replay.steps.record(request, result, [], used, rate_tokens=tokens)
         return error
 
     async def _reserve(
-        self, call_request: CallRequest, request: ModelRequest, price: Callable[[int, int], float]
+        self,
+        call_request: CallRequest,
+        request: ModelRequest,
+        price: Callable[[int, int], float],
+        limits: Sequence[ModelSettings],
     ) -> ModelRequest | CallResult:
-        """The request with an output limit whose usage is reserved, or the recorded result. Raises BudgetExceeded, CircuitOpen.
+        """The request with an output limit whose usage is reserved, or the recorded result. Raises BudgetExceeded, CircuitOpen, RateLimited.
 
         If other turns have reserved the missing amount, this waits, because most use less than they reserve. If too little is
         left for the longest reply, a shorter limit is reserved.
         """
-        if not self._kinds:
+        if not self._kinds and not limits:
             known = await self._replay.steps.begin(call_request)
             return request if known is None else known
         world = self._owned.world
         most = self._owned.spec.max_output_tokens or OUTPUT_TOKENS
         least = min(most, _OUTPUT_TOKENS_LEAST)
         input_tokens = input_tokens_max(request)
+        rooms = [limit.tokens.count - input_tokens for limit in limits if limit.tokens is not None]
+        most = max(least, min([most, *rooms]))
         until, delay, output = world.monotonic() + RESERVE_WAIT_SECONDS, _DELAY_SECONDS, most
 
         def cost(tokens: int) -> dict[str, int]:
@@ -154,7 +171,8 @@ class ModelAttempts:
 
         while True:
             try:
-                known = await self._replay.steps.begin(call_request, cost(output))
+                call_request = self._with_rates(call_request, limits, input_tokens + output)
+                known = await self._replay.steps.begin(call_request, cost(output) if self._kinds else None)
             except BudgetExceeded as error:
                 shortfall = BudgetShortfall(**error.budget)
                 if (
@@ -172,7 +190,18 @@ class ModelAttempts:
                 if output < least:
                     raise
             else:
-                return replace(request, output_tokens_max=output, is_metered=True) if known is None else known
+                if known is not None:
+                    return known
+                is_cut = bool(self._kinds) or bool(rooms)  # a limit of requests alone does not limit the reply
+                return replace(
+                    request, is_metered=True, output_tokens_max=output if is_cut else request.output_tokens_max
+                )
+
+    def _with_rates(self, request: CallRequest, limits: Sequence[ModelSettings], tokens: int) -> CallRequest:
+        if not limits:
+            return request
+        seconds = self._owned.spec.model_call_timeout_seconds
+        return replace(request, rates=rates_of_model(limits, tokens), timeout_seconds=seconds)
 
     def _price(self, harness: Harness) -> Callable[[int, int], float]:
         """The cost in dollars of a number of input and output tokens: the higher of the declared and the known price.
@@ -213,6 +242,13 @@ def too_large(error: AgentFailed, reply: ModelReply, journal: Journal) -> Harnes
     journal.tokens = journal.tokens[0] + reply.input_tokens, journal.tokens[1] + reply.output_tokens
     return HarnessError(f"the model's reply is too large to be recorded; set max_output_tokens to limit it: {error.message}",
                         code=RESOURCE_EXHAUSTED, recoverable=True)  # fmt: skip
+
+
+def _rate_error(error: RateLimited) -> HarnessError:
+    """The failure of a model call that its rate limits do not admit. A later call may be admitted."""
+    seconds = error.rate.get("retry_seconds")
+    return HarnessError(error.message, code=RATE_LIMITED, recoverable=seconds is not None,
+                        retry_after_seconds=seconds or 0.0, details=error.error.get("details"))  # fmt: skip
 
 
 def _micros(cost_usd: float) -> int:

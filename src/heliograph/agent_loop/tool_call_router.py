@@ -226,7 +226,8 @@ class ToolCallRouter:
         return CallRequest(str(self._journal.call_id(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
                      tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted, retry=policy,
                      circuit_breaker=breaker_among(tool.breaker, self._owned.spec.signal_breakers.tool_call,
-                                                   self._owned.workflow.signal_breakers.tool_call))  # fmt: skip
+                                                   self._owned.workflow.signal_breakers.tool_call),
+                     rates=tool.rates)  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
         call_id, step_id = str(self._journal.call_id(step, n + 1)), self._journal.new_step()
@@ -242,7 +243,8 @@ class ToolCallRouter:
                      context_box_id=delegation.context_box_id, priority=delegation.priority,
                      retry=narrowest(self._owned.spec.signal_policies.delegation,
                                      self._owned.workflow.signal_policies.delegation),
-                     circuit_breaker=self._owned.workflow.breaker_of(delegation.agent, self._owned.spec))  # fmt: skip
+                     circuit_breaker=self._owned.workflow.breaker_of(delegation.agent, self._owned.spec),
+                     rates=self._owned.workflow.rates_of(delegation.agent))  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raises Submitted, or BadArguments for arguments that cannot be the result."""

@@ -48,3 +48,4 @@ def _add_maintenance(verbs: Any, command: Any) -> None:
     wires = command(verbs, "wires", "maintenance:wires", "list the wires that events must reach, or remove one")
     wires.add_argument("--forget", metavar="WIRE", help="remove this wire, if no worker uses it any more")
     command(verbs, "breakers", "maintenance:breakers", "list the circuit breakers of a project")
+    command(verbs, "rates", "maintenance:rates", "list the rate limits of a project")

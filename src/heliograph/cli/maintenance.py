@@ -1,4 +1,4 @@
-"""`helio db prune|limits|wires|breakers`: delete old runs, show or change limits and wires, and show circuit breakers."""
+"""`helio db prune|limits|wires|breakers|rates`: delete old runs, show or change limits and wires, and show breakers and rates."""
 
 from __future__ import annotations
 
@@ -64,28 +64,41 @@ def wires(options: Namespace) -> int:
 
 def breakers(options: Namespace) -> int:
     """List the circuit breakers that have been open, or whose targets have failed."""
-    rows = asyncio.run(_with(_breakers))
+    return _list(
+        options, "select type, target, state, open_until, changed_at, failures, successes, trials from heliograph.circuit_overview"
+        " where project_id = $1 order by type, target",
+        ("TYPE", "TARGET", "STATE", "UNTIL", "FAILURES", "SUCCESSES", "TRIALS"),
+        lambda row: (row["type"], safe_repr(row["target"]), row["state"], moment(row["open_until"]), str(row["failures"]),
+                     str(row["successes"]), str(row["trials"])),
+        none="no target behind a circuit breaker has failed",
+    )  # fmt: skip
+
+
+def rates(options: Namespace) -> int:
+    """List the rate limits from which calls have taken tokens."""
+    return _list(
+        options, "select kind, name, tokens_max, seconds, last_start, full_at from heliograph.rate_overview"
+        " where project_id = $1 and last_start is not null order by kind, name",
+        ("KIND", "NAME", "LIMIT", "LAST START", "FULL AT"),
+        lambda row: (row["kind"], safe_repr(row["name"]), f"{row['tokens_max']} in {row['seconds']} s",
+                     moment(row["last_start"]), moment(row["full_at"])),
+        none="no call with a rate limit was made",
+    )  # fmt: skip
+
+
+def _list(
+    options: Namespace, query: str, columns: Sequence[str], cells: Callable[[Mapping[str, Any]], Sequence[str]], *, none: str
+) -> int:  # fmt: skip
+    """Print the rows of a query whose $1 is the project: a table, or a JSON line each; `none` if there are no rows."""
+    rows = asyncio.run(_with(lambda connection, project: connection.fetch(query, project)))
     if options.json:
         for row in rows:
-            json_line(row)
+            json_line(dict(row))
     elif rows:
-        table(
-            ("TYPE", "TARGET", "STATE", "UNTIL", "FAILURES", "SUCCESSES", "TRIALS"),
-            [
-                (row["type"], safe_repr(row["target"]), row["state"], moment(row["open_until"]),
-                 str(row["failures"]), str(row["successes"]), str(row["trials"]))
-                for row in rows
-            ],
-        )  # fmt: skip
+        table(columns, [cells(row) for row in rows])
     else:
-        note("no target behind a circuit breaker has failed")
+        note(none)
     return 0
-
-
-async def _breakers(connection: Any, project: str) -> list[dict[str, Any]]:
-    query = "select type, target, state, open_until, changed_at, failures, successes, trials from heliograph.circuit_overview"
-    rows = await connection.fetch(f"{query} where project_id = $1 order by type, target", project)
-    return [dict(row) for row in rows]
 
 
 async def _prune(connection: Any, project: str, options: Namespace) -> dict[str, int]:

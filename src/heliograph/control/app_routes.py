@@ -26,6 +26,3 @@ def _check_supported(destination: Destination, path: str) -> None:
     if destination.gateway is not None and not destination.gateway.startswith(("https://", "http://")):
         raise InvalidInput(f"the gateway {safe_repr(destination.gateway)} is no URL; write for example https://agents.example/",
                            code="unsupported_route", path=f"{path}/gateway")  # fmt: skip
-    if destination.rate_limit is not None:
-        raise InvalidInput("the runtime does not enforce the rate limits of routes; remove 'rate_limit', and limit the pool with "
-                           "helio worker --concurrency", code="unsupported_route", path=f"{path}/rate_limit")  # fmt: skip

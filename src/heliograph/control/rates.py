@@ -1,4 +1,4 @@
-"""The rate limit of a route: `10/s`, `600/m` or `1000/h`."""
+"""A rate limit: `10/s`, `600/m` or `1000/h`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from heliograph.control.model_errors import problem
 from heliograph.error_text import safe_repr
 
-COUNT_MAX = 1_000_000
+COUNT_MAX = 1_000_000_000
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-_RATE = re.compile(r"([1-9][0-9]{0,6})/([a-z])")
+_RATE = re.compile(r"([1-9][0-9]{0,9})/([a-z])")
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most `count` signals in `seconds`: the size of a token bucket, and the time in which it fills."""
+    """At most `count` calls, or tokens of a model, in `seconds`: the size of a token bucket, and the time in which it fills."""
 
     count: int
     seconds: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent_checks import (
@@ -15,7 +15,7 @@ from heliograph.definitions.agent_checks import (
     check_delegate,
     check_for_models,
     check_limits,
-    check_must,
+    check_must_end_with,
     check_name,
     check_number,
     check_once,
@@ -41,6 +41,7 @@ from heliograph.definitions.functions import naming
 from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
 from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
 from heliograph.definitions.pools import check_pool
+from heliograph.definitions.rate_limits import check_rate_limit
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies, check_signal_policies
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
@@ -49,6 +50,9 @@ from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.signals.names import check_emit_name, check_key
 from heliograph.signals.pattern import Pattern, check_agent_pattern
 from heliograph.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from heliograph.control.rates import RateLimit
 
 Effect = Literal["idempotent", "once"]
 Priority = Literal["low", "normal", "high", "critical"]
@@ -76,7 +80,7 @@ class AgentSpec:
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
     error defers the turn. `retry` is a complete policy for that; with both, the smaller number of retries counts.
     `control_signals` has the retries and circuit breakers of the calls and delegations that the agent makes, and
-    `circuit_breaker` guards delegations to it. `result_fields` lists the fields that the deliverable must contain.
+    `circuit_breaker` guards delegations to it, and `rate_limit` limits them, for example to "10/s". `result_fields` lists the fields that the deliverable must contain.
 
     For agents with a model: `model` may be a list, in which each model is the fallback of the one before. `tools` lists the
     tools that the model may call, and `agents` the agents that it may delegate to. `contexts` maps names to the context boxes
@@ -139,6 +143,7 @@ class AgentSpec:
     version: str = "1"
     circuit_breaker: CircuitBreaker | None = None
     signal_breakers: SignalBreakers = NO_BREAKERS
+    rate_limit: RateLimit | None = None
     when_arity: int = field(default=1)
 
     @property
@@ -205,7 +210,7 @@ def define_agent(
     after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
     init: Any = None, plan: Any = None, reflect: Any = None, terminate: Any = None, lifecycle: Lifecycle | None = None,
     credentials: Sequence[str] = (), task_schema: Any = None, circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
-    **unknown: Any,
+    rate_limit: str | None = None, **unknown: Any,
 ) -> AgentSpec:  # fmt: skip
     """Define an agent, and check all of its options; `AgentSpec` describes them.
 
@@ -213,34 +218,22 @@ def define_agent(
     Raises InvalidInput with the agent, the argument and the rule; Rejected for a reserved signal name.
     """
     check_name(name)
-    check_options(
-        name, unknown, [p for p in inspect.signature(define_agent).parameters if p not in ("name", "unknown")]
-    )
+    check_options(name, unknown, define_agent)
     any_of = each_of(name, "activate_on", activate_on, check_agent_pattern)
     all_of = each_of(name, "activate_when_all", activate_when_all, check_agent_pattern)
     check_waking(name, any_of + all_of, on_request)
-    hooks = check_hooks(name, {"init": init, "plan": plan, "reflect": reflect, "terminate": terminate},
-                        has_model=prompt is not None)  # fmt: skip
+    hooks = check_hooks(name, {"init": init, "plan": plan, "reflect": reflect, "terminate": terminate}, has_model=prompt is not None)  # fmt: skip
     check_work(name, run, prompt, model, system, has_plan="plan" in hooks)
-    check_one_of(name, "priority", priority, PRIORITIES)
+    _check_choices(name, priority, effect, after_untrusted, trusted)
     check_pool(f"agent {name}: pool", pool, f"/agents/{name}/pool")
-    check_one_of(name, "effect", effect, EFFECTS)
-    check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
-    if not isinstance(trusted, bool):
-        raise InvalidInput(f"agent {name}: trusted must be True or False, not {safe_repr(trusted)}", code="wrong_type",
-                           path=f"/agents/{name}/trusted")  # fmt: skip
-    check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, RETRIES if retries is None else retries, max_steps)
     model_policy = _model_policy(retry_policy(retry, f"/agents/{name}/retry"), retries)
     check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
     own_tools = as_tools(name, tools)
     delegates = each_of(name, "agents", agents, check_delegate)
-    check_for_models(name, run is not None,
-                     [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
-    if contexts is not None:
-        check_shared_contexts(name, contexts, delegates)
-    if must_end_with is not None:
-        check_must(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
+    check_for_models(name, run is not None, [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
+    _check_contexts(name, contexts, delegates, context_bytes_max)
+    check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
@@ -258,10 +251,25 @@ def define_agent(
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
         trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
         lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),
-        task_problems=_task_problems(name, task_schema),
+        task_problems=_task_problems(name, task_schema), rate_limit=check_rate_limit(rate_limit, f"/agents/{name}/rate_limit"),
         circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"),
         signal_breakers=check_signal_breakers(control_signals, f"/agents/{name}/control_signals"),
     )  # fmt: skip
+
+
+def _check_choices(name: str, priority: object, effect: object, after_untrusted: object, trusted: object) -> None:
+    check_one_of(name, "priority", priority, PRIORITIES)
+    check_one_of(name, "effect", effect, EFFECTS)
+    check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
+    if not isinstance(trusted, bool):
+        raise InvalidInput(f"agent {name}: trusted must be True or False, not {safe_repr(trusted)}", code="wrong_type",
+                           path=f"/agents/{name}/trusted")  # fmt: skip
+
+
+def _check_contexts(name: str, contexts: object, delegates: Sequence[str], context_bytes_max: int) -> None:
+    check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
+    if contexts is not None:
+        check_shared_contexts(name, contexts, delegates)
 
 
 def _task_problems(name: str, schema: Any) -> Callable[[Json], Sequence[str]] | None:

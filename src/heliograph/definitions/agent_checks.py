@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -31,8 +32,9 @@ def check_name(name: str) -> None:
         )  # fmt: skip
 
 
-def check_options(name: str, unknown: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise InvalidInput for the first unknown option, with the most similar known one."""
+def check_options(name: str, unknown: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Raise InvalidInput for the first unknown option, with the most similar one of the function's parameters."""
+    known = [each for each in inspect.signature(function).parameters if each not in ("name", "unknown")]
     for argument in unknown:
         similar = difflib.get_close_matches(argument, known, 1)
         suggestion = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}"
@@ -210,10 +212,12 @@ def _check_model(name: str, model: object, system: object) -> None:
                       f"HELIOGRAPH_MODEL, not {safe_repr(model)}", "wrong_type")  # fmt: skip
 
 
-def check_must(
+def check_must_end_with(
     name: str, must: object, tools: Sequence[Any], agents: Sequence[str], output: object, *, asks_human: bool
 ) -> None:
-    """Check that `must_end_with` is a tool of the agent, whose result replaces an output type."""
+    """Check that `must_end_with`, if it is given, is a tool of the agent, whose result replaces an output type."""
+    if must is None:
+        return
     check_text(name, "must_end_with", must)
     if output is not None:
         raise_invalid(

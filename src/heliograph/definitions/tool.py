@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker, check_circuit_breaker
+from heliograph.definitions.rate_limits import Rate, check_rate_limit, rates_of
 from heliograph.error_text import format_exception, repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy, retry_policy
@@ -63,6 +64,8 @@ class Tool:
     secrets: the names of the secrets that its arguments may contain as `secret://name`. They are resolved where the function
         runs, and never stored.
     circuit_breaker: see CircuitBreaker; an object with its fields will do. All calls of a tool of this name share it.
+    rate_limit: at most so many calls, of all workers together, for example "10/s". A call waits for its turn, for at most its
+        timeout, and then fails with RATE_LIMITED.
     isolated: the function runs in its own process, without the environment, files, network and processes of the worker. It
         must be defined in a module, and take and return JSON.
     """
@@ -85,6 +88,7 @@ class Tool:
     isolated: bool = False
     retry: RetryPolicy | Mapping[str, Any] | None = None
     circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None
+    rate_limit: str | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -112,6 +116,10 @@ class Tool:
             return given
         return check_circuit_breaker(given, f"/tools/{self.name}/circuit_breaker")
 
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        return rates_of("tool", self.name, check_rate_limit(self.rate_limit, f"/tools/{self.name}/rate_limit"))
+
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a call with these checked arguments requires an approval. If the rule raises, it does."""
         if not callable(self.approval):
@@ -137,6 +145,7 @@ def tool(
     result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
     isolated: bool = False, retry: RetryPolicy | Mapping[str, Any] | None = None,
     circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
+    rate_limit: str | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function into a tool: `@tool`, or `@tool(effect="idempotent", ...)` with the options of `Tool`.
@@ -238,6 +247,7 @@ def check_tool(made: Tool) -> Tool:
     if made.retries and made.effect not in ("pure", "idempotent"):
         raise InvalidInput(f"tool {name}: a tool with effect='{made.effect}' cannot have retries; set effect='idempotent' "
                            "if a call may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip
+    check_rate_limit(made.rate_limit, f"/tools/{name}/rate_limit")
     if made.retry is not None:
         made = replace(made, retry=made.retry_policy, retries=0)
     return replace(made, circuit_breaker=made.breaker) if made.circuit_breaker is not None else made

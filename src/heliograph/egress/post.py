@@ -74,14 +74,16 @@ async def post(
             addresses = policy.check(target, await resolve(target.host, target.port))
             return await _exchange(target, addresses, _request(target, headers, body), body_bytes_max)
     except TimeoutError:
-        raise PostFailed(f"{target.origin} did not answer within {seconds:g} s") from None
+        raise PostFailed(
+            f"{target.origin} did not answer within {seconds:g} s; check that this server runs and is not overloaded"
+        ) from None
     except ssl.SSLError as error:
         raise PostFailed(
-            f"{target.origin}: the TLS handshake failed: {safe_repr(error.reason or 'no reason given')}"
+            f"{target.origin}: the TLS handshake failed: {safe_repr(error.reason or 'no reason given')}; check its certificate"
         ) from None
     except OSError as error:
         raise PostFailed(
-            f"{target.origin} cannot be reached: {safe_repr(error.strerror or type(error).__name__)}"
+            f"{target.origin} cannot be reached: {safe_repr(error.strerror or type(error).__name__)}; check the URL, the server and the network"
         ) from None
 
 
@@ -127,15 +129,17 @@ async def _read_head(target: Target, reader: asyncio.StreamReader) -> tuple[Post
             head = await reader.readuntil(b"\r\n\r\n")
             found = _STATUS.match(head)
             if found is None:
-                raise PostFailed(f"{target.origin} does not speak HTTP/1.1")
+                raise PostFailed(f"{target.origin} does not speak HTTP/1.1; check the scheme and the port of the URL")
             if not 100 <= (status := int(found[1])) < 200:
                 after = _RETRY_AFTER.search(head)
                 return Posted(status, float(after[1]) if after is not None else 0.0), head
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         raise PostFailed(
-            f"{target.origin} closed the connection within the response's head, or the head is too large"
+            f"{target.origin} closed the connection within the response's head, or the head is too large; look at the log of this server"
         ) from None
-    raise PostFailed(f"{target.origin} sent {_INTERIM_MAX} interim responses and no final one")
+    raise PostFailed(
+        f"{target.origin} sent {_INTERIM_MAX} interim responses and no final one; look at the log of this server"
+    )
 
 
 async def _read_body(target: Target, reader: asyncio.StreamReader, head: bytes, bytes_max: int) -> bytes | None:
@@ -153,7 +157,7 @@ async def _read_body(target: Target, reader: asyncio.StreamReader, head: bytes, 
             body += part
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         raise PostFailed(
-            f"{target.origin} closed the connection within the response's body, or sent it malformed"
+            f"{target.origin} closed the connection within the response's body, or sent it malformed; look at the log of this server"
         ) from None
     return body if len(body) <= bytes_max else None
 
@@ -163,7 +167,7 @@ async def _read_chunks(target: Target, reader: asyncio.StreamReader, bytes_max: 
     while True:
         found = _CHUNK.match(await reader.readuntil(b"\r\n"))
         if found is None:
-            raise PostFailed(f"{target.origin} sent a malformed chunk")
+            raise PostFailed(f"{target.origin} sent a malformed chunk; look at the log of this server")
         if (size := int(found[1], 16)) == 0:
             return body
         if len(body) + size > bytes_max:

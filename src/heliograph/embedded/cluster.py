@@ -136,7 +136,9 @@ class Cluster:
             ended = launch(identity, "wait", command, timeout_seconds=timeout_seconds, keep=[start_lock], stdin=stdin)
             # a standalone backend exits with 0 even if its statement failed
             if ended.returncode != 0 or "ERROR:" in ended.stdout:
-                raise SetupError(f"cannot create a database in {self.home}: {_last_lines(ended.stdout)}")
+                raise SetupError(
+                    f"cannot create a database in {self.home}: {_last_lines(ended.stdout)}; remove this cause, and run the command again"
+                )
         if identity.owner is not None:
             os.chown(password, os.geteuid(), os.getegid())
         password.replace(self.path("password"))

@@ -72,7 +72,9 @@ class EmbeddedServer:
         try:
             self._opening.restart()
         except OSError as error:
-            raise SetupError(f"cannot start the embedded PostgreSQL again: {error}") from error
+            raise SetupError(
+                f"cannot start the embedded PostgreSQL again: {error}; remove this cause, and restart the process"
+            ) from error
 
     def wait_stopped(self, timeout_seconds: float) -> bool:
         """Wait until the last process of the server has ended; return False after the timeout."""
@@ -206,7 +208,7 @@ class _Opening:
             arguments = [str(GUARD), str(cluster.home), cluster.name, str(cluster.socket_folder())]
             ended = run_script(arguments, timeout_seconds=self._remaining_seconds(), log=log)
         if ended.returncode != 0:
-            raise SetupError(f"the guard of {cluster.home} did not start: {cluster.log_tail(since)}")
+            raise SetupError(f"the guard of {cluster.home} did not start: {cluster.log_tail(since)}; see {cluster.log}")
 
     def _ensure_server(self, start_lock: Lock) -> None:
         """Return when the server accepts connections; start it at most once, after an earlier server has ended."""

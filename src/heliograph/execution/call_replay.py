@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, DELEGATION_TIMEOUT
+from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, DELEGATION_TIMEOUT, RATE_LIMITED
 from heliograph.errors import (
     BudgetExceeded,
     CircuitOpen,
     DelegationFailed,
     HeliographError,
+    RateLimited,
     StepInDoubt,
     ToolFailed,
     ToolTimedOut,
@@ -178,7 +179,7 @@ class CallReplay:
         async with self._unsettled():
             try:
                 known = await self.steps.begin(request, self.steps.tool_reserve)
-            except (BudgetExceeded, CircuitOpen) as error:
+            except (BudgetExceeded, CircuitOpen, RateLimited) as error:
                 return await self.steps.reject(request, error.error)
             if known is not None:
                 return known
@@ -245,7 +246,7 @@ def error_of_call(request: CallRequest, result: CallResult) -> HeliographError:
         )  # otherwise the child itself timed out
         return DelegationFailed(
             f"agent {request.tool} (call {request.call_id}) did not succeed: {message}",
-            code=code if is_late or code == CIRCUIT_OPEN else None, agent=request.tool, call_id=request.call_id, outcome=result.status,
+            code=code if is_late or code == CIRCUIT_OPEN or "rate" in error else None, agent=request.tool, call_id=request.call_id, outcome=result.status,
             error=error,
         )  # fmt: skip
     if result.status == "unknown":
@@ -257,6 +258,9 @@ def error_of_call(request: CallRequest, result: CallResult) -> HeliographError:
     if code == CIRCUIT_OPEN and "circuit" in error:
         return CircuitOpen(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
                           call_id=request.call_id, error=error)  # fmt: skip
+    if code == RATE_LIMITED and "rate" in error:
+        return RateLimited(f"{request.tool} (call {request.call_id}) was not called: {message}", tool=request.tool,
+                           call_id=request.call_id, error=error)  # fmt: skip
     kind = ToolTimedOut if result.status == "timeout" else ToolFailed
     return kind(f"{request.tool} (call {request.call_id}): {message}", code=code, tool=request.tool, call_id=request.call_id,
                error=error)  # fmt: skip

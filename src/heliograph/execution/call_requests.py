@@ -9,6 +9,7 @@ from typing import Any
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_among, check_circuit_breaker
+from heliograph.definitions.rate_limits import check_rate_limit, rates_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.delegation_targets import Target, target_of
@@ -67,12 +68,14 @@ class CallRequests:
     def step(
         self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None, retry: Any = None,
         circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
+        *, rate_limit: str | None = None,
     ) -> CallRequest:  # fmt: skip
         """A step that runs now. Raises InvalidInput."""
         policy = narrowest(retry_policy(retry, "/retry"))
         return with_fallback(check_retry_id(CallRequest(
             self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline", None, timeout,
             effect, retry=policy, circuit_breaker=breaker_among(check_circuit_breaker(circuit_breaker, "/circuit_breaker")),
+            rates=rates_of("tool", name, check_rate_limit(rate_limit, "/rate_limit")),
         )), fallback)  # fmt: skip
 
     def pause(self, seconds: float) -> CallRequest:
@@ -137,7 +140,8 @@ class CallRequests:
                      output_problems=output_validator(tool, call.result_schema, "/result_schema"),
                      retry=self._tool_policy(call, shared),
                      circuit_breaker=breaker_among(check_circuit_breaker(call.circuit_breaker, "/circuit_breaker"),
-                                                   self._own_breakers.tool_call, self._workflow.signal_breakers.tool_call))  # fmt: skip
+                                                   self._own_breakers.tool_call, self._workflow.signal_breakers.tool_call),
+                     rates=rates_of("tool", tool, check_rate_limit(call.rate_limit, "/rate_limit")))  # fmt: skip
 
     def _tool_policy(self, call: Call, shared: RetryPolicy | None) -> RetryPolicy | None:
         own = retry_policy(call.retry, "/retry")
@@ -165,7 +169,8 @@ class CallRequests:
                      callback_url=None if child.callback_url is None else parse(child.callback_url).url,
                      retry=narrowest(retry_policy(child.retry, "/retry"), shared, self._own_policies.delegation,
                                      self._policies.delegation),
-                     circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]))  # fmt: skip
+                     circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]),
+                     rates=self._workflow.rates_of(target.agent))  # fmt: skip
         return check_for_gateway(request) if is_remote else request
 
     def _is_remote(self, agent: Any) -> bool:

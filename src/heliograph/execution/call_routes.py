@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from heliograph.definitions.agent import PRIORITIES
+from heliograph.definitions.rate_limits import Rate, rates_of
 from heliograph.reactive.workflow import Workflow
 from heliograph.turn.calls import CallRequest
 
@@ -19,6 +20,16 @@ def destination_of_call(workflow: Workflow, request: CallRequest) -> Destination
     if request.kind == "child":
         return workflow.routes.destination_of_call("delegation", target_agent=request.tool)
     return workflow.routes.destination_of_call("tool_call", tool_name=request.tool)
+
+
+def rates_of_call(workflow: Workflow, request: CallRequest, destination: Destination | None) -> tuple[Rate, ...]:
+    """The rates of a call: its own, and that of its route, whose bucket has the name of the application and the place of the route."""
+    routes = workflow.routes
+    if routes is None or destination is None or destination.rate_limit is None:
+        return request.rates
+    places = [str(n) for n, route in enumerate(routes.routes) if route.destination is destination]
+    name = f"{workflow.name}/{places[0] if places else 'default'}"
+    return (*request.rates, *rates_of("route", name, destination.rate_limit))
 
 
 def is_tool_call(workflow: Workflow, request: CallRequest) -> bool:

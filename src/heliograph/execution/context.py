@@ -141,7 +141,8 @@ class Context:
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
         needs_token: bool = True, result_schema: Any = None, trusted: bool = False,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
+        fallback: Fallback | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
 
@@ -151,9 +152,10 @@ class Context:
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
         vouch for the result; an untrusted result makes everything that this turn writes untrusted. retry: how often and when a
         failed call is repeated, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
-        `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. fallback: a plain or async function. It
-        is called with the error CircuitOpen in place of a call that the breaker rejects, as an idempotent step, and its
-        result is that of the call. Raises ToolFailed, ToolTimedOut, CircuitOpen, InvalidInput.
+        `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. rate_limit: at most so many calls of
+        this tool, of all workers together, for example "10/s". fallback: a plain or async function. It is called with the
+        error CircuitOpen or RateLimited in place of a call that the breaker or the limit rejects, as an idempotent step, and
+        its result is that of the call. Raises ToolFailed, ToolTimedOut, CircuitOpen, RateLimited, InvalidInput.
         """
         call = Call(
             tool,
@@ -169,6 +171,7 @@ class Context:
             retry,
             circuit_breaker,
             fallback,
+            rate_limit,
         )
         return self._replay.value(self._requests.all([call])[0])
 
@@ -190,7 +193,8 @@ class Context:
         self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
         timeout: float | None = None, call_id: str | None = None,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
+        fallback: Fallback | None = None,
     ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Run `function(*args)`, plain or async, once in this turn, and record its result as JSON.
 
@@ -198,15 +202,17 @@ class Context:
         `idempotent` steps run again; a `once` step raises StepInDoubt. A `transactional` function is async and receives a
         database connection as its first argument; its writes and its result commit together or not at all, so it runs
         again. retry: as for `call`; the turn is suspended between attempts. circuit_breaker: see CircuitBreaker; all steps of
-        this name share it. fallback: as for `call`. Raises ToolFailed with the error of the function, ToolTimedOut, CircuitOpen,
-        InvalidInput.
+        this name share it, and their rate_limit. fallback: as for `call`. Raises ToolFailed with the error of the function,
+        ToolTimedOut, CircuitOpen, RateLimited, InvalidInput.
         """
         self._requests.check_may_wait("step")
         check_one_of(effect, "the effect of a step", CALL_EFFECTS)
         if not callable(function):
             raise InvalidInput(f"step {safe_repr(name)} must be given a function and its arguments, not {safe_repr(function)}",
                                code="wrong_type")  # fmt: skip
-        request = self._requests.step(name, effect, check_timeout(timeout), call_id, retry, circuit_breaker, fallback)
+        request = self._requests.step(
+            name, effect, check_timeout(timeout), call_id, retry, circuit_breaker, fallback, rate_limit=rate_limit
+        )
         return self._replay.step(request, function, args)
 
     def delegate(

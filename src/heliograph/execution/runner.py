@@ -31,7 +31,7 @@ from heliograph.execution.phase_run import PhaseRun, failure_code
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
-from heliograph.execution.suspend import defer, reject_calls, reject_open_circuits, suspend
+from heliograph.execution.suspend import defer, reject_calls, reject_not_admitted, suspend
 from heliograph.execution.task_names import TaskNames
 from heliograph.records import Claimed, WriteResult
 from heliograph.tools.credentials import problem_of_credentials
@@ -316,9 +316,9 @@ class TurnRunner:
 
     async def _after_suspend(self, result: WriteResult, effect: SuspendTurn) -> Event | None:
         """The next event after the kernel answered a suspension."""
-        if result.budget is not None or result.circuit is not None:
+        if result.budget is not None or result.calls:
             try:
-                await (reject_calls if result.circuit is None else reject_open_circuits)(self.owned, effect, result)
+                await (reject_not_admitted if result.calls else reject_calls)(self.owned, effect, result)
             except asyncio.CancelledError:  # a stop arrived meanwhile
                 if (stopped := self._stopped()) is None:
                     raise

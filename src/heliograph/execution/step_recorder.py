@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, RESOURCE_EXHAUSTED
+from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, RATE_LIMITED, RESOURCE_EXHAUSTED
 from heliograph.definitions.circuit_breakers import breaker_item
-from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, KernelRejected, StoreUnavailable
+from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, KernelRejected, RateLimited, StoreUnavailable
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_outcome import error_of
 from heliograph.records import BeginResult, Wait, WriteResult
@@ -80,9 +80,10 @@ class StepRecorder:
         await self.record(request, CallResult(request.call_id, "success", None), [draft], opens=True)
 
     async def begin(self, request: CallRequest, reserve: Mapping[str, int] | None = None) -> CallResult | None:
-        """Commit the intent. Returns None where the step may run now, otherwise its recorded result.
+        """Commit the intent, and wait for the start that the rate limits give the step.
 
-        reserve: the amounts that the step may use. Raises BudgetExceeded where less is left, CircuitOpen, TurnLost, AgentFailed.
+        Returns None where the step may run now, otherwise its recorded result. reserve: the amounts that the step may use. Raises
+        BudgetExceeded where less is left, CircuitOpen, RateLimited, TurnLost, AgentFailed.
         """
         self._cancel_flag.check()
         begun = await store_call(self._begin(request, reserve))
@@ -95,20 +96,32 @@ class StepRecorder:
                 call_id=request.call_id,
                 error=circuit_error(begun.message, begun.circuit, self.world.now()),
             )
+        if begun.code == RATE_LIMITED:
+            assert begun.rate is not None
+            error = rate_error(begun.message, begun.rate)
+            raise RateLimited(begun.message, tool=request.tool, call_id=request.call_id, error=error)
         if begun.outcome == "rejected":
             raise StepNotStarted(f"step {request.tool} did not start: {begun.message}", code=RESOURCE_EXHAUSTED)
-        return _recorded_result(request, begun) if begun.outcome in ("done", "in_doubt") else None
+        if begun.outcome in ("done", "in_doubt"):
+            return _recorded_result(request, begun)
+        if begun.rate is not None and begun.rate["wait_seconds"] > 0:
+            await self.world.sleep(begun.rate["wait_seconds"])
+            self._cancel_flag.check()
+        return None
 
     async def record(
         self, request: CallRequest, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None, *,
-        opens: bool = False,
+        opens: bool = False, rate_tokens: int | None = None,
     ) -> None:  # fmt: skip
         """Commit a result with its signals. Raises TurnLost, AgentFailed.
 
-        used: the amounts that the step used of its reserve. opens: the step has no intent, because it has no effect.
+        used: the amounts that the step used of its reserve. opens: the step has no intent, because it has no effect. rate_tokens: the
+        actual tokens of a model call, which replace the estimate in its rate limits.
         """
         await self.world.failpoint("before_record")
         more: dict[str, Any] = {} if used is None else {"used": dict(used)}
+        if rate_tokens is not None:
+            more["rate_tokens"] = rate_tokens
         if opens:
             more["open_as"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
         written = await store_call(self.signals.commit(partial(self._record, result, more), drafts))
@@ -141,6 +154,8 @@ class StepRecorder:
         if request.circuit_breaker is not None:
             kind, target = (request.kind, request.tool) if request.model is None else ("model", request.model)
             item["circuit_breaker"] = breaker_item(request.circuit_breaker, kind, target)
+        if request.rates:
+            item["rates"] = [rate.item() for rate in request.rates]
         return item if reserve is None else {**item, "reserve": dict(reserve)}
 
     def record_item(self, result: CallResult, signals_emitted: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
@@ -201,6 +216,13 @@ def circuit_error(message: str, circuit: Mapping[str, Any] | None, now: datetime
         seconds = (datetime.fromisoformat(circuit["until"]) - now).total_seconds()
         details = {"retry_after_ms": max(0, ceil(seconds * 1000))}
     return {**error_of(CIRCUIT_OPEN, message, is_recoverable=True, details=details), "circuit": dict(circuit)}
+
+
+def rate_error(message: str, rate: Mapping[str, Any]) -> JsonObject:
+    """The error of a call that a rate limit does not admit. Its details have the time after which it may admit one."""
+    seconds = rate["retry_seconds"]
+    details = None if seconds is None else {"retry_after_ms": ceil(seconds * 1000)}
+    return {**error_of(RATE_LIMITED, message, is_recoverable=seconds is not None, details=details), "rate": dict(rate)}
 
 
 def _recorded_result(request: CallRequest, begin_result: BeginResult) -> CallResult:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
 from heliograph.definitions.circuit_breakers import breaker_item
-from heliograph.execution.call_routes import destination_of_call, is_tool_call, priority_of_delegation
+from heliograph.execution.call_routes import destination_of_call, is_tool_call, priority_of_delegation, rates_of_call
 from heliograph.execution.gateway_calls import gateway_command
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.step_events import emit_step_event
-from heliograph.execution.step_recorder import StepRecorder, budget_error, circuit_error
+from heliograph.execution.step_recorder import StepRecorder, budget_error, circuit_error, rate_error
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
@@ -83,8 +83,8 @@ async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResul
             has_failed.add(request.step_id)
 
 
-async def reject_open_circuits(owned: OwnedTurn, effect: SuspendTurn, result: WriteResult) -> None:
-    """Record the rejection of the calls that their circuit breakers do not admit. Raises TurnLost, AgentFailed.
+async def reject_not_admitted(owned: OwnedTurn, effect: SuspendTurn, result: WriteResult) -> None:
+    """Record the rejection of the calls that their circuit breakers or rate limits do not admit. Raises TurnLost, AgentFailed.
 
     As in `reject_calls`, the agent continues and makes the other calls again.
     """
@@ -94,7 +94,8 @@ async def reject_open_circuits(owned: OwnedTurn, effect: SuspendTurn, result: Wr
         if (rejected := result.calls.get(request.call_id)) is None:
             continue
         if request.step_id not in has_failed:
-            await steps.reject(request, circuit_error(rejected.message, rejected.circuit, now))
+            await steps.reject(request, rate_error(rejected.message, rejected.rate) if rejected.rate is not None else
+                               circuit_error(rejected.message, rejected.circuit, now))  # fmt: skip
         if request.fails_fast and request.fallback is None:
             has_failed.add(request.step_id)
 
@@ -174,6 +175,8 @@ def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination 
     }  # fmt: skip
     if request.circuit_breaker is not None:
         item["circuit_breaker"] = breaker_item(request.circuit_breaker, request.kind, request.tool)
+    if rates := rates_of_call(owned.workflow, request, destination):
+        item["rates"] = [rate.item() for rate in rates]
     if destination is not None and destination.gateway is not None:
         body = _command(owned.claimed, request) | gateway_command(owned, request, destination)
         return item | {

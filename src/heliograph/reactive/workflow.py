@@ -13,6 +13,7 @@ from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_lifetime
 from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
+from heliograph.definitions.rate_limits import Rate, rates_of
 from heliograph.definitions.ready_metadata import ready_metadata
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
@@ -74,6 +75,10 @@ class Workflow:
         """The circuit breaker of delegations to an agent, which may be known only to a gateway."""
         own = self.agents[agent].circuit_breaker if agent in self.agents else None
         return breaker_among(own, caller.signal_breakers.delegation, self.signal_breakers.delegation)
+
+    def rates_of(self, agent: str) -> tuple[Rate, ...]:
+        """The rates of a delegation to an agent."""
+        return rates_of("agent", agent, self.agents[agent].rate_limit if agent in self.agents else None)
 
     @cached_property
     def ready_metadata(self) -> Mapping[str, JsonObject]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from heliograph.codes import CANCELED
 from heliograph.definitions.circuit_breakers import CircuitBreaker
+from heliograph.definitions.rate_limits import Rate
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
@@ -52,6 +53,7 @@ class Call:
     retry: RetryPolicy | Mapping[str, Any] | None = None
     circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None
     fallback: Fallback | None = None
+    rate_limit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ class CallRequest:
     circuit_breaker: CircuitBreaker | None = None
     model: str | None = None
     fallback: Fallback | None = field(default=None, compare=False)
+    rates: tuple[Rate, ...] = ()
 
 
 def delegation_of(cause: Cause) -> JsonObject | None:

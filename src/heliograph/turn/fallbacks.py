@@ -1,4 +1,4 @@
-"""Fallbacks: steps in place of calls that a circuit breaker rejects. Pure.
+"""Fallbacks: steps in place of calls that a circuit breaker or a rate limit rejects. Pure.
 
 The fallback of call `c3` is the recorded step `c3-fallback`. So a turn that continues elsewhere does not call it again.
 """
@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from heliograph.codes import CIRCUIT_OPEN
+from heliograph.codes import CIRCUIT_OPEN, RATE_LIMITED
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.turn.call_id import CALL_ID_MAX, fallback_id, first_id
 from heliograph.turn.calls import CallRequest, CallResult, check_name
 
 _NAME = "fallback"
+_REJECTIONS = {CIRCUIT_OPEN: "circuit", RATE_LIMITED: "rate"}  # by code: the key that only the error of a rejection has
 
 
 def with_fallback(request: CallRequest, fallback: Callable[[Any], Any] | None) -> CallRequest:
@@ -32,7 +33,9 @@ def with_fallback(request: CallRequest, fallback: Callable[[Any], Any] | None) -
 def is_replaced(request: CallRequest, result: CallResult) -> bool:
     """Whether the fallback is called in place of this call."""
     error = result.error or {}
-    return request.fallback is not None and error.get("code") == CIRCUIT_OPEN and "circuit" in error
+    return request.fallback is not None and any(
+        error.get("code") == code and key in error for code, key in _REJECTIONS.items()
+    )
 
 
 def fallback_step(request: CallRequest) -> CallRequest:

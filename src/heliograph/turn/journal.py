@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, CIRCUIT_OPEN, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
+from heliograph.codes import (
+    ACTION_FAILED,
+    BUDGET_EXCEEDED,
+    CIRCUIT_OPEN,
+    NOT_DETERMINISTIC,
+    RATE_LIMITED,
+    RESOURCE_EXHAUSTED,
+)
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.records import Wait
 from heliograph.turn.call_id import CALL_ID_MAX, CallCounter, CallId
@@ -136,10 +143,10 @@ class Journal:
 
 
 def _is_not_made(wait: Wait, request: CallRequest) -> bool:
-    """Whether the call was not made: a budget was too small, a breaker was open, or another call failed first."""
+    """Whether the call was not made: a budget, a breaker or a rate limit rejected it, or another call failed first."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
     is_it = isinstance(error, dict) and (
-        error.get("code") in (BUDGET_EXCEEDED, CIRCUIT_OPEN) or "first_failed_call" in error
+        error.get("code") in (BUDGET_EXCEEDED, CIRCUIT_OPEN, RATE_LIMITED) or "first_failed_call" in error
     )
     return is_it and request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", request.tool)
 

@@ -12,6 +12,7 @@ from heliograph.testing.kernel.head import is_owner
 from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.limits import content_of, limits, reject_waits, rejection
 from heliograph.testing.kernel.open_calls import insert_wait, request_edge
+from heliograph.testing.kernel.rate_limits import check_rates, open_rates, take_inline
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import Row, interval
 from heliograph.testing.kernel.transaction import Transaction
@@ -25,9 +26,11 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
             raise SqlError("22023", wrong)
     for item in listed:
         check_circuit("p_items[].circuit_breaker", get(item, "circuit_breaker"))
+        check_rates("p_items[].rates", get(item, "rates"))
     check_amounts(listed, "reserve")
     for item in listed:
         j.get_whole(item, "epoch")
+    open_rates(tx, listed)
     answers, doubts, seen, opened = list[Row](), list[Row](), set[Any](), set[int]()
     counts: dict[str, int] = {}
     verdicts = [_judge_begin(tx, item, counts, limited) for item in listed]
@@ -53,6 +56,7 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
     _doubt(tx, doubts, answers, limited)
     admit_inline(tx, listed, answers, opened)
     reserve(tx, listed, answers, opened)
+    take_inline(tx, listed, answers, opened)
     return answers
 
 

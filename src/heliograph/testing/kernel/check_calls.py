@@ -10,6 +10,7 @@ from heliograph.testing.kernel.circuit_breakers import wrong_circuit
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card, wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.limits import over_limit, reject_waits
+from heliograph.testing.kernel.rate_limits import wrong_rates
 from heliograph.testing.kernel.tables import Row
 
 YEAR_SECONDS = 31_622_400
@@ -78,6 +79,8 @@ def _wrong_wait(call: Any, item: Any) -> str | None:
     if (kind == "child") != isinstance(get(call, "child"), dict):
         return "a call of kind child must have a child, and no other call may have one"
     if (wrong := wrong_circuit("p_items[].calls[].circuit_breaker", get(call, "circuit_breaker"))) is not None:
+        return wrong
+    if (wrong := wrong_rates("p_items[].calls[].rates", get(call, "rates"))) is not None:
         return wrong
     if kind == "timer" and get_text(call, "timeout_seconds") is None:
         return "a timer must have a timeout"

@@ -151,6 +151,7 @@ def _activation(tx: Transaction, turn: Row, call: Any, child: Any, firsts: dict[
         **child, "cause": cause if is_told else {"seq": turn["activation_seq"]}, "run_id": turn["run_id"],
         "base": None if first is None else first - 1, "parent_turn_id": turn["agent_turn_id"],
         "parent_call_id": get_text(call, "call_id"), "depth": turn["depth"] + 1, "budgets": turn["budgets"],
+        "starts_at": get_text(get(call, "rate"), "starts_at"),
     }  # fmt: skip
     if get_text(child, "instance") is not None:
         row["target"] = tx.tables.heads[turn["agent_id"]]["target"]

@@ -180,7 +180,7 @@ def admit_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: 
                 tx.set(tx.tables.waits[call], circuit=admitted["circuit"])
                 answer["circuit"] = admitted["circuit"]
             else:
-                _unopen(tx, call, is_new=n in opened)
+                unopen(tx, call, is_new=n in opened)
                 opened.discard(n)
                 rejections[call] = admitted
         if admitted is not None and "outcome" in admitted:
@@ -191,7 +191,7 @@ def _is_to_admit(tx: Transaction, item: Any, answer: Row, *, is_new: bool) -> bo
     return is_new or (answer["outcome"] == "again" and not _prolong_trial(tx, item, answer))
 
 
-def _unopen(tx: Transaction, call: Any, *, is_new: bool) -> None:
+def unopen(tx: Transaction, call: Any, *, is_new: bool) -> None:
     if not is_new:
         tx.set(tx.tables.waits[call], circuit=None)
         return

@@ -79,6 +79,7 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
         tx.update(
             tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] + 1,
             active_agent_turn_id=turn["agent_turn_id"], priority=turn["priority"], pool=turn["pool"], ready_at=tx.now,
+            due_at=due_at_of(tx, turn),
             trace_id=turn["run_id"], parent_step_id=signal_id(turn["run_id"], turn["activation_seq"]),
             moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
@@ -88,6 +89,12 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
                 tx.set(row, status="pending", turn_epoch=head["turn_epoch"], next_retry_at=tx.now)
         woken.append(agent_id)
     return woken
+
+
+def due_at_of(tx: Transaction, turn: Row) -> int | None:
+    """When a turn that waits for a token may begin."""
+    starts_at: int | None = turn["starts_at"]
+    return starts_at if starts_at is not None and starts_at > tx.now else None
 
 
 def activate(tx: Transaction, turn: Row) -> None:

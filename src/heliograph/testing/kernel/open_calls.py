@@ -10,7 +10,7 @@ from heliograph.testing.kernel.head import insert_signals, is_pending, run_of
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.outbox import outbox_row
 from heliograph.testing.kernel.reports import hash_of
-from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.tables import Row, interval, microseconds_of
 from heliograph.testing.kernel.transaction import Transaction
 
 
@@ -45,6 +45,7 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
         after_execution=get_text(call, "after_execution") or "suspend", child_turn_id=get_text(child, "turn_id"),
         may_override=bool(j.parse_boolean(get_text(call, "may_override"))),
         fails_fast=bool(j.parse_boolean(get_text(call, "fails_fast"))), circuit=call.get("circuit"),
+        rate=call.get("rate"),
     )  # fmt: skip
     edge_id = tx.next("edge_id")
     tx.insert(tx.tables.edges, (turn_id, edge_id), request_edge(tx, head, wait, edge_id))
@@ -53,7 +54,7 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
         body = {} if body is ABSENT or body is None else body
         tx.next("outbox_id")
         if not outbox_row(tx, f"cmd:{turn_id}:{call_id}", "cmd", turn_id, call_id=call_id, tool=wait["tool"],
-                          pool=get_text(command, "pool"), priority=j.parse_integer(get_text(command, "priority")), subject=get_text(command, "subject"), body=body if token is None else {**body, "token": token}):  # fmt: skip
+                          pool=get_text(command, "pool"), priority=j.parse_integer(get_text(command, "priority")), starts_at=starts_at_of(call), subject=get_text(command, "subject"), body=body if token is None else {**body, "token": token}):  # fmt: skip
             raise SqlError("23505", f"the outbox has cmd:{turn_id}:{call_id} already")
 
 
@@ -66,10 +67,16 @@ def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
         "kind": None, "effect": get_text(call, "effect") or "once", "state": "open", "epoch": None, "deadline": None,
         "token_hash": None, "after_execution": "suspend", "may_override": False, "fails_fast": False, "child_turn_id": None, "status": None,
         "result_card_id": None, "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
-        "reserved": None, "circuit": None, "taint": taint_of(call), "is_trusted": bool(j.parse_boolean(get_text(call, "is_trusted"))),
+        "reserved": None, "circuit": None, "rate": None, "taint": taint_of(call), "is_trusted": bool(j.parse_boolean(get_text(call, "is_trusted"))),
     }  # fmt: skip
     assert more.keys() <= row.keys()
     return tx.insert(tx.tables.waits, (turn_id, call_id), row | more)
+
+
+def starts_at_of(call: Any) -> int | None:
+    """When a call that has taken tokens may start."""
+    starts_at = get_text(get(call, "rate"), "starts_at")
+    return None if starts_at is None else microseconds_of(starts_at)
 
 
 def taint_of(call: Any) -> list[str] | None:

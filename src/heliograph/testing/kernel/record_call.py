@@ -13,6 +13,7 @@ from heliograph.testing.kernel.head import owns
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.limits import limits, reject_waits, rejection
 from heliograph.testing.kernel.open_calls import taint_of
+from heliograph.testing.kernel.rate_limits import check_rate_tokens, correct_tokens
 from heliograph.testing.kernel.reports import reject_result
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import REPORTED, Row
@@ -29,6 +30,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         status = get_text(item, "status")
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
             raise SqlError("22023", "status must be success, or failed, timeout, unknown or canceled with an error")
+    check_rate_tokens(listed)
     answers, results, seen = [], list[Row](), set[Any]()
     for item in listed:
         verdict = _judge_record(tx, item, limited)
@@ -36,6 +38,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         if verdict["outcome"] == "ok" and call in seen:
             verdict = {"outcome": "duplicate"}
         elif verdict["outcome"] == "ok":
+            correct_tokens(tx, item)
             if call not in tx.tables.waits:
                 _open_recorded(tx, item)
             elif (taint := taint_of(item)) is not None:

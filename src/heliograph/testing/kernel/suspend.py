@@ -16,6 +16,7 @@ from heliograph.testing.kernel.head import add_bells, is_owner, rounds, run_of
 from heliograph.testing.kernel.jsonb import get_text
 from heliograph.testing.kernel.limits import limits
 from heliograph.testing.kernel.open_calls import open_calls
+from heliograph.testing.kernel.rate_limits import has_rates, open_rates, take_calls
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.suspend_heads import keep_running, suspend_heads
 from heliograph.testing.kernel.tables import Row
@@ -27,6 +28,7 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
     with_children = has_children(items)
     check_suspend(listed)
     with_circuits = has_circuits(listed)
+    open_rates(tx, listed)
     answers: list[Row] = [{"turn_id": get_text(item, "turn_id")} for item in listed]
     awake: list[str] = []
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
@@ -35,8 +37,8 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
         for n in places:
             if answers[n]["outcome"] == "stopped":
                 awake += end_if_stopping(tx, str(get_text(listed[n], "agent_id"))) or []
-        if with_circuits:
-            _admit(tx, listed, [n for n in places if answers[n]["outcome"] == "suspended"], answers)
+        accepted = [n for n in places if answers[n]["outcome"] == "suspended"]
+        _admit(tx, listed, accepted, answers, with_circuits=with_circuits)
         taken = [n for n in places if answers[n]["outcome"] == "suspended"]
         if taken:
             rows, woken = _suspend(tx, [listed[n] for n in taken], limited)
@@ -62,9 +64,11 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
     return rejected or reject_commands(tx, item) or {"outcome": "suspended"}
 
 
-def _admit(tx: Transaction, listed: list[Any], places: list[int], answers: list[Row]) -> None:
+def _admit(tx: Transaction, listed: list[Any], places: list[int], answers: list[Row], *, with_circuits: bool) -> None:
     for n in places:
-        admitted = admit_calls(tx, listed[n])
+        admitted = admit_calls(tx, listed[n]) if with_circuits else listed[n]
+        if "outcome" not in admitted and has_rates(admitted):
+            admitted = take_calls(tx, admitted)
         if "outcome" in admitted:
             answers[n] |= admitted
         else:

@@ -31,6 +31,11 @@ def timestamp(at: int) -> str:
     return f"{written}+00:00"
 
 
+def microseconds_of(text: str) -> int:
+    """The inverse of `timestamp`."""
+    return microseconds(datetime.fromisoformat(text))
+
+
 def interval(seconds: float) -> int:
     """make_interval(secs => seconds) in microseconds."""
     return round(seconds * 1_000_000)
@@ -190,6 +195,8 @@ class Project:
         "circuit_breakers", "type target state generation changed_at", _circuit_holds))  # fmt: skip
     circuit_calls: Table = field(default_factory=lambda: Table(
         "circuit_calls", "type target generation agent_turn_id call_id status", _circuit_call_holds))  # fmt: skip
+    rate_buckets: Table = field(default_factory=lambda: Table(
+        "rate_buckets", "kind name tokens_max seconds full_at last_start peaks"))  # fmt: skip
 
     def __iter__(self) -> Iterator[Table]:
         return (getattr(self, column.name) for column in fields(self))

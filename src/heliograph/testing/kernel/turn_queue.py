@@ -11,10 +11,11 @@ from heliograph.testing.kernel.boxes import check_contexts
 from heliograph.testing.kernel.budgets import open_budgets, wrong_amounts
 from heliograph.testing.kernel.head import (
     activate,
+    due_at_of,
 )
 from heliograph.testing.kernel.ids import check, wrong_fields, wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
-from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.tables import Row, interval, microseconds_of
 from heliograph.testing.kernel.transaction import Transaction
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
@@ -115,6 +116,7 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         "result_fields": None if fields is ABSENT else fields, "actor": given["actor"], "deliverable_card_id": None,
         "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "human_wait_since": None, "human_wait_time": 0,
         "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners, "callback_url": get_text(item, "callback_url"),
+        "starts_at": None if (starts_at := get_text(item, "starts_at")) is None else microseconds_of(starts_at),
     })  # fmt: skip
     if is_next:
         activate(tx, turn)
@@ -158,7 +160,7 @@ def _dispatch(tx: Transaction, placed: Row) -> str:
         expecting = turn_id if get_text(item, "message_type") == "ui_action" else None
     tx.update(
         tx.tables.heads, head, status="dispatched", turn_epoch=placed["epoch"], active_agent_turn_id=turn_id,
-        priority=placed["priority"], pool=placed["pool"], ready_at=tx.now, trace_id=run_id,
+        priority=placed["priority"], pool=placed["pool"], ready_at=tx.now, due_at=due_at_of(tx, tx.tables.turns[turn_id]), trace_id=run_id,
         parent_step_id=signal_id(run_id, placed["activation_seq"]), expecting_correlation_id=expecting,
         moved_at=max(tx.now, head["moved_at"]),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import interval
 from heliograph.testing.oracles.circuits import CircuitOracle
 from heliograph.testing.oracles.heads import MAKES
+from heliograph.testing.oracles.rates import RateOracle
 from heliograph.testing.oracles.stops import StopOracle
 from heliograph.testing.oracles.waits import WaitOracle
 
@@ -30,6 +31,7 @@ class Oracles(WaitOracle, StopOracle):
         self.backend = backend
         self.project = project
         self.circuits = CircuitOracle(self.books, self.count, self.blame)
+        self.rates = RateOracle(self.count, self.blame)
 
     def effect(self, key: str, *, is_once: bool = True) -> None:
         """Record that a turn, or one of its steps, changed the outside world."""
@@ -72,6 +74,8 @@ class Oracles(WaitOracle, StopOracle):
             self.books.small.update(args[1])
         elif function in ("begin_call", "suspend"):
             self.circuits.check(function, args[1], answer, now)
+            if function == "begin_call":
+                self.rates.check(args[1], answer)
         read = getattr(self, function, None)
         if read is not None:
             read(args, answer, now)

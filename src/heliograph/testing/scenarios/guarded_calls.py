@@ -1,4 +1,4 @@
-"""Calls with a circuit breaker, for turns that a worker owns: many callers of one target that often times out."""
+"""Calls with a circuit breaker and a rate limit, for turns that a worker owns: many callers of one target that often times out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _BREAKER = {
     "type": "tool_call", "target": _NAME, "failure_threshold": 2, "success_threshold": 1, "timeout_seconds": 1.5,
     "half_open_max_calls": 2,
 }  # fmt: skip
+_RATE = {"kind": "tool", "name": _NAME, "count": 2, "seconds": 1, "amount": 1}
 _ERROR = {"code": "TOOL_TIMEOUT", "message": "no answer", "recoverable": True}
 
 
@@ -34,7 +35,7 @@ async def call_guarded(world: SimWorld, project: str) -> None:
         count += 1
         books.unlogged.add((turn.turn_id, f"{_NAME}-{count}"))
         item = {**owner, "call_id": f"{_NAME}-{count}", "tool": _NAME, "effect": "idempotent", "step_id": None,
-                "timeout_seconds": (0.8, 3.0, None)[plan.index("guarded/timeout", 3)], "circuit_breaker": _BREAKER}  # fmt: skip
+                "timeout_seconds": (0.8, 3.0, None)[plan.index("guarded/timeout", 3)], "circuit_breaker": _BREAKER, "rates": [_RATE]}  # fmt: skip
         await administer(world, "begin_call", project, [item])
 
 

@@ -34,6 +34,16 @@ def count(results: Iterable[CallResult]) -> int:
     return sum(output if isinstance(output, int) else 1 for output in good)
 
 
+def _calls(cast: Cast, context: Context, least: int) -> list[Call]:
+    """Choose calls of tools: their number, sizes, timeouts, and whether their reports need a token."""
+    return [
+        Call(TOOLS[n % 2], {"n": n} if cast.pick(context, f"size{n}", range(12)) else {"long": "x" * LONG},
+             timeout=cast.pick(context, f"timeout{n}", (1.0, 3.0, 6.0, 30.0, None)),
+             needs_token=cast.pick(context, f"token{n}", (True, True, False)))
+        for n in range(least + cast.pick(context, "calls", range(3)))
+    ]  # fmt: skip
+
+
 def foundry(cast: Cast) -> Heliograph:
     """Calls of tools, together and one by one; results that end a turn; an agent that subscribes to results; and more calls
     than a budget allows. Rules: K3, K4, K5, K11, K15, K16, K18, S12."""
@@ -41,19 +51,11 @@ def foundry(cast: Cast) -> Heliograph:
         "foundry", reducers={"total": lambda old, new: old + new, "received": lambda old, new: [*old, new]}
     )
 
-    def calls(context: Context, least: int) -> list[Call]:
-        return [
-            Call(TOOLS[n % 2], {"n": n} if cast.pick(context, f"size{n}", range(12)) else {"long": "x" * LONG},
-                 timeout=cast.pick(context, f"timeout{n}", (1.0, 3.0, 6.0, 30.0, None)),
-                 needs_token=cast.pick(context, f"token{n}", (True, True, False)))
-            for n in range(least + cast.pick(context, "calls", range(3)))
-        ]  # fmt: skip
-
     @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4, budget={"tool_calls": 2})
     async def gather(context: Context) -> int:
         await cast.work(context)
         results = await context.calls(
-            calls(context, 1), fail_fast=cast.pick(context, "fail_fast", (True, False, False))
+            _calls(cast, context, 1), fail_fast=cast.pick(context, "fail_fast", (True, False, False))
         )
         if cast.pick(context, "more", (True, False)):
             results += await context.calls([Call("fetch", {}, timeout=5.0)])
@@ -62,7 +64,7 @@ def foundry(cast: Cast) -> Heliograph:
     @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4, priority="high")
     async def stream(context: Context) -> int:
         results, enough = [], cast.pick(context, "enough", (1, 2, 99, 99))
-        async for result in context.as_completed(calls(context, 2)):
+        async for result in context.as_completed(_calls(cast, context, 2)):
             results.append(result)
             if cast.pick(context, f"pace{len(results)}", (True, False)):
                 await context.sleep(cast.plan.between("stream", 0.02, 2.0))
@@ -163,6 +165,16 @@ def bench(cast: Cast) -> Heliograph:
     return app
 
 
+def _kids(cast: Cast, context: Context, agent: str) -> list[Delegation]:
+    """Choose delegations to the agent: their number, depths, timeouts and instances."""
+    return [
+        Delegation(agent, {"depth": cast.pick(context, f"depth{n}", (0, 0, 1, 2))},
+                   timeout=cast.pick(context, f"timeout{n}", (None, None, 2.0, 8.0)),
+                   instance=cast.pick(context, f"instance{n}", (None, "desk")))
+        for n in range(1 + cast.pick(context, "kids", range(3)))
+    ]  # fmt: skip
+
+
 def clan(cast: Cast) -> Heliograph:
     """Delegation: fork and join on several levels, parents that are stopped or resume, a shared budget, and a turn that waits
     for people for longer than its time to live. Some turns and commands are for another pool. Rules: K4, K17, K19, S12, RTE-05."""
@@ -172,23 +184,15 @@ def clan(cast: Cast) -> Heliograph:
     ]}  # fmt: skip
     app = Heliograph("clan", reducers={"total": lambda old, new: old + new}, routes=routes)
 
-    def kids(context: Context, agent: str) -> list[Delegation]:
-        return [
-            Delegation(agent, {"depth": cast.pick(context, f"depth{n}", (0, 0, 1, 2))},
-                       timeout=cast.pick(context, f"timeout{n}", (None, None, 2.0, 8.0)),
-                       instance=cast.pick(context, f"instance{n}", (None, "desk")))
-            for n in range(1 + cast.pick(context, "kids", range(3)))
-        ]  # fmt: skip
-
     @app.agent(activate_on=["workflow:start"], updates="total", budget={"tool_calls": 1})
     async def chief(context: Context) -> int:
         join = cast.pick(context, "join", ("all", "each", "fail_fast", "again"))
         if join != "each":
             return count(await context.delegates(
-                kids(context, "hand"), fail_fast=join == "fail_fast", retries=1 if join == "again" else 0,
+                _kids(cast, context, "hand"), fail_fast=join == "fail_fast", retries=1 if join == "again" else 0,
                 timeout=cast.pick(context, "deadline", (None, 3.0, 9.0)),
             ))  # fmt: skip
-        streamed: list[Call | Delegation] = [*kids(context, "hand"), Call("fetch", {}, timeout=4.0)]
+        streamed: list[Call | Delegation] = [*_kids(cast, context, "hand"), Call("fetch", {}, timeout=4.0)]
         return count([result async for result in context.as_completed(streamed)])
 
     @app.agent(on_request=True, max_attempts=3)

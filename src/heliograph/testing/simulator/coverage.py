@@ -21,7 +21,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
                "rejected result_fields", "rejected fan_out", "together"),
     "react": ("ok", "conflict", "rejected queue_full", "rejected fan_out"),
     "begin_call": ("fresh", "again", "done", "in_doubt", "stale", "rejected too_many_waits", "rejected not_inline",
-                   "rejected BUDGET_EXCEEDED", "rejected CIRCUIT_OPEN"),
+                   "rejected BUDGET_EXCEEDED", "rejected CIRCUIT_OPEN", "rejected RATE_LIMITED"),
     "record_call": ("ok", "duplicate", "stale", "rejected payload_too_large", "rejected not_begun", "rejected not_inline"),
     "suspend": ("suspended", "resolved", "stopped", "stale", "rejected too_many_waits", "rejected too_many_cards",
                 "rejected payload_too_large", "rejected fan_out", "rejected recursion_depth_exceeded", "rejected queue_full",
@@ -51,6 +51,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "run": ("success", "failed", "partial", "canceled", "with untrusted state", "with trusted state"),
     "expiry": ("deferred for people",),
     "turn that no worker": ("claimed",),
+    "rate": ("at once", "waits", "limited"),
     "circuit": ("closed", "open", "half_open", "trial"),
 }  # fmt: skip
 _MAINTENANCE: Mapping[str, tuple[str, ...]] = {

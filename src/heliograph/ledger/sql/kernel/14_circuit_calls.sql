@@ -120,19 +120,26 @@ begin
     return p_item || jsonb_build_object('calls', v_calls, 'circuits', v_circuits);
 end $$;
 
--- _admit_items: admit the calls of the items of a round of suspend, one item after another.
+-- _admit_items: admit the calls of the items of a round of suspend, and take their tokens, one item after another.
 --   Returns {items, places, answers}: all items, admitted ones with marks; the places of these; the rejections.
---   The caller holds the heads.
+--   The caller holds the heads and the buckets.
 create function heliograph._admit_items(p_project text, p_items jsonb, p_places integer[], p_now timestamptz)
     returns jsonb language plpgsql as $$
 declare
+    v_has_circuits constant boolean := heliograph._has_circuits(p_items);
     v_n integer;
     v_admitted jsonb;
     v_places integer[] := '{}';
     v_answers jsonb := '[]';
 begin
     foreach v_n in array p_places loop
-        v_admitted := heliograph._admit_calls(p_project, p_items -> (v_n - 1), p_now);
+        v_admitted := p_items -> (v_n - 1);
+        if v_has_circuits then
+            v_admitted := heliograph._admit_calls(p_project, v_admitted, p_now);
+        end if;
+        if jsonb_path_exists(v_admitted, '$.calls[*].rates[*].kind') then
+            v_admitted := heliograph._take_calls(p_project, v_admitted, p_now);
+        end if;
         if v_admitted ->> 'outcome' = 'rejected' then
             v_answers := v_answers || (v_admitted || jsonb_build_object(
                 'n', v_n, 'turn_id', p_items -> (v_n - 1) -> 'turn_id'));

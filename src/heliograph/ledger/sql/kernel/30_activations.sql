@@ -3,11 +3,12 @@
 
 -- _enqueue: queue one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
 --   pool, max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id,
---   depth, actor, budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that apply to
---   its parent. Each has a turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into
---   the drafts that were logged after position base, or cause is {"seq": n} for a signal that was in the log before.
---   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
---   An activation with a target may name an agent without a head; the head is created.
+--   depth, actor, budget, budgets, callback_url, starts_at}. starts_at: the turn begins no earlier. budget: its own, by
+--   kind; budgets: the owners of those that apply to its parent. Each has a turn row, inbox row and edge (L0-30, L0-31,
+--   L0-33). cause and activation are indexes into the drafts that were logged after position base, or cause is {"seq":
+--   n} for a signal that was in the log before. The first one of an idle agent is dispatched at once (L0-34); the
+--   others are queued. The caller raises open_turns. An activation with a target may name an agent without a head; the
+--   head is created.
 --   Returns the agents that it woke.
 --   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (_reject_context);
 --           23503 for an agent that the run does not have; 23505 for a turn id that was used before
@@ -34,12 +35,13 @@ begin
                (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
                 priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
                 message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text,
-                budgets text[], callback_url text, pool text))
+                budgets text[], callback_url text, pool text, starts_at timestamptz))
                with ordinality a (run_id, base, agent, instance, turn_id, cause, activation, priority, max_attempts,
                 ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor,
-                target, budgets, callback_url, pool, n)
+                target, budgets, callback_url, pool, starts_at, n)
     ), placed as materialized (
         select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
+               case when a.starts_at > p_now then a.starts_at end as due_at,
                coalesce(h.status, 'idle') = 'idle' and row_number() over (partition by a.agent_id order by a.n) = 1
                and not exists (select from heliograph.agent_turns q where q.project_id = p_project
                                   and q.agent_id = a.agent_id and q.state = 'queued') as is_next
@@ -52,12 +54,12 @@ begin
         insert into heliograph.agent_turns
             (project_id, agent_turn_id, agent_id, run_id, state, message_type, priority, max_attempts, depth,
              parent_turn_id, parent_call_id, cause_seq, activation_seq, context_box_id, output_box_id, result_fields,
-             actor, created_at, expires_at, budgets, callback_url, pool)
+             actor, created_at, expires_at, budgets, callback_url, pool, starts_at)
         select p_project, p.turn_id, p.agent_id, p.run_id, case when p.is_next then 'active' else 'queued' end,
                coalesce(p.message_type, 'turn'), coalesce(p.priority, 1), p.max_attempts, coalesce(p.depth, 0),
                p.parent_turn_id, p.parent_call_id, p.cause_seq, p.activation_seq, p.context_box_id,
                'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds),
-               p.budgets, p.callback_url, coalesce(p.pool, 'default')
+               p.budgets, p.callback_url, coalesce(p.pool, 'default'), p.starts_at
           from placed p order by p.n
     ), message as (
         insert into heliograph.agent_inbox
@@ -75,22 +77,20 @@ begin
           from placed p order by p.n
     ), created as (
         insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, status, turn_epoch,
-             active_agent_turn_id, priority, pool, ready_at, trace_id, parent_step_id, moved_at)
+             active_agent_turn_id, priority, pool, ready_at, due_at, trace_id, parent_step_id, moved_at)
         select p_project, p.agent_id, p.run_id, p.agent, p.target, 'dispatched', p.epoch, p.turn_id,
-               coalesce(p.priority, 1), coalesce(p.pool, 'default'), p_now, p.run_id,
+               coalesce(p.priority, 1), coalesce(p.pool, 'default'), p_now, p.due_at, p.run_id,
                heliograph._signal_id(p.run_id, p.activation_seq), p_now
-          from placed p where p.is_new and p.is_next order by p.agent_id
-        returning agent_id
+          from placed p where p.is_new and p.is_next order by p.agent_id returning agent_id
     ), dispatched as (
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = p.epoch, active_agent_turn_id = p.turn_id, ready_at = p_now,
+               due_at = p.due_at,
                priority = coalesce(p.priority, 1), pool = coalesce(p.pool, 'default'), trace_id = p.run_id,
                parent_step_id = heliograph._signal_id(p.run_id, p.activation_seq),
                expecting_correlation_id = case when p.message_type = 'ui_action' then p.turn_id end,
                moved_at = greatest(p_now, h.moved_at)
-          from placed p
-         where h.ctid = p.at and p.is_next
-        returning h.agent_id
+          from placed p where h.ctid = p.at and p.is_next returning h.agent_id
     )
     select (select array_agg(agent_id order by agent_id)
               from (select agent_id from created union all select agent_id from dispatched) t), (select count(*)

@@ -3,22 +3,26 @@
 
 -- begin_call: commit the intent of inline calls before their effects.
 --   p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect, timeout_seconds, taint, is_trusted, reserve,
---   circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls}}].
+--   circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls}, rates:
+--   [{kind, name, count, seconds, amount}]}].
 --   effect: pure, idempotent, transactional or once; without it once. taint: the untrusted sources that the turn has
 --   read, or null. is_trusted: the author of the tool vouches for its results. reserve: {tokens, micros, model_calls,
 --   tool_calls}, the most that the call may use of its turn's budgets. circuit_breaker: see
---   14_circuit_breakers.sql.
+--   14_circuit_breakers.sql. rates: the buckets from which the call takes tokens, see 15_rate_limits.sql. kind: tool,
+--   agent, model, model_tokens or route. The bucket of this kind and name is refilled with count tokens in seconds.
 --   Returns [{turn_id, call_id, outcome}] in the order of p_items; circuit: {type, target, generation, is_trial} of a
---   call that a breaker has just admitted. 'fresh': perform the effect. The same epoch receives
+--   call that a breaker has just admitted. rate: {starts_at, wait_seconds} of a call with rates: perform its effect
+--   no earlier. 'fresh': perform the effect. The same epoch receives
 --   it again, because an owner starts no effect before it has read this answer. 'again': an earlier owner began the
 --   call, and repeating it is safe. A transactional call that is open has not happened, because its effect is committed
 --   with its result. 'done', with status and content: the result is recorded. 'in_doubt', with status and content: an
 --   earlier owner began a call that must not run twice; its status is now unknown. 'stale'. 'rejected' with code and
 --   message: too_many_waits; not_inline, if the id is that of a call for which the turn waits; BUDGET_EXCEEDED, if a
 --   budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type, target, state, until}, if
---   the breaker does not admit the call.
+--   the breaker does not admit the call; RATE_LIMITED with rate: {kind, name, count, seconds, amount, retry_seconds},
+--   if the tokens come after the timeout. retry_seconds is null for a call that takes more than the bucket ever has.
 --   raises: see _enter; 22023 for an id without 1 to 200 bytes, an unknown effect, a timeout out of range
---   locks:  the heads, then the runs
+--   locks:  the heads, then the runs, then the buckets
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -27,7 +31,9 @@ declare
     v_doubts jsonb;
     v_reserves constant boolean := jsonb_path_exists(p_items, '$[*].reserve.type() ? (@ != "null")');
     v_has_circuits constant boolean := jsonb_path_exists(p_items, '$[*].circuit_breaker.type() ? (@ != "null")');
+    v_has_rates constant boolean := heliograph._has_rates(p_items);
     v_settles boolean;
+    v_opened jsonb;
     v_answers jsonb;
 begin
     perform heliograph._check_json(p_items);
@@ -36,6 +42,9 @@ begin
         perform heliograph._check_amounts(p_items, 'reserve');
     end if;
     perform heliograph._lock_items(p_project, p_items);
+    if v_has_rates then
+        perform heliograph._lock_rates(p_project, p_items);
+    end if;
     with judged as materialized (
         select * from heliograph._judge_begin(p_project, p_items, v_limits.waits_max)
     ), opened as (
@@ -57,7 +66,7 @@ begin
     select jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id) || j.verdict
                      || case when j.verdict ->> 'outcome' = 'done'
                              then jsonb_build_object('status', j.status, 'content', k.content) else '{}' end
-                     || case when (v_reserves or v_has_circuits) and j.wait_at is null and j.is_first
+                     || case when (v_reserves or v_has_circuits or v_has_rates) and j.wait_at is null and j.is_first
                                   and j.verdict ->> 'outcome' = 'fresh'
                              then jsonb '{"is_new": true}' else '{}' end order by j.n),
            jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id, 'status', 'unknown', 'error',
@@ -81,8 +90,12 @@ begin
     if v_has_circuits then
         v_answers := heliograph._admit_inline(p_project, p_items, v_answers, p_now);
     end if;
-    if v_reserves or v_has_circuits then
+    if v_reserves or v_has_circuits or v_has_rates then
+        v_opened := v_answers;
         v_answers := heliograph._reserve(p_project, p_items, v_answers);
+    end if;
+    if v_has_rates then
+        v_answers := heliograph._take_inline(p_project, p_items, v_opened, v_answers, p_now);
     end if;
     return coalesce(v_answers, '[]');
 end $$;

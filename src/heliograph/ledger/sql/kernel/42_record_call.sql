@@ -2,17 +2,18 @@
 
 -- record_call: commit the results of inline calls.
 --   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], signals_emitted, phase,
---   used, taint, open_as}]. status: success with result; failed, timeout, unknown or canceled with error. signals,
---   signals_emitted, phase: as in append; no other signal logs the result. used: how much of its reservation the call
---   used, by kind. A kind that is not named counts as used up; of a canceled call as unused, because its effect did not
---   happen. taint: the untrusted sources that the turn has read by now, if this call read some; without it those of
---   begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which nobody begins: one
---   that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
+--   used, rate_tokens, taint, open_as}]. status: success with result; failed, timeout, unknown or canceled with error.
+--   signals, signals_emitted, phase: as in append; no other signal logs the result. used: how much of its reservation
+--   the call used, by kind. A kind that is not named counts as used up; of a canceled call as unused, because its
+--   effect did not happen. rate_tokens: the actual tokens of a model call, which replace its estimate in the buckets of
+--   kind model_tokens. taint: the untrusted sources that the turn has read by now, if this call read some; without it
+--   those of begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which nobody
+--   begins: one that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
 --   Returns [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
 --   before; nothing is written. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
 --   too_many_waits, reserved_name, invalid_signal.
 --   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call or phase
---   locks:  the heads, then the runs
+--   locks:  the heads, then the runs, then the buckets
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -24,11 +25,12 @@ declare
     v_used jsonb;
     v_answer jsonb;
     v_answers jsonb := '[]';
+    v_corrects constant boolean := jsonb_path_exists(p_items, '$[*].rate_tokens.type() ? (@ != "null")');
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items,
         '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,phase,used,'
-        'taint,open_as}');
+        'rate_tokens,taint,open_as}');
     perform heliograph._check_type('p_items[]', p_items, 'taint', 'array');
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
@@ -43,6 +45,10 @@ begin
             'status must be success, or failed, timeout, unknown or canceled with an error';
     end if;
     perform heliograph._lock_items(p_project, p_items);
+    if v_corrects then
+        perform heliograph._check_rate_tokens(p_items);
+        perform heliograph._lock_taken(p_project, p_items);
+    end if;
     for v_item in
         select i.item || jsonb_build_object('is_first',
                    row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1)
@@ -55,6 +61,9 @@ begin
         elsif v_answer ->> 'outcome' = 'ok' then
             if v_answer ? 'settles' then
                 v_used := coalesce(v_used, '[]') || v_item;
+            end if;
+            if v_corrects and v_item ->> 'rate_tokens' is not null then
+                perform heliograph._correct_tokens(p_project, v_item, p_now);
             end if;
             if v_answer ? 'opens' then
                 perform heliograph._open_recorded(p_project, v_item, p_now);

@@ -156,7 +156,7 @@ begin
                               t.activation_seq)),
                       'run_id', t.run_id, 'base', (p_firsts ->> t.agent_turn_id)::bigint - 1,
                       'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1,
-                      'budgets', t.budgets)
+                      'budgets', t.budgets, 'starts_at', c.item #> '{rate,starts_at}')
                -- only the head of an instance is created with its first turn
                || case when c.item #>> '{child,instance}' is null then '{}' else jsonb_build_object('target',
                        h.target) end

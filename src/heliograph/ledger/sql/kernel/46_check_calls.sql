@@ -8,11 +8,13 @@ declare
     v_wrong text := (
         select min(coalesce(
                    heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,call_id,step_id,tool,effect,'
-                                                          'timeout_seconds,taint,is_trusted,reserve,circuit_breaker}'),
+                                                          'timeout_seconds,taint,is_trusted,reserve,circuit_breaker,'
+                                                          'rates}'),
                    heliograph._wrong_type('p_items[]', i, 'taint', 'array'),
                    heliograph._wrong_call(i),
                    case when i ? 'circuit_breaker'
-                        then heliograph._wrong_circuit('p_items[].circuit_breaker', i -> 'circuit_breaker') end))
+                        then heliograph._wrong_circuit('p_items[].circuit_breaker', i -> 'circuit_breaker') end,
+                   case when i ? 'rates' then heliograph._wrong_rates('p_items[].rates', i -> 'rates') end))
           from jsonb_array_elements(p_items) i);
 begin
     if v_wrong is not null then
@@ -29,6 +31,21 @@ declare
 begin
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
+    end if;
+end $$;
+
+-- _check_rate_tokens: reject results with invalid numbers of tokens.
+--   raises: 22023
+create function heliograph._check_rate_tokens(p_items jsonb) returns void
+    language plpgsql immutable as $$
+begin
+    if exists (select from jsonb_array_elements(p_items) i
+                where coalesce(jsonb_typeof(i -> 'rate_tokens'), 'null') <> 'null'
+                  and not coalesce(case jsonb_typeof(i -> 'rate_tokens') when 'number'
+                                   then (i -> 'rate_tokens')::numeric between 0 and 1000000000
+                                        and (i -> 'rate_tokens')::numeric % 1 = 0 end, false)) then
+        raise exception using errcode = '22023',
+            message = 'p_items[].rate_tokens must be a whole number from 0 to 1000000000';
     end if;
 end $$;
 
@@ -102,13 +119,15 @@ create function heliograph._wrong_wait(p_call jsonb) returns text
     select coalesce(
         heliograph._wrong_keys('p_items[].calls[]', p_call,
                                '{call_id,step_id,tool,kind,effect,timeout_seconds,token,after_execution,may_override,'
-                               'fails_fast,taint,is_trusted,command,child,circuit_breaker}'),
+                               'fails_fast,taint,is_trusted,command,child,circuit_breaker,rates}'),
         heliograph._wrong_type('p_items[].calls[]', p_call, 'taint', 'array'),
         heliograph._wrong_type('p_items[].calls[]', p_call, 'child', 'object'),
         heliograph._wrong_type('p_items[].calls[]', p_call, 'token', 'string'),
         heliograph._wrong_type('p_items[].calls[].command', p_call -> 'command', 'subject', 'string'),
         case when p_call ? 'circuit_breaker'
              then heliograph._wrong_circuit('p_items[].calls[].circuit_breaker', p_call -> 'circuit_breaker') end,
+        case when p_call ? 'rates'
+             then heliograph._wrong_rates('p_items[].calls[].rates', p_call -> 'rates') end,
         heliograph._wrong_keys('p_items[].calls[].command', p_call -> 'command',
                                '{subject,body,pool,priority}'),
         heliograph._wrong_keys('p_items[].calls[].child', p_call -> 'child',

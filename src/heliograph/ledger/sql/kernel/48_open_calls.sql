@@ -23,11 +23,11 @@ begin
         insert into heliograph.turn_waiting_tools
             (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
              token_hash, after_execution, may_override, fails_fast, child_turn_id, taint, is_trusted, circuit,
-             opened_at)
+             rate, opened_at)
         select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, kind, coalesce(effect, 'once'), epoch,
                p_now + make_interval(secs => timeout_seconds), sha256(convert_to(token, 'UTF8')),
                coalesce(after_execution, 'suspend'), coalesce(may_override, false), coalesce(fails_fast, false),
-               child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), circuit, p_now
+               child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), circuit, rate, p_now
           from call order by turn_id, n
     ), edge as (
         insert into heliograph.execution_edges
@@ -38,12 +38,13 @@ begin
           from call order by turn_id, n
     ), command as (
         insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, tool, pool, priority, subject,
-                                       body, created_at, due_at)
+                                       body, created_at, due_at, hidden_until)
         select p_project, 'cmd:' || turn_id || ':' || call_id, 'cmd', turn_id, call_id, tool,
                coalesce(command ->> 'pool', 'default'), coalesce((command ->> 'priority')::smallint, 1),
                command ->> 'subject',
                coalesce(nullif(command -> 'body', 'null'), '{}')
-               || case when token is null then '{}' else jsonb_build_object('token', token) end, p_now, p_now
+               || case when token is null then '{}' else jsonb_build_object('token', token) end, p_now,
+               coalesce((rate ->> 'starts_at')::timestamptz, p_now), (rate ->> 'starts_at')::timestamptz
           from call where jsonb_typeof(command) = 'object' order by turn_id, n
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
@@ -120,15 +121,15 @@ $$;
 create function heliograph._new_calls(p_project text, p_turn_id text, p_calls jsonb) returns table (
     call_id text, step_id text, tool text, kind text, effect text, timeout_seconds float8, token text,
     after_execution text, may_override boolean, fails_fast boolean, command jsonb, child jsonb, taint text[],
-    is_trusted boolean, circuit jsonb, n bigint
+    is_trusted boolean, circuit jsonb, rate jsonb, n bigint
 ) language sql stable as $$
     select c.*
       from rows from (jsonb_to_recordset(p_calls) as
            (call_id text, step_id text, tool text, kind text, effect text, timeout_seconds float8, token text,
             after_execution text, may_override boolean, fails_fast boolean, command jsonb, child jsonb, taint text[],
-            is_trusted boolean, circuit jsonb)) with ordinality
+            is_trusted boolean, circuit jsonb, rate jsonb)) with ordinality
            c (call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast,
-              command, child, taint, is_trusted, circuit, n)
+              command, child, taint, is_trusted, circuit, rate, n)
      where not exists (select from heliograph.turn_waiting_tools x
                         where x.project_id = p_project and x.agent_turn_id = p_turn_id and x.tool_call_id = c.call_id)
 $$;

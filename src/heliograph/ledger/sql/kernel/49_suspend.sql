@@ -5,15 +5,17 @@
 --   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, calls: [{call_id,
 --   step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint, is_trusted,
 --   circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls},
---   command: {subject, body, pool, priority}, child: {agent, instance, turn_id, activation, cause, priority, pool,
---   max_attempts, ttl_seconds, context_box_id, result_fields, budget, callback_url}}]}].
+--   rates: [{kind, name, count, seconds, amount}], command: {subject, body, pool, priority}, child: {agent, instance,
+--   turn_id, activation, cause, priority, pool, max_attempts, ttl_seconds, context_box_id, result_fields, budget,
+--   callback_url}}]}].
 --   signals_emitted, cards, signals: as in append. join: with 'all' the turn resumes when none of its calls is open,
 --   earlier ones included; with 'each' as soon as one is resolved. seen: the highest resolved_position that the owner
 --   has received from claim or with 'resolved'; without it the inbox decides which results the owner has received.
 --   kind: programs outside report the calls of kind tool and human. child: a turn of another agent, or of an instance
 --   of one, whose cause and activation are indexes of signals. timer: resolved as success at its deadline.
 --   fails_fast: the first call of a step that fails cancels the other calls of the step that have this mark. taint,
---   is_trusted, circuit_breaker: as in begin_call. timeout_seconds null: no deadline. token: the capability to
+--   is_trusted, circuit_breaker, rates: as in begin_call. A command leaves, and a child begins, once the call has its
+--   tokens. timeout_seconds null: no deadline. token: the capability to
 --   report; the table keeps its hash, and the command keeps it while the call is open. A call id that the turn has
 --   already remains as it is, resolved or not.
 --   Returns [{turn_id, outcome, first_seq, targets, circuits}] in the order of p_items. circuits: {call id: {type,
@@ -21,15 +23,16 @@
 --   "waits" as in claim: everything is written, but the turn keeps running, because early reports resolved its last
 --   calls, or because a streaming join has a result that its owner has not received. 'stopped': a graceful stop was
 --   pending and has ended the turn. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits,
---   too_many_cards, payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent,
---   delegation_cycle, run_stopping, id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal;
---   BUDGET_EXCEEDED, if a budget, which the answer names, lacks the tool calls; CIRCUIT_OPEN with circuit and calls:
---   {call id: {message, circuit}} of the calls that their breakers do not admit. Each call of kind tool counts as one,
---   from the moment it is made.
+--   too_many_cards, payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle,
+--   run_stopping, id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal; BUDGET_EXCEEDED, if a budget,
+--   which the answer names, lacks the tool calls; CIRCUIT_OPEN with circuit and calls: {call id: {message, circuit}} of
+--   the calls that their breakers do not admit; RATE_LIMITED with rate, as in begin_call, and calls: {call id:
+--   {message, rate}}. Each call of kind tool counts as one, from the moment it is made.
 --   raises: see _enter; 22023 for an invalid call, card or phase; 23514 for a card of kind task.deliverable; 23505 for
 --           the id of another card, or of a turn that another caller creates at the same moment; 40001 if the head of a
 --           child's instance has just been created: try again
---   locks:  the heads of the turns and of the children's agents, then the runs; the children's contexts against prune
+--   locks:  the heads of the turns and of the children's agents, then the runs, then the buckets; the children's
+--           contexts against prune
 create function heliograph.suspend(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -46,6 +49,7 @@ declare
     v_is_early boolean;
     v_spends boolean;
     v_has_circuits constant boolean := heliograph._has_circuits(p_items);
+    v_has_rates constant boolean := heliograph._has_rates(p_items);
     v_admitted jsonb;
     v_agent text;
     v_part jsonb;
@@ -58,6 +62,9 @@ begin
     perform heliograph._lock_runs(p_project, v_runs);
     if cardinality(v_children) > 0 then
         perform heliograph._lock_new_heads(p_project, v_children);
+    end if;
+    if v_has_rates then
+        perform heliograph._lock_rates(p_project, p_items);
     end if;
     for v_places in select places from heliograph._rounds(v_runs) order by places loop
         with judged as materialized (
@@ -94,7 +101,7 @@ begin
         for v_agent in select a from unnest(v_stopping) a loop
             v_woken := v_woken || heliograph._end_if_stopping(p_project, v_agent, p_now);
         end loop;
-        if v_ok is not null and v_has_circuits then
+        if v_ok is not null and (v_has_circuits or v_has_rates) then
             v_admitted := heliograph._admit_items(p_project, p_items, v_ok, p_now);
             p_items := v_admitted -> 'items';
             v_ok := array(select n::integer from jsonb_array_elements_text(v_admitted -> 'places') n);

@@ -1,0 +1,51 @@
+"""Rate limits of an application: how many calls, and how many tokens of a model, all workers may use together.
+
+A limit is `10/s`, `600/m` or `1000/h`: a token bucket in the database, named by a kind and a name. Kinds: `tool` (also of
+steps), `agent` (delegations to it), `model` and `model_tokens` (the name is a pattern of `models`), and `route`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from heliograph.errors import InvalidInput
+from heliograph.types import JsonObject
+
+if TYPE_CHECKING:
+    from heliograph.control.rates import RateLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What one call takes of a bucket: `amount` tokens, of at most `count` in `seconds`."""
+
+    kind: str
+    name: str
+    count: int
+    seconds: int
+    amount: int = 1
+
+    def item(self) -> JsonObject:
+        """The rate as the kernel takes it."""
+        return asdict(self)
+
+
+def check_rate_limit(value: str | RateLimit | None, path: str) -> RateLimit | None:
+    """Read the rate limit of a tool, an agent, a call or a model. Raises InvalidInput (`invalid_rate`)."""
+    if value is None:
+        return None
+    from pydantic_core import PydanticCustomError  # slow to import; most applications have no limits
+
+    from heliograph.control.rates import read_rate
+
+    try:
+        return read_rate(value)
+    except PydanticCustomError as error:
+        name = path.rpartition("/")[2]
+        raise InvalidInput(f"{name} {error.message()}", code=error.type, path=path) from None
+
+
+def rates_of(kind: str, name: str, limit: RateLimit | None) -> tuple[Rate, ...]:
+    """The rates of one call of this tool or agent."""
+    return () if limit is None else (Rate(kind, name, limit.count, limit.seconds),)

@@ -1,0 +1,337 @@
+-- Rate limits: token buckets that all workers share (RTE-08, G-24).
+--
+-- A bucket of `count` tokens is refilled with `count` tokens in `seconds`. A call takes tokens from all its buckets at
+-- one instant, its start, which may lie in the future: the commit that begins the call gives it its start, and no
+-- connection and no lock waits. A call whose start would be after its timeout is rejected and takes nothing.
+--
+-- A bucket is one instant: full_at, at which it is full if no more tokens are taken. Times are whole nanoseconds since
+-- 1970, and the time of one token is rounded up. So in every window there are at most `count` tokens and the refill.
+-- The settings come with each call. The amount of a model's tokens is an estimate, which the result corrects.
+-- Tokens that come back count from the start of their call. If the bucket had been full since then without them, they
+-- would have been lost. So `peaks` has the distance from full just before the starts of calls: a call gives back at
+-- most the least distance at the starts after its own.
+--
+-- A row of a bucket is locked after the heads and the runs, in the order of kind and name, and before blobs.
+
+-- _wrong_rates: null, or the problem of the rate limits of a call.
+create function heliograph._wrong_rates(p_path text, p_rates jsonb) returns text
+    language sql immutable as $$
+    select case when jsonb_typeof(p_rates) = 'null' then null
+                when jsonb_typeof(p_rates) <> 'array' or jsonb_array_length(p_rates) > 8
+                then p_path || ' must be an array of at most 8 rates'
+                else coalesce(
+        (select min(coalesce(
+                    case when jsonb_typeof(r) <> 'object' then p_path || '[] must be an object' end,
+                    heliograph._wrong_keys(p_path || '[]', r, '{kind,name,count,seconds,amount}'),
+                    case when not coalesce(r ->> 'kind' in ('tool', 'agent', 'model', 'model_tokens', 'route'), false)
+                         then p_path || '[].kind must be tool, agent, model, model_tokens or route'
+                         when not coalesce(jsonb_typeof(r -> 'name') = 'string'
+                                           and octet_length(r ->> 'name') between 1 and 200, false)
+                         then p_path || '[].name must have 1 to 200 bytes' end,
+                    (select min(p_path || '[].' || k.key || ' must be a whole number from 1 to ' || k.most)
+                       from (values ('amount', 1000000000), ('count', 1000000000), ('seconds', 3600)) k (key, most)
+                      where not coalesce(case jsonb_typeof(r -> k.key) when 'number'
+                                         then (r -> k.key)::numeric between 1 and k.most
+                                              and (r -> k.key)::numeric % 1 = 0 end, false))))
+           from jsonb_array_elements(p_rates) r),
+        case when jsonb_array_length(p_rates) > (select count(distinct (r -> 'kind', r -> 'name'))
+                                                   from jsonb_array_elements(p_rates) r)
+             then p_path || ' names a bucket twice' end) end
+$$;
+
+-- _rates: the rates of one call. interval_ns: the time in which one token is refilled.
+create function heliograph._rates(p_rates jsonb) returns table (
+    kind text, name text, count bigint, seconds bigint, amount bigint, interval_ns bigint
+) language sql immutable as $$
+    select r.kind, r.name, r.count::bigint, r.seconds::bigint, r.amount::bigint,
+           (r.seconds::bigint * 1000000000 + r.count::bigint - 1) / r.count::bigint
+      from jsonb_to_recordset(p_rates) as r (kind text, name text, count numeric, seconds numeric, amount numeric)
+$$;
+
+-- _nanoseconds: a time in nanoseconds since 1970.
+create function heliograph._nanoseconds(p_at timestamptz) returns bigint
+    language sql stable as $$ select (extract(epoch from p_at) * 1000000)::bigint * 1000 $$;
+
+-- _has_rates: whether an item of begin_call, or a call of an item of suspend, has rate limits.
+create function heliograph._has_rates(p_items jsonb) returns boolean
+    language sql immutable as $$
+    select jsonb_path_exists(p_items, '$[*].rates[*].kind') or jsonb_path_exists(p_items, '$[*].calls[*].rates[*].kind')
+$$;
+
+-- _lock_rates: lock the buckets of these items of begin_call or suspend; create those that have no row.
+--   locks:  the buckets; the caller holds the heads and the runs
+create function heliograph._lock_rates(p_project text, p_items jsonb) returns void
+    language plpgsql as $$
+declare
+    v_rates constant jsonb := jsonb_path_query_array(p_items, '$[*].rates[*] ? (@.kind != null)')
+                              || jsonb_path_query_array(p_items, '$[*].calls[*].rates[*] ? (@.kind != null)');
+begin
+    insert into heliograph.rate_buckets (project_id, kind, name, tokens_max, seconds, full_at, last_start, peaks)
+    select p_project, r.kind, r.name, min(r.count), min(r.seconds), 0, 0, '[]' from heliograph._rates(v_rates) r
+     where not exists (select from heliograph.rate_buckets b
+                        where b.project_id = p_project and b.kind = r.kind and b.name = r.name)
+     group by r.kind, r.name order by r.kind collate "C", r.name collate "C"
+    on conflict do nothing;
+    perform from heliograph.rate_buckets b
+     where b.project_id = p_project and (b.kind, b.name) in (select r.kind, r.name from heliograph._rates(v_rates) r)
+     order by b.kind, b.name for update;
+end $$;
+
+-- _reject_rate: the rejection of a call by a bucket. p_retry: the seconds after which such a call is not rejected if
+--   others take no tokens; null: it takes more tokens than the bucket ever has.
+create function heliograph._reject_rate(p_rate jsonb, p_wait numeric, p_retry numeric) returns jsonb
+    language sql stable as $$
+    select heliograph._rejection('RATE_LIMITED', case when p_retry is null
+               then format('the call needs %s tokens, and the rate limit of %s %s is %s in %s s: raise the limit',
+                           p_rate ->> 'amount', p_rate ->> 'kind', p_rate ->> 'name', p_rate ->> 'count',
+                           p_rate ->> 'seconds')
+               else format('the rate limit of %s %s is %s in %s s, and the call would wait %s s, longer than its '
+                           'timeout: make fewer calls, or raise the limit or the timeout',
+                           p_rate ->> 'kind', p_rate ->> 'name', p_rate ->> 'count', p_rate ->> 'seconds',
+                           ceil(p_wait)) end)
+           || jsonb_build_object('rate', p_rate || jsonb_build_object('retry_seconds', p_retry))
+$$;
+
+-- _take_tokens: give a call its start, and take its tokens, or reject it.
+--   Returns {rate: {starts_at, rates}}, which the call keeps, or a rejection. A call without a timeout waits for at
+--   most an hour.
+--   The caller holds the buckets.
+create function heliograph._take_tokens(
+    p_project text, p_rates jsonb, p_timeout_seconds float8, p_now timestamptz
+) returns jsonb language plpgsql as $$
+declare
+    v_now constant bigint := heliograph._nanoseconds(p_now);
+    v_last constant bigint := heliograph._nanoseconds(
+        p_now + make_interval(secs => coalesce(p_timeout_seconds, 3600)));
+    v_start bigint;
+    v_rate jsonb;
+begin
+    select r.start, jsonb_build_object('kind', r.kind, 'name', r.name, 'count', r.count, 'seconds', r.seconds,
+                                       'amount', r.amount)
+      into v_start, v_rate
+      from (select x.*, case when x.amount <= x.count  -- whole microseconds, because a timestamp has no more
+                   then (greatest(v_now, b.full_at + (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000
+                   end as start
+              from heliograph._rates(p_rates) x
+              join heliograph.rate_buckets b on b.project_id = p_project and b.kind = x.kind and b.name = x.name) r
+     order by r.start desc nulls first, r.kind collate "C", r.name collate "C" limit 1;
+    if v_start is null then
+        return heliograph._reject_rate(v_rate, null, null);
+    elsif v_start > v_last then
+        return heliograph._reject_rate(v_rate, ((v_start - v_now) / 1000)::numeric / 1000000,
+                                       ((v_start - v_last) / 1000)::numeric / 1000000);
+    end if;
+    update heliograph.rate_buckets b
+       set tokens_max = r.count, seconds = r.seconds,
+           peaks = case when r.kind = 'model_tokens'  -- the others give nothing back
+                        then heliograph._peaks(b.peaks, v_start, r.amount * r.interval_ns, v_start,
+                                               greatest(b.full_at - v_start, 0)) else '[]' end,
+           last_start = greatest(b.last_start, v_start),
+           full_at = greatest(b.full_at, v_start) + r.amount * r.interval_ns
+      from heliograph._rates(p_rates) r
+     where b.project_id = p_project and b.kind = r.kind and b.name = r.name;
+    return jsonb_build_object('rate', jsonb_build_object(
+        'starts_at', p_now + (v_start - v_now) / 1000 * interval '1 microsecond', 'rates', p_rates));
+end $$;
+
+-- _peaks: the peaks of a bucket, of which those after p_after are farther from full by p_change, with a new one; p_at
+--   null: none. A peak that a later one undercuts has no meaning. The oldest of more than 100 are joined.
+create function heliograph._peaks(
+    p_peaks jsonb, p_after bigint, p_change bigint, p_at bigint, p_distance bigint
+) returns jsonb language sql immutable as $$
+    with peak as (
+        select (p -> 0)::bigint as at,
+               least((p -> 1)::bigint + case when (p -> 0)::bigint > p_after then p_change else 0 end,
+                     8000000000000000000) as distance
+          from jsonb_array_elements(p_peaks) p
+        union all
+        select p_at, p_distance where p_at is not null
+    ), ranked as (
+        select at, distance, min(distance) over (order by at desc, distance
+                                                 rows between unbounded preceding and 1 preceding) as later from peak
+    ), kept as (
+        select at, distance, row_number() over (order by at desc) as n from ranked
+         where later is null or distance < later
+    )
+    select coalesce(jsonb_agg(jsonb_build_array(k.at, case k.n when 100 then k.least else k.distance end) order by k.at)
+                        filter (where k.n <= 100), '[]')
+      from (select *, min(distance) over () as least from kept) k
+$$;
+
+-- _rate_answer: what the owner of a call receives: the start, and the seconds until then.
+create function heliograph._rate_answer(p_rate jsonb, p_now timestamptz) returns jsonb
+    language sql stable as $$
+    select jsonb_build_object('starts_at', p_rate -> 'starts_at', 'wait_seconds', greatest(
+               extract(epoch from (p_rate ->> 'starts_at')::timestamptz - p_now), 0))
+$$;
+
+-- _take_inline: take the tokens of the calls that begin_call admits. A call that begins again takes tokens again,
+--   because an earlier owner may have made it.
+--   p_items: the items of begin_call. p_opened: its answers before the reservations, with is_new for calls that it has
+--   just opened. p_answers: its answers so far. Returns p_answers. A new call that is rejected is not open.
+--   The caller holds the heads, the runs and the buckets.
+create function heliograph._take_inline(
+    p_project text, p_items jsonb, p_opened jsonb, p_answers jsonb, p_now timestamptz
+) returns jsonb language plpgsql as $$
+declare
+    v_each record;
+    v_taken jsonb;
+    v_answers jsonb := '[]';
+    v_rejected jsonb := '{}';
+begin
+    for v_each in
+        select a.item, a.item ->> 'turn_id' as turn_id, a.item ->> 'call_id' as call_id,
+               a.item ->> 'outcome' as outcome,
+               jsonb_build_array(a.item -> 'turn_id', a.item -> 'call_id')::text as name,
+               p_opened -> (a.n::integer - 1) ? 'is_new' as is_new, i.item -> 'rates' as rates,
+               (i.item ->> 'timeout_seconds')::float8 as timeout_seconds
+          from jsonb_array_elements(p_answers) with ordinality a (item, n)
+         cross join lateral (select p_items -> (a.n::integer - 1) as item offset 0) i order by a.n
+    loop
+        v_taken := v_rejected -> v_each.name;
+        if v_taken is null and jsonb_typeof(v_each.rates) = 'array' and v_each.rates <> '[]'
+           and v_each.outcome in ('fresh', 'again') then
+            if v_each.is_new or v_each.outcome = 'again' then
+                v_taken := heliograph._take_tokens(p_project, v_each.rates, v_each.timeout_seconds, p_now);
+                update heliograph.turn_waiting_tools set rate = v_taken -> 'rate'
+                 where v_taken ->> 'outcome' is null and project_id = p_project
+                   and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
+            else
+                v_taken := (select jsonb_build_object('rate', w.rate) from heliograph.turn_waiting_tools w
+                             where w.project_id = p_project and w.agent_turn_id = v_each.turn_id
+                               and w.tool_call_id = v_each.call_id and w.rate is not null);
+            end if;
+            if v_taken ->> 'outcome' = 'rejected' then
+                perform heliograph._unbegin(p_project, v_each.turn_id, v_each.call_id, v_each.is_new);
+                v_rejected := v_rejected || jsonb_build_object(v_each.name, v_taken);
+            elsif v_taken is not null then
+                v_taken := jsonb_build_object('rate', heliograph._rate_answer(v_taken -> 'rate', p_now));
+            end if;
+        end if;
+        v_answers := v_answers || (case when v_taken ->> 'outcome' = 'rejected' then v_each.item - 'circuit'
+                                        else v_each.item end || coalesce(v_taken, '{}'));
+    end loop;
+    return v_answers;
+end $$;
+
+-- _unbegin: give back the trial and the reservation of a call that begins now, and close it if it is new. A call that
+--   began before keeps an empty reservation as the mark of it; see _reserve_call.
+--   The caller holds the head and the run.
+create function heliograph._unbegin(p_project text, p_turn_id text, p_call_id text, p_is_new boolean) returns void
+    language plpgsql as $$
+declare
+    v_wait heliograph.turn_waiting_tools;
+begin
+    select * into v_wait from heliograph.turn_waiting_tools
+     where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
+    if v_wait.reserved is not null then
+        perform heliograph._settle(p_project, p_turn_id, p_call_id,
+                                   '{"tokens": 0, "micros": 0, "model_calls": 0, "tool_calls": 0}');
+        update heliograph.turn_waiting_tools set reserved = '{}'
+         where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
+    end if;
+    if p_is_new then
+        perform heliograph._release_trials(p_project, p_turn_id, jsonb_build_array(
+                    jsonb_build_object('call_id', p_call_id, 'circuit', v_wait.circuit)));
+        perform heliograph._unopen(p_project, p_turn_id, p_call_id, true);
+    end if;
+end $$;
+
+-- _take_calls: take the tokens of the new calls of an item of suspend, for all of them or for none.
+--   Returns the item, in which each such call has its rate; or a rejection that lists the calls that were rejected.
+--   The caller holds the heads and the buckets.
+create function heliograph._take_calls(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
+    language plpgsql as $$
+declare
+    v_before constant jsonb := (
+        select jsonb_agg(to_jsonb(b) order by b.kind, b.name) from heliograph.rate_buckets b
+         where b.project_id = p_project and (b.kind, b.name) in (
+               select r.kind, r.name from heliograph._rates(
+                   jsonb_path_query_array(p_item, '$.calls[*].rates[*] ? (@.kind != null)')) r));
+    v_call jsonb;
+    v_taken jsonb;
+    v_rejection jsonb;
+    v_calls jsonb := '[]';
+    v_rejected jsonb := '{}';
+begin
+    for v_call in
+        select c.item from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n) order by n
+    loop
+        v_taken := '{}';
+        if jsonb_path_exists(v_call, '$.rates[*].kind') and not exists (
+               select from heliograph.turn_waiting_tools w
+                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+                  and w.tool_call_id = v_call ->> 'call_id') then
+            v_taken := heliograph._take_tokens(p_project, v_call -> 'rates', (v_call ->> 'timeout_seconds')::float8,
+                                               p_now);
+        end if;
+        if v_taken ->> 'outcome' = 'rejected' then
+            v_rejection := coalesce(v_rejection, v_taken);
+            v_rejected := v_rejected || jsonb_build_object(v_call ->> 'call_id', jsonb_build_object(
+                'message', v_taken -> 'message', 'rate', v_taken -> 'rate'));
+        else
+            v_calls := v_calls || (v_call || v_taken);
+        end if;
+    end loop;
+    if v_rejection is null then
+        return p_item || jsonb_build_object('calls', v_calls);
+    end if;
+    update heliograph.rate_buckets b
+       set tokens_max = o.tokens_max, seconds = o.seconds, full_at = o.full_at, last_start = o.last_start,
+           peaks = o.peaks
+      from jsonb_populate_recordset(null::heliograph.rate_buckets, v_before) o
+     where b.project_id = p_project and b.kind = o.kind and b.name = o.name;
+    perform heliograph._release_trials(p_project, p_item ->> 'turn_id', p_item -> 'calls');
+    return v_rejection || jsonb_build_object('calls', v_rejected);
+end $$;
+
+-- _lock_taken: lock the buckets from which the calls of these items of record_call have taken tokens.
+--   locks:  the buckets; the caller holds the heads and the runs
+create function heliograph._lock_taken(p_project text, p_items jsonb) returns void
+    language plpgsql as $$
+declare
+    v_taken constant jsonb := (
+        select jsonb_agg(w.rate order by i.n) from jsonb_array_elements(p_items) with ordinality i (item, n)
+         cross join lateral (
+               select x.rate from heliograph.turn_waiting_tools x
+                where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
+                  and x.tool_call_id = i.item ->> 'call_id' and x.rate is not null offset 0) w);
+begin
+    if v_taken is not null then
+        perform heliograph._lock_rates(p_project, v_taken);
+    end if;
+end $$;
+
+-- _correct_tokens: replace the estimate of a model call by its actual tokens. More tokens than estimated are taken from
+--   later calls, by three years at most: a provider may report any number.
+--   A bucket whose row has been removed since the call began is full, and stays so.
+--   The caller holds the head, the run and the buckets.
+create function heliograph._correct_tokens(p_project text, p_item jsonb, p_now timestamptz) returns void
+    language sql as $$
+    update heliograph.rate_buckets b
+       set full_at = greatest(0, least(
+               case when d.back < 0 then greatest(b.full_at, d.at) else b.full_at end - d.back, 7258118400000000000)),
+           peaks = heliograph._peaks(b.peaks, d.start, -d.back, null, null)
+      from (select x.kind, x.name, n.at, n.start, greatest(-100000000000000000, least(
+                       (r.amount - (p_item -> 'rate_tokens')::bigint)::numeric * r.interval_ns,
+                       (select min((p -> 1)::bigint) from jsonb_array_elements(x.peaks) p
+                         where (p -> 0)::bigint > n.start)))::bigint as back
+              from heliograph.turn_waiting_tools w
+             cross join lateral heliograph._rates(w.rate -> 'rates') r
+             cross join lateral (
+                   select heliograph._nanoseconds(p_now) as at,
+                          heliograph._nanoseconds((w.rate ->> 'starts_at')::timestamptz) as start offset 0) n
+             cross join lateral (
+                   select y.* from heliograph.rate_buckets y
+                    where y.project_id = p_project and y.kind = r.kind and y.name = r.name offset 0) x
+             where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+               and w.tool_call_id = p_item ->> 'call_id' and r.kind = 'model_tokens') d
+     where b.project_id = p_project and b.kind = d.kind and b.name = d.name
+$$;
+
+create view heliograph.rate_overview as
+select b.project_id, b.kind, b.name, b.tokens_max, b.seconds,
+       timestamptz 'epoch' + b.full_at / 1000 * interval '1 microsecond' as full_at,
+       case when b.last_start > 0
+            then timestamptz 'epoch' + b.last_start / 1000 * interval '1 microsecond' end as last_start
+  from heliograph.rate_buckets b;
