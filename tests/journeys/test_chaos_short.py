@@ -1,9 +1,14 @@
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
+from heliograph.errors import StoreUnavailable
+from heliograph.runtime import Runtime
 from heliograph.testing.mutants.catalog import MUTANTS as SIMULATED
+from tests.journeys.chaos import client
+from tests.journeys.chaos.marks import read_lines
 from tests.journeys.chaos.mutants import MUTANTS, UNSEEN, apply
 from tests.journeys.chaos.options import Options
 from tests.journeys.chaos.report import lines
@@ -32,6 +37,26 @@ async def test_killed_frozen_disconnected_and_misled_processes_lose_and_repeat_n
     assert {kind: times for kind, times in LEAST.items() if report.injected.get(kind, 0) < times} == {}
     assert report.figures["recoveries"]
     assert report.figures["clock_off_s_seen"] > 60
+
+
+async def test_client_repeats_a_start_whose_answer_was_lost_although_no_run_is_to_be_started_any_more(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nobody would stop that run, which may be endless."""
+    monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", database_url)
+    commit, answers = Runtime.start, [StoreUnavailable("the connection was lost")]
+
+    async def start(runtime: Runtime, *arguments: Any) -> Any:
+        run = await commit(runtime, *arguments)
+        (tmp_path / client.ENOUGH).touch()
+        if answers:
+            raise answers.pop()
+        return run
+
+    monkeypatch.setattr(Runtime, "start", start)
+    await client.main(range(1, 100, 4), 0.0, 8, tmp_path)
+    assert read_lines(tmp_path / client.ACKNOWLEDGED) == ["run_trial_1"]
+    assert read_lines(tmp_path / client.SERVED) == ["run_trial_1"]
 
 
 @pytest.mark.parametrize("name", [name for name, mutant in MUTANTS.items() if mutant.edits])

@@ -4,8 +4,10 @@
 below RUNS, PAUSE seconds apart, while fewer than OPEN are running, until FOLDER contains the file `enough`. The client
 appends a line to the file `acknowledged` after `start` has returned, and only then: each run in that file must stay in
 the database. A restarted client continues after the last line. It may start a run twice whose first start was not
-acknowledged; both starts must create the same run. `client_actions.py` contains the further actions on a run. A line in
-the file `served` records that they are done.
+acknowledged; both starts must create the same run. Before a start, it appends a line to the file `attempted`: the start
+may commit although its answer is lost, so the client repeats it even after `enough`. Otherwise nobody would stop an
+endless run of doomed.py. `client_actions.py` contains the further actions on a run. A line in the file `served` records
+that they are done.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tests.journeys.chaos.client_actions import RETRY_SECONDS, ClientAction, act
 from tests.journeys.chaos.marks import append_line, read_lines
 from tests.journeys.chaos.skewed import skew_clock
 
-ACKNOWLEDGED, SERVED, ENOUGH = "acknowledged", "served", "enough"
+ATTEMPTED, ACKNOWLEDGED, SERVED, ENOUGH = "attempted", "acknowledged", "served", "enough"
 
 
 async def main(numbers: range, pause_seconds: float, open_max: int, folder: Path) -> None:
@@ -30,8 +32,8 @@ async def main(numbers: range, pause_seconds: float, open_max: int, folder: Path
     async with open_runtime() as runtime, asyncio.TaskGroup() as beside:
         for action in map(action_of, numbers):
             if action.run_id not in done:
-                while (folder / ENOUGH).exists() or not await start(runtime, action, open_max):
-                    if (folder / ENOUGH).exists():
+                while not await start(runtime, action, open_max, folder):
+                    if has_finished(action.run_id, folder):
                         return  # the task group waits for the running actions
                     await asyncio.sleep(RETRY_SECONDS)
                 append_line(folder / ACKNOWLEDGED, action.run_id)
@@ -41,8 +43,15 @@ async def main(numbers: range, pause_seconds: float, open_max: int, folder: Path
                 await asyncio.sleep(pause_seconds)
 
 
-async def start(runtime: Runtime, action: ClientAction, open_max: int) -> bool:
+def has_finished(run_id: str, folder: Path) -> bool:
+    """Return whether no run is to be started any more, and this one has not been attempted."""
+    return (folder / ENOUGH).exists() and run_id not in read_lines(folder / ATTEMPTED)
+
+
+async def start(runtime: Runtime, action: ClientAction, open_max: int, folder: Path) -> bool:
     """Return whether the start is acknowledged: not while enough runs are running, or without the database."""
+    if has_finished(action.run_id, folder):
+        return False
     try:
         [[under_way]] = await runtime.database.fetch(
             "select count(*) from heliograph.runs where status <> 'ended' and run_id <> $1", action.run_id
@@ -51,6 +60,7 @@ async def start(runtime: Runtime, action: ClientAction, open_max: int) -> bool:
             return False
         if action.project is not None:
             runtime = Runtime(replace(runtime.settings, project=action.project), runtime.database, runtime.world)
+        append_line(folder / ATTEMPTED, action.run_id)
         await runtime.start(action.workflow, action.state, action.run_id)
     except StoreUnavailable:
         return False
