@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernel.filled import fill
 from tests.kernel.kit import Kernel, draft
-from tests.kernel.waits import activated, child, command, defer, suspended
+from tests.kernel.waits import activated, child, command, defer, halting, suspended
 
 
 async def found(kernel: Kernel) -> list[tuple[str, str]]:
@@ -80,6 +80,13 @@ async def nobody_signs(kernel: Kernel) -> None:
     await kernel.publish()
 
 
+async def nobody_halts(kernel: Kernel) -> None:
+    await suspended(kernel, halting("c1"))
+    await kernel.call("take_commands", ["search"], 1, 0.0)
+    await kernel.stop("turn_a")
+    await kernel.publish()
+
+
 # the problem -> after how many seconds it is reported, and the finding
 STUCK: dict[str, tuple[Callable[[Kernel], Awaitable[None]], float, tuple[str, str]]] = {
     "L1": (dead_worker, 40, ("L1", "run_a/writer")),
@@ -94,6 +101,7 @@ STUCK: dict[str, tuple[Callable[[Kernel], Awaitable[None]], float, tuple[str, st
     "L9": (no_relay, 60, ("L9", "evt:turn_a")),
     "L10": (old_pending_reaction, 60, ("L10", "run_a")),
     "L11": (nobody_signs, 60, ("L11", "a callback")),
+    "L12": (nobody_halts, 60, ("L12", "halt:turn_a:c1")),
 }
 
 

@@ -104,8 +104,7 @@ async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Ke
         "bell_key",
     }
     assert {name for name, services in allowed.items() if services == {"api"}} == {
-        "start_runs", "enqueue", "report", "report_result", "take_commands", "stop", "stop_runs", "put_boxes", "forget",
-        "redeliver_callbacks",
+        "start_runs", "enqueue", "report_result", "stop", "stop_runs", "put_boxes", "forget", "redeliver_callbacks",
     }  # fmt: skip
     private = await kernel.connection.fetch(
         "select p.proname, p.provolatile from pg_proc p where p.pronamespace = 'heliograph'::regnamespace and p.proname ~ '^_'"

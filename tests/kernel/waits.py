@@ -28,6 +28,12 @@ def command(call_id: str, timeout: float | None = 60.0, subject: str | None = "c
     return tool(call_id, timeout, token=TOKEN, command=body, **fields)
 
 
+def halting(call_id: str, timeout: float | None = 60.0, **fields: Any) -> Item:
+    """Build a call whose command has a halt."""
+    body = {"subject": None, "body": {"query": call_id, "halt": {"stop": call_id}}}
+    return tool(call_id, timeout, token=TOKEN, command=body, **fields)
+
+
 def child(call_id: str, agent: str, turn_id: str, place: int = 0, timeout: float | None = None, **fields: Any) -> Item:
     """Build a delegation. place: the index of its agent:activated among the item's signals, and of its cause."""
     turn = {**activation(agent, turn_id, place, place), **fields}

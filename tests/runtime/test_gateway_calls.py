@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from heliograph.policy.gateway_answers import report_of
 from heliograph.ports import ModelReply
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import SECRET, Served, gateway_of
-from tests.runtime.kit import START, Rig
+from tests.runtime.kit import SOON_SECONDS, START, Rig, one
 from tests.runtime.loop_kit import Model, call
 from tests.runtime.test_agent_loop import add
 
@@ -194,6 +195,36 @@ async def test_delegation_through_a_gateway_uses_the_budget_of_tool_calls(rig: R
 
         result = await rig.run(app)
     assert (result.state, ran) == ({"seen": "BUDGET_EXCEEDED"}, [{"n": 1}])
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 0.5}], ids=["stop", "timeout"])
+@pytest.mark.proves("CTL-35", "RTE-07")
+async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_waits(
+    rig: Rig, lone_rig: Rig, options: dict[str, Any]
+) -> None:
+    far = Heliograph("far")
+    started = asyncio.Event()
+
+    @far.agent(on_request=True)
+    async def appraiser(ctx: Context) -> None:
+        started.set()
+        await ctx.sleep(600)
+
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 1}, **options)
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await asyncio.wait_for(started.wait(), SOON_SECONDS)
+            if not options:
+                await rig.client.stop_run(run_id, now=True)
+            await rig.ended(run_id)
+            await lone_rig.ended(await _run_of(lone_rig, "appraiser"))
+    turn = await lone_rig.turn_of("appraiser")
+    failed = one(await lone_rig.runtime.reader.all_signals(turn.run_id), "agent:failed")
+    assert (turn.outcome, failed["error"]["message"]) == (
+        "canceled",
+        "parent_termination: its caller does not wait for it any more",
+    )
 
 
 @pytest.mark.proves("RTE-07", "CTL-22")

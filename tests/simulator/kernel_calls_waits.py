@@ -87,6 +87,9 @@ class WaitCalls(TurnCalls):
             self.dice.choice([0.0, 5.0]),
         )
 
+    def take_halts(self) -> tuple[Any, ...]:
+        return self.dice.choice([1, 10]), self.dice.choice([0.0, 5.0])
+
     def stop(self) -> tuple[Any, ...]:
         turns = [self.token().get("turn_id") if self.dice.random() < 0.6 else self.known_turn()
                  for _ in range(self.dice.choice([1, 1, 2]))]  # fmt: skip
@@ -124,7 +127,9 @@ class WaitCalls(TurnCalls):
             "may_override": self.dice.random() < 0.3, "fails_fast": self.dice.random() < 0.4,
         }  # fmt: skip
         if kind == "tool":
-            body = self.dice.choice([{"arguments": {"q": 1}}, {"long": "x" * 400}, None])
+            body = self.dice.choice([
+                {"arguments": {"q": 1}}, {"long": "x" * 400}, None, {"halt": {"url": "u"}}, {"halt": self.dice.choice(["x", None, [1]])},
+            ])  # fmt: skip
             routed = {"body": body, "pool": self.pool(), "priority": self.mostly(None, self.dice.randrange(4))}
             call["command"] = self.dice.choice([{"subject": "cmd.search", "body": body}, routed, None])
         elif kind == "child":

@@ -60,12 +60,16 @@ class DelegationPayload(Payload):
 
 
 class HaltPayload(Payload):
-    """graceful: whether the agent's cleanup runs. message: free text for people."""
+    """graceful: whether the agent's cleanup runs. message: free text for people.
+
+    correlation_id: of the request to halt; the destination of the envelope is then the agent or tool of this request.
+    """
 
     described = "the payload of a halt"
     reason: HaltReason
     graceful: Flag = True
     message: Text | None = None
+    correlation_id: Text | None = None
 
 
 class Failure(WireModel):

@@ -11,6 +11,7 @@ from heliograph.turn.calls import CallRequest
 from heliograph.types import Json, JsonObject
 
 if TYPE_CHECKING:
+    from heliograph.control.envelope import Envelope
     from heliograph.control.routing import Destination
 
 POLL_SECONDS = 20.0  # how long one request waits for the end of its task
@@ -35,7 +36,28 @@ def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destina
         span_id=span_id_of(correlation_id),
         signal=read_signal({"type": kind, "async": False, "timeout_seconds": POLL_SECONDS, "payload": payload}),
     )  # fmt: skip
-    return {"gateway": destination.gateway, "request": envelope.to_wire()}
+    return {
+        "gateway": destination.gateway, "request": envelope.to_wire(),
+        "halt": {"gateway": destination.gateway, "request": _halt_of(envelope, correlation_id).to_wire()},
+    }  # fmt: skip
+
+
+def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
+    """The halt of a request's task, which the kernel sends if the caller ends or continues without the result."""
+    from heliograph.control.envelope import Envelope
+    from heliograph.control.expressions import uuid_from
+    from heliograph.control.run_log import span_id_of
+    from heliograph.control.signals import read_signal
+
+    name = f"{correlation_id}:halt"
+    payload: JsonObject = {
+        "reason": "parent_termination", "graceful": False, "message": "its caller does not wait for it any more",
+        "correlation_id": correlation_id,
+    }  # fmt: skip
+    return Envelope(
+        id=uuid_from(name), timestamp=request.timestamp, source=request.source, destination=request.destination,
+        trace_id=request.trace_id, span_id=span_id_of(name), signal=read_signal({"type": "halt", "payload": payload}),
+    )  # fmt: skip
 
 
 def check_for_gateway(request: CallRequest) -> CallRequest:

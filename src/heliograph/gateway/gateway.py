@@ -145,7 +145,7 @@ class Gateway:
         payload = envelope.signal.payload
         match payload:
             case HaltPayload():
-                return 200, await halt(runtime, envelope, self._targets.applications)
+                return 200, await halt(runtime, envelope, self._targets)
             case DelegationPayload():
                 target = self._targets.agent(payload.target_agent)
             case ToolCallPayload():

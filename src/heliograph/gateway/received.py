@@ -49,6 +49,11 @@ def task_key(project: str, target: str, correlation_id: str) -> str:
     return _digest([project, target, correlation_id])[:32]
 
 
+def turn_of_task(key: str) -> str:
+    """Return the id of the turn that executes the task with this key."""
+    return f"turn_gateway_{key}"
+
+
 def task_hash(envelope: Envelope) -> str:
     """Return a hash that is equal for repeated requests. Their envelopes and their timeouts may differ."""
     return _digest([envelope.signal.type, envelope.signal.payload.to_wire()])

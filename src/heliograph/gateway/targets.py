@@ -52,9 +52,9 @@ class Targets:
             raise InvalidInput("a gateway needs an agent to expose; add one with @app.agent(on_request=True), or name it in agents",
                                code="no_agents", path="/agents")  # fmt: skip
 
-    def agent(self, name: str) -> Target:
-        """Return the target of a delegation. Raises NotFound (`unknown_agent`) with the nearest name."""
-        return self._find(name, self._by_name, "agent", "/envelope/signal/payload/target_agent")
+    def agent(self, name: str, path: str = "/envelope/signal/payload/target_agent") -> Target:
+        """Return the target of a delegation. path: where the request names it. Raises NotFound (`unknown_agent`) with the nearest name."""
+        return self._find(name, self._by_name, "agent", path)
 
     def tool(self, name: str) -> Target:
         """Return the target of a tool call. Raises NotFound (`unknown_tool`) with the nearest name."""

@@ -14,7 +14,7 @@ from heliograph.control.envelope import Envelope
 from heliograph.control.payloads import DelegationPayload, ToolCallPayload
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
-from heliograph.gateway.received import correlation_id_of, task_hash, task_key
+from heliograph.gateway.received import correlation_id_of, task_hash, task_key, turn_of_task
 from heliograph.gateway.responses import RESULT_PRUNED, is_ended, response_to
 from heliograph.gateway.targets import Target
 from heliograph.ledger.rows import TurnRow
@@ -44,7 +44,7 @@ class Tasks:
         Raises Conflict (`id_conflict`) if the earlier request had another content, InvalidInput, Rejected, StoreUnavailable.
         """
         key = task_key(self._runtime.settings.project, target.key, correlation_id_of(envelope))
-        turn_id, run_id = f"turn_gateway_{key}", f"gateway_{key}"
+        turn_id, run_id = turn_of_task(key), f"gateway_{key}"
         item = self._start_item(target, envelope, run_id, turn_id)
         [answer] = await self._runtime.ledger.start_runs([item])
         if answer["outcome"] == "conflict":

@@ -165,6 +165,11 @@ class Ledger:
         await self._fail_calls(undecodable)
         return commands
 
+    async def take_halts(self, limit: int, again_seconds: float) -> list[dict[str, Any]]:
+        """Take halts of commands; each is due again after `again_seconds`, until `mark_published` ends it."""
+        rows: list[dict[str, Any]] = await self.world.call("take_halts", self.project, limit, again_seconds)
+        return rows
+
     async def stop(self, items: Sequence[dict[str, Any]]) -> list[TurnStop]:
         """Stop turns, and ring the workers that own one or have just lost it."""
         stops = msgspec.convert(await self._write("stop", list(items)), list[TurnStop])

@@ -6,6 +6,7 @@
     relay       on a ring and every interval: the outbox
     callbacks   every interval: callbacks that are due
     gateways    on a ring and every interval: calls that routes lead to gateways
+    halts       every interval: halts of tasks at gateways
 
 Each project has its own loops, and no loop waits for another: while a wire or the receiver of a callback is away, sweeps
 and retention go on. Each loop survives an outage of the database. Any number of workers may run a watchdog.
@@ -24,6 +25,7 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.suspend import RELAY
 from heliograph.turn.calls import GATEWAY
 from heliograph.worker.callbacks import send_callbacks
+from heliograph.worker.gateway_halts import HaltSender
 from heliograph.worker.gateway_sender import GatewaySender
 from heliograph.worker.outage_log import OutageLog
 from heliograph.worker.pending_reactions import PendingReactions
@@ -50,6 +52,7 @@ class Watchdog:
         self._sweeper = Sweeper(self._reactions)
         self._relay = Relay()
         self._gateways = GatewaySender()
+        self._halts = HaltSender()
         self._retention = Retention()
         self._outages = OutageLog()
         self._sweeping = asyncio.Semaphore(_PROJECTS_AT_ONCE)
@@ -86,7 +89,7 @@ class Watchdog:
             await self._relay.publish(services)
 
     async def settle(self) -> None:
-        """Finish the work that a closing worker would leave to others: ends that parents wait for, and the outbox.
+        """Finish the work that a closing worker would leave to others: ends that parents wait for, the outbox, and halts.
 
         Waits for loops that are at work and then holds them off: a cancelled loop keeps its row locks until the server
         notices, and locked rows would be skipped here. Other workers do the rest.
@@ -103,6 +106,8 @@ class Watchdog:
         if services.callbacks is not None:
             async with self._at_work["callbacks", services.project]:
                 await send_callbacks(services, rounds=1)
+        if services.gateways is not None:
+            await self._halts.settle(services)
 
     def _spawn_loops(self, services: ProjectServices) -> list[Task]:
         """Start the loops of one project, except its sweeps."""
@@ -115,12 +120,13 @@ class Watchdog:
             spawn("watchdog relay", self._keep_relaying(services)),
         ]
         if services.callbacks is not None:
-            loops.append(spawn("watchdog callbacks", self._keep_sending(services)))
+            loops.append(spawn("watchdog callbacks", self._repeat("callbacks", services, send_callbacks)))
         if services.gateways is not None:
             calls = self._run_on_ring(services, [f"calls:{GATEWAY}"], "gateways", self._gateways.send)
             loops += [
                 spawn("watchdog gateways on ring", calls),
-                spawn("watchdog gateways", self._keep_calling(services)),
+                spawn("watchdog gateways", self._repeat("gateways", services, self._gateways.send)),
+                spawn("watchdog halts", self._repeat("halts", services, self._halts.send)),
             ]
         return loops
 
@@ -136,14 +142,9 @@ class Watchdog:
                 await self._run_guarded("relay", services, self._relay.publish)
             await services.world.sleep(self.interval_seconds)
 
-    async def _keep_sending(self, services: ProjectServices) -> None:
+    async def _repeat(self, loop: str, services: ProjectServices, work: Work) -> None:
         while True:
-            await self._run_guarded("callbacks", services, send_callbacks)
-            await services.world.sleep(self.interval_seconds)
-
-    async def _keep_calling(self, services: ProjectServices) -> None:
-        while True:
-            await self._run_guarded("gateways", services, self._gateways.send)
+            await self._run_guarded(loop, services, work)
             await services.world.sleep(self.interval_seconds)
 
     async def _run_on_ring(self, services: ProjectServices, keys: Iterable[str], loop: str, work: Work) -> None:

@@ -1,4 +1,4 @@
-"""Commands for external tools, as 62_commands.sql hands them out."""
+"""Commands for external tools, and the halts of commands, as 62_commands.sql hands them out."""
 
 from __future__ import annotations
 
@@ -30,6 +30,26 @@ def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: floa
                 "deadline": None if wait["deadline"] is None else timestamp(wait["deadline"]), "delivery": row["deliveries"],
             })  # fmt: skip
     return answer
+
+
+def take_halts(tx: Transaction, limit: int, visible_seconds: float) -> list[Row]:
+    if not 1 <= limit <= 1000:
+        raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")
+    if not 0 <= visible_seconds <= 86_400:
+        raise SqlError("22023", f"visible_seconds must be between 0 and 86400, not {visible_seconds}")
+    due = [
+        o
+        for o in tx.tables.outbox.values()
+        if o["kind"] == "halt" and o["published_at"] is None and o["due_at"] <= tx.now
+    ]
+    taken = sorted(due, key=lambda o: (o["due_at"], int(o["outbox_id"])))[:limit]
+    for row in taken:
+        tx.set(row, due_at=tx.now + interval(visible_seconds), deliveries=row["deliveries"] + 1)
+    return [
+        {"key": row["key"], "turn_id": row["agent_turn_id"], "call_id": row["call_id"], "body": row["body"],
+         "created_at": timestamp(row["created_at"])}
+        for row in sorted(taken, key=lambda o: int(o["outbox_id"]))
+    ]  # fmt: skip
 
 
 def _tool_of(item: Any) -> tuple[str | None, str]:

@@ -21,7 +21,7 @@ from heliograph.testing.kernel.limits import (
     put_card,
     store_content,
 )
-from heliograph.testing.kernel.outbox import acknowledge, order_stop, outbox_row
+from heliograph.testing.kernel.outbox import acknowledge, order_halts, order_stop, outbox_row
 from heliograph.testing.kernel.tables import DELIVERABLE, INBOX_OPEN, Row, end_of
 from heliograph.testing.kernel.transaction import Transaction
 
@@ -38,7 +38,8 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
             raise SqlError("23505", f"{turn_id} has a deliverable already")
         put_card(tx, end_of(turn_id), turn["output_box_id"], turn_id, head["turn_epoch"] + 1 if epoch is None else epoch,
                  DELIVERABLE, store_content(tx, content_as_recorded(item, "content"), limited["card_bytes_max"]))  # fmt: skip
-    children = [child for item, turn in ending for child in _close(tx, item, turn)]
+    closed = [wait for item, turn in ending for wait in _close(tx, item, turn)]
+    commands = [acknowledge(tx, f"cmd:{wait['agent_turn_id']}:{wait['tool_call_id']}") for wait in closed]
     settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
     for item, turn in ending:
         bug = "kernel_end_without_event" if get(item, "epoch") is ABSENT else "finish_splits_event"
@@ -50,12 +51,14 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
             tx.next("outbox_id")
             outbox_row(tx, f"report:{turn['agent_turn_id']}", "report", turn["parent_turn_id"],
                            call_id=turn["parent_call_id"], body={"child_turn_id": turn["agent_turn_id"]})  # fmt: skip
-    for child in children if "children_run_on" not in tx.bugs else ():
-        order_stop(tx, child, {"reason": "parent_termination", "mode": "force"})
+    for wait in closed if "children_run_on" not in tx.bugs else ():
+        if wait["child_turn_id"] is not None:
+            order_stop(tx, wait["child_turn_id"], {"reason": "parent_termination", "mode": "force"})
+    order_halts(tx, commands)
 
 
-def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
-    """Write one ending, except its card and its events. Returns the children to stop."""
+def _close(tx: Transaction, item: Row, turn: Row) -> list[Row]:
+    """Write one ending, except its card and its rows of the outbox. Returns the calls that it has closed."""
     tables, turn_id = tx.tables, turn["agent_turn_id"]
     head = tables.heads[turn["agent_id"]]
     is_suspended = head["active_agent_turn_id"] == turn_id and head["status"] == "suspended"
@@ -70,7 +73,6 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
     closed = sorted((w for w in tables.waits.of(turn_id) if w["state"] == "open"), key=lambda w: str(w["tool_call_id"]))
     for wait in closed:
         tx.update(tables.waits, wait, state="closed", resolved_at=tx.now)
-        acknowledge(tx, f"cmd:{turn_id}:{wait['tool_call_id']}")
     if head["active_agent_turn_id"] == turn_id:
         lease = tables.leases.get((head["agent_id"], head["turn_epoch"]))
         if lease is not None and lease["ended_at"] is None:
@@ -81,7 +83,7 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
             resumes_on=None, expecting_correlation_id=None, stop_requested_at=None, force_at=None, stop_reason=None,
             sweep_failures=0, trace_id=None, parent_step_id=None, moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
-    return [wait["child_turn_id"] for wait in closed if wait["child_turn_id"] is not None]
+    return closed
 
 
 def end_by_kernel(

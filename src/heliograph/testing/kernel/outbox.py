@@ -37,6 +37,18 @@ def order_stop(tx: Transaction, turn_id: str, body: Row) -> None:
         tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
 
 
+def order_halts(tx: Transaction, commands: list[Row | None]) -> None:
+    """Insert the halts of commands that nobody waits for any more: `_halt_of`, of 62_commands.sql."""
+    halted = [
+        row for row in commands
+        if row is not None and row["deliveries"] > 0 and isinstance(row["body"], dict) and isinstance(row["body"].get("halt"), dict)
+    ]  # fmt: skip
+    for row in sorted(halted, key=lambda o: str(o["key"])):
+        tx.next("outbox_id")
+        turn_id, call_id = row["agent_turn_id"], row["call_id"]
+        outbox_row(tx, f"halt:{turn_id}:{call_id}", "halt", turn_id, call_id=call_id, body=row["body"]["halt"])
+
+
 def order_stops(tx: Transaction, run_id: str, body: Row, *, only_human: bool = False) -> None:
     """`_order_stops`, of 30_runs.sql."""
     turns = [t for t in tx.tables.turns.values() if t["run_id"] == run_id and t["state"] != "done"]
@@ -68,12 +80,14 @@ def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
     order_stops(tx, run_id, body, only_human=j.get_text(stops, "turns") == "human_waits")
 
 
-def acknowledge(tx: Transaction, key: str) -> None:
-    """Mark the command as done, and remove its token."""
+def acknowledge(tx: Transaction, key: str) -> Row | None:
+    """Mark the command as done, and remove its token. Returns its row; None if there is none to mark."""
     row = tx.tables.outbox.get(key)
-    if row is not None and row["published_at"] is None:
-        body = {k: v for k, v in row["body"].items() if k != "token"} if isinstance(row["body"], dict) else row["body"]
-        tx.set(row, published_at=tx.now, body=body)
+    if row is None or row["published_at"] is not None:
+        return None
+    body = {k: v for k, v in row["body"].items() if k != "token"} if isinstance(row["body"], dict) else row["body"]
+    tx.set(row, published_at=tx.now, body=body)
+    return row
 
 
 def read_outbox(tx: Transaction, limit: int) -> list[Row]:

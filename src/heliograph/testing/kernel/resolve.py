@@ -13,7 +13,7 @@ from heliograph.testing.kernel.head import insert_signals
 from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
 from heliograph.testing.kernel.jsonb import SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.limits import put_card, store_content
-from heliograph.testing.kernel.outbox import acknowledge, order_stop
+from heliograph.testing.kernel.outbox import acknowledge, order_halts, order_stop
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
@@ -52,6 +52,7 @@ def resolve(
         child = item["wait"]["child_turn_id"]
         if child is not None:
             order_stop(tx, child, {"reason": "the turn that waited for it went on without it", "mode": "force"})
+    order_halts(tx, [item["command"] for item in items if goes_on_without(item["result"])])
     if logs:
         _log_results(tx, items, limited)
     answer = _wake(tx, items)
@@ -114,8 +115,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
               after_execution=control if control in _AFTERS else wait["after_execution"])  # fmt: skip
     if (message_type := get_text(result, "message_type")) is not None:
         _write_message(tx, item, message_type, logs=logs)
-    if wait["kind"] != "inline":
-        acknowledge(tx, f"cmd:{turn_id}:{call_id}")
+    item["command"] = acknowledge(tx, f"cmd:{turn_id}:{call_id}") if wait["kind"] != "inline" else None
 
 
 def _trust(wait: Row, result: Any) -> str:

@@ -37,7 +37,7 @@ begin
     return (select jsonb_agg(case when coalesce(a.item -> 'budget', 'null') = 'null' then a.item
                                   else a.item || jsonb_build_object(
                                       'budgets', coalesce(nullif(a.item -> 'budgets', 'null'), '[]')
-                                                 || jsonb_build_array(a.item -> 'turn_id')) end order by a.n)
+                                                 || jsonb_build_array(a.item ->> 'turn_id')) end order by a.n)
               from jsonb_array_elements(p_activations) with ordinality a (item, n));
 end $$;
 

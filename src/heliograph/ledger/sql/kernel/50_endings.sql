@@ -7,9 +7,10 @@
 --   p_bytes: see _exceeds.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
 --   ran. Open waits are closed, their commands acknowledged, their delegated turns stopped. The task event goes to the
---   outbox (L0-81, L0-107), and so does a report if another turn waits for this one. The head of an active turn becomes
---   idle under the next epoch, and its lease is closed (L0-72, K7). The reservations of its calls are settled
---   (_settle_ended), and its callback is created (_create_turn_callbacks).
+--   outbox (L0-81, L0-107), and so does a report if another turn waits for this one, and the halts of the commands
+--   (62_commands.sql). The head of an active turn becomes idle under the next epoch, and its lease is closed (L0-72,
+--   K7). The reservations of its calls are settled (_settle_ended), and its callback is created
+--   (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  the commands that are acknowledged, ascending by key, and stops of children that exist already; blobs, see
 --           _store_content. The caller holds the heads and the runs
@@ -61,17 +62,17 @@ begin
                    and c.key = any (array(select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from wait w))
                    and heliograph._is_unpublished(c.published_at)
                  order by c.key for update) found
-         where o.project_id = p_project and o.key = found.key
+         where o.project_id = p_project and o.key = found.key returning o as command
     ), event as (
         insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
         select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now from ending
-        union all
-        select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
+        union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
                jsonb_build_object('child_turn_id', turn_id), p_now, p_now from ending where parent_turn_id is not null
-        union all
-        select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id, null,
+        union all select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id, null,
                '{"reason": "parent_termination", "mode": "force"}'::jsonb, p_now, p_now
           from wait where child_turn_id is not null
+        union all (select h.* from acknowledged a cross join lateral heliograph._halt_of(a.command, p_now) h
+          order by h.key)
         on conflict (project_id, key) do update  -- an earlier graceful stop may be in the outbox
            set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
          where outbox.kind = 'stop' and outbox.body ->> 'mode' <> 'force'

@@ -1,4 +1,5 @@
--- Commands for tools that fetch their work from the database instead of a message bus (K18).
+-- Commands for tools that fetch their work from the database instead of a message bus (K18), and the halts of commands:
+-- a command may have a `halt` in its body, which goes out if its turn ends or continues without the result.
 
 -- take_commands: take up to p_limit open commands for tools that fetch their work: by priority, the oldest first (K18).
 --   p_tools: [name], or [{tool, pool}] for the commands of another pool than the default one. A
@@ -64,4 +65,50 @@ begin
     perform heliograph._check_strings('p_tools[]', (
         select coalesce(jsonb_agg(case jsonb_typeof(e) when 'object' then e -> 'tool' else e end), '[]')
           from jsonb_array_elements(p_tools) e));
+end $$;
+
+-- _halt_of: the row of the outbox that halts a command's work, because nobody waits for it any more; no row if the
+--   command has no `halt` in its body, or nobody has received it.
+create function heliograph._halt_of(p_command heliograph.outbox, p_now timestamptz) returns table (
+    project_id text, key text, kind text, agent_turn_id text, call_id text, body jsonb, created_at timestamptz,
+    due_at timestamptz
+) language sql immutable as $$
+    select p_command.project_id, 'halt:' || p_command.agent_turn_id || ':' || p_command.call_id, 'halt',
+           p_command.agent_turn_id, p_command.call_id, p_command.body -> 'halt', p_now, p_now
+     where p_command.deliveries > 0 and jsonb_typeof(p_command.body -> 'halt') = 'object'
+$$;
+
+-- take_halts: take up to p_limit halts that are due, the oldest first, for a worker that sends them. Each is due again
+--   after p_visible_seconds, until mark_published (80_outbox.sql) records that it has been sent or abandoned.
+--   Returns [{key, turn_id, call_id, body, created_at}]. body: the `halt` of the command.
+--   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
+--   locks:  the halts taken, skipping rows that another transaction has locked
+create function heliograph.take_halts(p_project text, p_limit integer, p_visible_seconds float8, p_now timestamptz)
+    returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter_at(p_project, p_now);
+    v_answer jsonb;
+begin
+    if not coalesce(p_limit between 1 and 1000, false) then
+        raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
+    elsif not coalesce(p_visible_seconds between 0 and 86400, false) then
+        raise exception using errcode = '22023',
+            message = format('visible_seconds must be between 0 and 86400, not %s', p_visible_seconds);
+    end if;
+    with due as materialized (
+        select o.key from heliograph.outbox o
+         where o.project_id = p_project and o.kind = 'halt' and o.published_at is null and o.due_at <= p_now
+         order by o.due_at, o.outbox_id limit p_limit for update skip locked
+    ), taken as (
+        update heliograph.outbox o
+           set due_at = p_now + make_interval(secs => p_visible_seconds), deliveries = o.deliveries + 1
+          from due d
+         where o.project_id = p_project and o.key = d.key
+        returning o.outbox_id, o.key, o.agent_turn_id, o.call_id, o.body, o.created_at
+    )
+    select jsonb_agg(jsonb_build_object('key', k.key, 'turn_id', k.agent_turn_id, 'call_id', k.call_id, 'body', k.body,
+                                        'created_at', k.created_at) order by k.outbox_id)
+      into v_answer
+      from taken k;
+    return coalesce(v_answer, '[]');
 end $$;

@@ -10,8 +10,9 @@
 --   p_bytes: see _exceeds. p_logs: log tool:result, or delegation_response for a delegated turn.
 --   For each wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row,
 --   edge report/response (join/response for a delegated turn), signal, the command acknowledged (K18), and a stop for a
---   delegated turn that would run on without its parent. Then each suspended turn counts its open waits: it resumes if
---   there are none, or at once if it resumes on each (L0-62, L0-63), and keeps its place in the claim order (K22).
+--   delegated turn that would run on without its parent, or the halt of such a command. Then each suspended turn counts
+--   its open waits: it resumes if there are none, or at once if it resumes on each (L0-62, L0-63), and keeps its place
+--   in the claim order (K22).
 --   Returns {resumed: [turn_id], woken: [agent_id]}.
 --   locks:  the commands, ascending by key; the caller holds the heads and the runs
 create function heliograph._resolve(p_project text, p_results jsonb, p_bytes integer,
@@ -57,15 +58,16 @@ begin
                  where y.project_id = p_project and heliograph._is_unpublished(y.published_at)
                    and y.key = any (array(select 'cmd:' || turn_id || ':' || call_id from item where kind <> 'inline'))
                  order by y.key for update) locked
-         where o.project_id = p_project and o.key = locked.key
+         where o.project_id = p_project and o.key = locked.key returning o as command
     ), orphaned as (
-        insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
-        select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id,
-               '{"reason": "the turn that waited for it went on without it", "mode": "force"}'::jsonb, p_now, p_now
-          from item where child_turn_id is not null and goes_on_without order by child_turn_id collate "C"
-        on conflict (project_id, key) do update  -- see _terminal
-           set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
-         where outbox.body ->> 'mode' <> 'force'
+        insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
+        (select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id, null,
+                '{"reason": "the turn that waited for it went on without it", "mode": "force"}'::jsonb, p_now, p_now
+           from item where child_turn_id is not null and goes_on_without order by child_turn_id collate "C")
+        union all (select h.* from acknowledged a cross join lateral heliograph._halt_of(a.command, p_now) h where
+          (h.agent_turn_id, h.call_id) in (select turn_id, call_id from item where goes_on_without) order by h.key)
+        on conflict (project_id, key) do update set body = excluded.body, due_at = excluded.due_at, deliveries = 0,
+           published_at = null where outbox.body ->> 'mode' <> 'force'  -- see _terminal
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending)
         select p_project, run_id, min(seq), count(*), jsonb_agg(heliograph._result_entry(call_id, tool, child_turn_id,

@@ -82,8 +82,8 @@ create function heliograph._boxes_of(p_project text, p_turn_id text) returns tex
             order by b.box_id)
 $$;
 
--- _is_needed: true if a finished turn must remain: its event, report, stop or callback is not delivered, or another
---   turn's fork or context uses a box that it wrote.
+-- _is_needed: true if a finished turn must remain: its event, report, stop, halt or callback is not delivered, or
+--   another turn's fork or context uses a box that it wrote.
 create function heliograph._is_needed(p_project text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (select from heliograph.outbox o
@@ -92,7 +92,8 @@ create function heliograph._is_needed(p_project text, p_turn_id text) returns bo
         or exists (select from heliograph.outbox o
                     where o.project_id = p_project and o.published_at is null
                       and o.key = any (array(
-                          select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from heliograph.turn_waiting_tools w
+                          select prefix || w.agent_turn_id || ':' || w.tool_call_id
+                            from heliograph.turn_waiting_tools w cross join unnest(array['cmd:', 'halt:']) prefix
                            where w.project_id = p_project and w.agent_turn_id = p_turn_id)))
         or exists (select from heliograph.callbacks c
                     where c.project_id = p_project and c.callback_id = heliograph._callback_id(p_project, 'turn:'
@@ -130,7 +131,8 @@ begin
      where project_id = p_project and published_at is not null and key = any (array(
            select prefix || id from unnest(p_turn_ids) id, unnest(array['evt:', 'report:', 'stop:']) prefix
            union all
-           select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from heliograph.turn_waiting_tools w
+           select prefix || w.agent_turn_id || ':' || w.tool_call_id
+             from heliograph.turn_waiting_tools w cross join unnest(array['cmd:', 'halt:']) prefix
             where w.project_id = p_project and w.agent_turn_id = any (p_turn_ids)));
     delete from heliograph.cards
      where project_id = p_project and box_id = any (array(

@@ -69,5 +69,10 @@ begin
                 (select 'L11 nobody sends a callback: a worker with HELIOGRAPH_WEBHOOK_SECRETS', callback_id, due_at
                    from heliograph.callbacks
                   where project_id = p_project and state = 'due' and due_at < v_patience order by due_at, callback_id
-                      limit 100)) f);
+                      limit 100)
+                union all
+                (select 'L12 nobody sends a halt: a worker with HELIOGRAPH_GATEWAY_SECRETS', key, due_at
+                   from heliograph.outbox
+                  where project_id = p_project and kind = 'halt' and published_at is null and due_at < v_patience
+                  order by due_at, key limit 100)) f);
 end $$;

@@ -1,0 +1,85 @@
+"""Halts of tasks at gateways: if a caller ends or continues without the result of its call, its task at the gateway is stopped.
+
+The commit that closes the call writes the halt, so it survives its worker. Until the gateway has confirmed it, it is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from heliograph.egress.messenger import Messenger
+from heliograph.egress.post import PostFailed
+from heliograph.execution.project_services import ProjectServices
+from heliograph.policy.egress import EgressRejected
+from heliograph.worker.gateway_sender import HIDDEN_SECONDS
+
+log = logging.getLogger("heliograph.worker")
+
+AGAIN_SECONDS = 20.0  # longer than one request may take
+ABANDONED_AFTER = timedelta(hours=1)
+# A request of the call may still be under way, and start the task after its halt was rejected.
+_UNKNOWN_FOR = timedelta(seconds=2 * HIDDEN_SECONDS)
+_AT_ONCE = 16
+_TEMPORARY = (408, 425, 429)
+
+
+class HaltSender:
+    """Sends the halts of a worker's projects. A closing worker finishes what it has taken, because others see it only later."""
+
+    def __init__(self) -> None:
+        self._sending: dict[str, asyncio.Future[None]] = {}
+
+    async def send(self, services: ProjectServices) -> None:
+        """Send the halts that are due, once each. They are sent even if the caller is cancelled. Raises StoreUnavailable."""
+        sending = self._sending[services.project] = asyncio.ensure_future(_send_due(services))
+        await asyncio.shield(sending)
+
+    async def settle(self, services: ProjectServices) -> None:
+        """Finish the halts that are being sent, and send those that are due. Raises StoreUnavailable."""
+        if (sending := self._sending.pop(services.project, None)) is not None:
+            await asyncio.gather(sending, return_exceptions=True)
+        await _send_due(services)
+
+
+async def _send_due(services: ProjectServices) -> None:
+    messenger = services.gateways
+    assert messenger is not None
+    taken = await services.ledger.take_halts(_AT_ONCE, AGAIN_SECONDS)
+    if taken:
+        now = services.world.now()
+        done = await asyncio.gather(*(_is_done(messenger, row, now) for row in taken))
+        await services.ledger.mark_published([row["key"] for row, is_done in zip(taken, done, strict=True) if is_done])
+
+
+async def _is_done(messenger: Messenger, row: dict[str, Any], now: datetime) -> bool:
+    """Send one halt; return whether it must not be sent again."""
+    age = now - datetime.fromisoformat(row["created_at"])
+    try:
+        url, request = row["body"]["gateway"], row["body"]["request"]
+        message_id, body = request["envelope"]["id"], msgspec.json.encode(request)
+        posted = await messenger.send(url, message_id, body, now)
+    except (EgressRejected, PostFailed) as error:
+        return _is_abandoned(row, age, error.message)
+    except Exception:
+        log.exception("halt %s is malformed and not sent", row["key"])
+        return True
+    if posted.status == 404 and age < _UNKNOWN_FOR:
+        return False
+    if posted.status >= 500 or posted.status in _TEMPORARY:
+        return _is_abandoned(row, age, f"answered {posted.status}")
+    log.info("halt of call %s of %s: answered %d", row["call_id"], row["turn_id"], posted.status)
+    return True
+
+
+def _is_abandoned(row: dict[str, Any], age: timedelta, reason: str) -> bool:
+    if age < ABANDONED_AFTER:
+        log.info("halt of call %s of %s: %s; again soon", row["call_id"], row["turn_id"], reason)
+        return False
+    log.warning("halt of call %s of %s: %s; abandoned, so its task at the gateway runs to its end", row["call_id"],
+                row["turn_id"], reason)  # fmt: skip
+    return True
