@@ -188,6 +188,27 @@ async def test_halt_from_outside_stops_a_task_or_a_run_once(rig: Rig) -> None:
     assert [(each.payload.reason, each.payload.message) for each in halts] == [("external_signal", "maintenance")]
 
 
+@pytest.mark.proves("CTL-34")
+async def test_halt_may_name_a_task_by_its_agent_and_correlation_id(rig: Rig) -> None:
+    app = application()
+    payload = {"reason": "parent_termination", "correlation_id": "req-1"}
+    halt = {"type": "halt", "payload": payload}
+    async with gateway_of(rig, app, wait_seconds=0) as served, rig.serving(app):
+        task = (await served.post(delegation("waits"))).payload["task_id"]
+        turn = await rig.turn_of("waits", "suspended")
+        unknown = {"type": "halt", "payload": {**payload, "correlation_id": "req-2"}}
+        for answer, code in (
+            (await served.post(envelope(halt, destination="waits", source="stranger")), "unknown_target"),
+            (await served.post(envelope(unknown, destination="waits")), "unknown_target"),
+            (await served.post(envelope(halt, destination="double")), "unknown_target"),
+            (await served.post(envelope(halt, destination="nobody")), "unknown_agent"),
+        ):
+            assert answer.error == (404, code, "/envelope/destination")
+        stopped = await served.post(envelope(halt, destination="waits"))
+        assert stopped.body == {"halt": {"target": task, "outcome": "stopped"}}
+        await rig.ended(turn.run_id)
+
+
 @pytest.mark.proves("CTL-12", "CTL-15", "CTL-93")
 async def test_tool_call_from_outside_executes_an_exposed_tool_once(rig: Rig) -> None:
     calls: list[str] = []

@@ -7,19 +7,25 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from heliograph import Client, Context, Delegation, DelegationFailed, Heliograph, ToolFailed, tool, tool_agent
 from heliograph.control.partial_results import with_outcome, without_outcome
+from heliograph.egress.messenger import Messenger
+from heliograph.policy.egress import EgressPolicy, read_allowed
 from heliograph.policy.gateway_answers import report_of
 from heliograph.ports import ModelReply
-from tests.reach.hook_server import hooked
+from heliograph.worker import gateway_halts
+from tests.reach.hook_server import Hook, Request, hooked
 from tests.runtime.gateway_kit import SECRET, Served, gateway_of
-from tests.runtime.kit import SOON_SECONDS, START, Rig, one
+from tests.runtime.kit import SOON_SECONDS, START, Rig, one, until
 from tests.runtime.loop_kit import Model, call
 from tests.runtime.test_agent_loop import add
+
+NOW = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
 
 
 def remote(ran: list[Any]) -> Heliograph:
@@ -225,6 +231,63 @@ async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_wa
         "canceled",
         "parent_termination: its caller does not wait for it any more",
     )
+
+
+@pytest.mark.proves("CTL-35")
+async def test_halt_is_sent_again_until_the_gateway_has_confirmed_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_halts, "AGAIN_SECONDS", 0.05)
+    unavailable, unknown = (b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status for status in (503, 404))
+    async with hooked(unavailable) as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=hook.origin)
+        app = local(hook.url, {"n": 1}, timeout=0.2)
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await rig.ended(run_id)
+            await hook.until(lambda: len(_halts(hook)) >= 2)
+            hook.answers = [*[unknown] * (len(hook.requests) + 2), b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"]
+            await until(rig.is_published)
+    sent = _halts(hook)
+    assert len({each.body for each in sent}) == 1
+    [request] = {each.body for each in hook.requests if each not in sent}
+    asked, halt = (json.loads(body)["envelope"] for body in (request, sent[0].body))
+    assert halt["signal"]["payload"] == {
+        "reason": "parent_termination", "graceful": False, "message": "its caller does not wait for it any more",
+        "correlation_id": asked["signal"]["payload"]["correlation_id"],
+    }  # fmt: skip
+    assert (halt["source"], halt["destination"]) == (asked["source"], asked["destination"]) == ("buyer", "appraiser")
+    assert sent[0].headers["webhook-id"] == halt["id"] != asked["id"]
+
+
+def _halts(hook: Hook) -> list[Request]:
+    return [each for each in hook.requests if json.loads(each.body)["envelope"]["signal"]["type"] == "halt"]
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "is_done"),
+    [(200, 0, True), (404, 79, False), (404, 81, True), (400, 0, True), (401, 0, True), (429, 3599, False), (503, 3599, False),
+     (503, 3601, True)],
+)  # fmt: skip
+async def test_halt_ends_with_its_confirmation_or_when_it_is_abandoned(
+    status: int, seconds: int, is_done: bool
+) -> None:
+    async with hooked(b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status) as hook:
+        messenger = Messenger([SECRET], EgressPolicy(read_allowed(hook.origin, "p")))
+        row = {
+            "key": "k", "turn_id": "t", "call_id": "c", "created_at": (NOW - timedelta(seconds=seconds)).isoformat(),
+            "body": {"gateway": hook.url, "request": {"envelope": {"id": "e"}}},
+        }  # fmt: skip
+        assert await gateway_halts._is_done(messenger, row, NOW) is is_done
+        assert len(hook.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"gateway": "x", "request": []}]
+)
+async def test_malformed_halt_is_dropped_and_logged(body: Any, caplog: pytest.LogCaptureFixture) -> None:
+    row = {"key": "halt:t:c", "turn_id": "t", "call_id": "c", "created_at": NOW.isoformat(), "body": body}
+    messenger = Messenger([SECRET], EgressPolicy(read_allowed("", "p")))
+    assert await gateway_halts._is_done(messenger, row, NOW)
+    assert "halt halt:t:c is malformed" in caplog.text
 
 
 @pytest.mark.proves("RTE-07", "CTL-22")
