@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +22,7 @@ from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.reactive.state import StateShape
-from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
+from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules, hint_of_agents
 
 if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
@@ -225,13 +224,8 @@ class Heliograph:
 
         spec = self.workflow.agents.get(agent)
         if spec is None:
-            similar = get_close_matches(str(agent), self.workflow.agents, 1)
-            suggestion = (
-                f"did you mean {similar[0]}?" if similar else f"there are {', '.join(sorted(self.workflow.agents))}"
-            )
-            raise NotFound(
-                f"application {self.name} has no agent {safe_repr(agent)}; {suggestion}", code="unknown_agent"
-            )
+            hint = hint_of_agents(str(agent), self.workflow.agents)
+            raise NotFound(f"application {self.name} has no agent {safe_repr(agent)}; {hint}", code="unknown_agent")
         async with Client() as client:
             return await client.enqueue(
                 run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],

@@ -331,4 +331,5 @@ class Callback(msgspec.Struct, frozen=True):
     content: Any
     card_id: str | None
     duration_ms: int
+    correlation_id: str | None = None
     undecodable: str | None = None

@@ -75,6 +75,7 @@ async def test_end_of_a_delegation_and_end_of_its_run_are_each_sent_once_and_sig
             "type": "delegation_response", "target_agent": "child", "task_id": child.turn_id, "id": "c1", "run_id": run_id,
             "status": "completed", "outcome": "success", "duration_ms": by_path["/hook"]["duration_ms"],
             "deliverable_card_id": f"card:{child.turn_id}:end", "result": {"doubled": 4},
+            "correlation_id": f"{child.parent_turn_id}:c1",
         }  # fmt: skip
         assert by_path["/hook?run"]["state"] == {"seen": {"doubled": 4}}
         assert by_path["/hook?run"]["type"] == "run_response"

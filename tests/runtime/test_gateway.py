@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, tool, tool_agent
+from heliograph import Context, Heliograph, InvalidInput, Lifecycle, tool, tool_agent
 from heliograph.gateway.targets import Targets
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import delegation, envelope, gateway_of
@@ -152,6 +152,7 @@ async def test_task_that_lasts_longer_is_accepted_and_its_result_follows(rig: Ri
             await hook.until(lambda: bool(hook.requests))
     sent = verified_body(hook)
     assert (sent["task_id"], sent["result"]) == (called.payload["task_id"], {"doubled": 4})
+    assert sent["correlation_id"] == "req-1"
 
 
 @pytest.mark.proves("CTL-34", "CTL-37")
@@ -207,6 +208,23 @@ async def test_halt_may_name_a_task_by_its_agent_and_correlation_id(rig: Rig) ->
         stopped = await served.post(envelope(halt, destination="waits"))
         assert stopped.body == {"halt": {"target": task, "outcome": "stopped"}}
         await rig.ended(turn.run_id)
+
+
+@pytest.mark.proves("CTL-15")
+async def test_tool_that_was_skipped_is_no_success_for_its_caller(rig: Rig) -> None:
+    @tool
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("no")
+
+    app = application()
+    app.add(tool_agent(fail, lifecycle=Lifecycle(on_tool_error="skip")))
+    call = {"type": "tool_call", "payload": {"tool_name": "fail", "parameters": {}, "correlation_id": "k"}}
+    async with gateway_of(rig, app) as served, rig.serving(app):
+        answer = await served.post(envelope(call))
+    assert (await rig.turn_of("fail")).outcome == "partial"
+    assert answer.payload["success"] is False
+    assert answer.payload["error"]["message"] == "the turn ended as partial"
 
 
 @pytest.mark.proves("CTL-12", "CTL-15", "CTL-93")

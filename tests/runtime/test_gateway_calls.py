@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Delegation, DelegationFailed, Heliograph, ToolFailed, tool, tool_agent
+from heliograph import (
+    Client,
+    Context,
+    Delegation,
+    DelegationFailed,
+    Heliograph,
+    InvalidInput,
+    ToolFailed,
+    tool,
+    tool_agent,
+)
 from heliograph.control.partial_results import with_outcome, without_outcome
 from heliograph.egress.messenger import Messenger
 from heliograph.policy.egress import EgressPolicy, read_allowed
@@ -280,14 +290,41 @@ async def test_halt_ends_with_its_confirmation_or_when_it_is_abandoned(
         assert len(hook.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"gateway": "x", "request": []}]
-)
+@pytest.mark.parametrize("body", [{}, {"gateway": "x", "request": []}])
 async def test_malformed_halt_is_dropped_and_logged(body: Any, caplog: pytest.LogCaptureFixture) -> None:
     row = {"key": "halt:t:c", "turn_id": "t", "call_id": "c", "created_at": NOW.isoformat(), "body": body}
     messenger = Messenger([SECRET], EgressPolicy(read_allowed("", "p")))
     assert await gateway_halts._is_done(messenger, row, NOW)
     assert "halt halt:t:c is malformed" in caplog.text
+
+
+@pytest.mark.proves("RTE-07", "CTL-20")
+async def test_model_delegates_to_an_agent_that_exists_only_behind_a_route(rig: Rig, lone_rig: Rig) -> None:
+    ran: list[Any] = []
+    far = remote(ran)
+    ask = call("delegate_to_appraiser", {"task": {"n": 4}, "priority": "normal", "deadline": 60})
+    model = Model(ModelReply("", tool_calls=(ask,)), ModelReply("8 it is"))
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = Heliograph("near", routes={"kind": "MessageRouting", "routes": [
+            {"match": {"target_agent": "appraiser"}, "destination": {"gateway": url}}]})  # fmt: skip
+        app.prompt_agent("buyer", "Buy.", model=model, activate_on=START, agents=["appraiser"], updates="seen")
+        result = await rig.run(app)
+    assert (result.state, ran) == ({"seen": "8 it is"}, [{"n": 4}])
+    [offered] = [each for each in model.requests[0].tools if each.name == "delegate_to_appraiser"]
+    properties = offered.parameters["properties"]
+    assert properties["deadline"]["maximum"] == 3600
+    assert properties["priority"]["enum"] == ["low", "normal"]
+    assert "context" not in properties
+
+
+def test_agent_for_a_model_is_known_to_the_application_or_a_route_leads_to_it() -> None:
+    app = Heliograph("near")
+    app.prompt_agent("buyer", "Buy.", model="scripted", activate_on=START, agents=["buyre"])
+    with pytest.raises(
+        InvalidInput, match=r"buyer delegates to buyre, which application near does not have.*mean buyer"
+    ) as raised:
+        _ = app.workflow
+    assert (raised.value.code, raised.value.path) == ("unknown_agent", "/agents/buyer/agents")
 
 
 @pytest.mark.proves("RTE-07", "CTL-22")

@@ -153,7 +153,7 @@ class CallRequests:
         return None
 
     def _delegation(self, child: Delegation, step_id: str, shared: RetryPolicy | None) -> CallRequest:
-        is_remote = self._is_remote(child.agent)
+        is_remote = isinstance(child.agent, str) and self._workflow.is_remote(child.agent)
         target = Target(child.agent) if is_remote else target_of(child.agent, self._workflow, self._claimed.run_id)
         call_id = self._journal.new_call(child.call_id)
         box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
@@ -172,14 +172,6 @@ class CallRequests:
                      circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]),
                      rates=self._workflow.rates_of(target.agent))  # fmt: skip
         return check_for_gateway(request) if is_remote else request
-
-    def _is_remote(self, agent: Any) -> bool:
-        """Whether the routes lead delegations to this agent to a gateway."""
-        routes = self._workflow.routes
-        if routes is None or not isinstance(agent, str):
-            return False
-        destination = routes.destination_of_call("delegation", target_agent=agent)
-        return destination is not None and destination.gateway is not None
 
     def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:
         if child.instance is not None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.reactive.workflow import Workflow
+from heliograph.reactive.workflow import Workflow, hint_of_agents
 
 
 class Target(NamedTuple):
@@ -33,11 +31,6 @@ def target_of(given: Any, workflow: Workflow, run_id: str) -> Target:
                            path="/agent")  # fmt: skip
     name, _, instance = rest.partition("/") if slash else (given, "", "")
     if name not in workflow.agents:
-        raise InvalidInput(f"application {workflow.name} has no agent {safe_repr(name)}; {_hint(name, workflow.agents)}",
+        raise InvalidInput(f"application {workflow.name} has no agent {safe_repr(name)}; {hint_of_agents(name, workflow.agents)}",
                            code="unknown_agent")  # fmt: skip
     return Target(name, instance or None, bool(slash))
-
-
-def _hint(name: str, agents: Collection[str]) -> str:
-    near = get_close_matches(name, agents, 1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(agents))}"

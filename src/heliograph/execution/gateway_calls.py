@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from heliograph.codes import PARENT_TERMINATION
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.errors import InvalidInput
 from heliograph.execution.owned_turn import OwnedTurn
@@ -51,7 +52,7 @@ def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
 
     name = f"{correlation_id}:halt"
     payload: JsonObject = {
-        "reason": "parent_termination", "graceful": False, "message": "its caller does not wait for it any more",
+        "reason": PARENT_TERMINATION, "graceful": False, "message": "its caller does not wait for it any more",
         "correlation_id": correlation_id,
     }  # fmt: skip
     return Envelope(

@@ -11,10 +11,12 @@ import msgspec
 from heliograph.client.arguments import check_text
 from heliograph.control.envelope import Envelope, read_envelope
 from heliograph.control.payloads import DelegationPayload, ToolCallPayload
-from heliograph.errors import Rejected
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, Rejected
 from heliograph.policy.webhook_signature import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, verify_webhook
 from heliograph.signals.json_parser import parse_json
 
+NAME_BYTES_MAX = 512  # a correlation id of ours consists of the ids of a turn and a call
 _SIGNED = (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
 
 
@@ -33,8 +35,26 @@ def read_request(
         given[name] = value.decode("latin-1")
     verify_webhook(given, body, secrets, now)
     envelope = read_envelope(parse_json(body))
-    check_text(envelope.source, "the source", "/envelope/source")
+    _check_names(envelope)
     return envelope
+
+
+def _check_names(envelope: Envelope) -> None:
+    """Check the ids and names of an envelope, which stay in logs: short, and printable. Raises InvalidInput."""
+    check_text(envelope.source, "the source", "/envelope/source")  # which becomes the actor of the turn
+    payload = envelope.signal.payload
+    given = {
+        f"/envelope/{key}": getattr(envelope, key) for key in ("id", "source", "destination", "trace_id", "span_id")
+    }
+    for key in ("correlation_id", "parent_correlation_id"):
+        given[f"/envelope/signal/payload/{key}"] = getattr(payload, key, None)
+    for path, value in given.items():
+        name = path.rsplit("/", 1)[1]
+        if value is not None and len(value.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
+            raise InvalidInput(f"{name} must have at most {NAME_BYTES_MAX} bytes", code="too_long", path=path)
+        if value is not None and not value.isprintable():
+            raise InvalidInput(f"{name} must be printable text, not {safe_repr(value, 40)}; remove line breaks and control characters",
+                               code="invalid_id", path=path)  # fmt: skip
 
 
 def correlation_id_of(envelope: Envelope) -> str:

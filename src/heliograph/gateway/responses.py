@@ -64,7 +64,8 @@ def _delegation(turn: TurnRow, content: Any) -> JsonObject:
 
 
 def _ended_tool(turn: TurnRow, content: Any) -> JsonObject:
-    is_good = turn.outcome in ("success", "partial")
+    # A tool whose plan ended as partial was skipped, or has no result yet.
+    is_good = turn.outcome == "success"
     head: JsonObject = {"tool_name": turn.agent, "success": is_good, "duration_ms": _duration_ms(turn)}
     if is_good:
         return {**head, "result": read_output(content)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,11 @@ class Workflow:
         """The rates of a delegation to an agent."""
         return rates_of("agent", agent, self.agents[agent].rate_limit if agent in self.agents else None)
 
+    def is_remote(self, agent: str) -> bool:
+        """Whether the routes lead delegations to this agent to a gateway."""
+        destination = None if self.routes is None else self.routes.destination_of_call("delegation", target_agent=agent)
+        return destination is not None and destination.gateway is not None
+
     @cached_property
     def ready_metadata(self) -> Mapping[str, JsonObject]:
         """For each agent, the `metadata` of its signal `ready`."""
@@ -115,13 +121,14 @@ class Workflow:
 def build_workflow(workflow: Workflow) -> Workflow:
     """Check a workflow as a whole, and return it.
 
-    Raises InvalidInput: `no_agents`, `unknown_state_key`, `template_undefined`, and the errors of `check_rules` and
-    `StateShape.keys`.
+    Raises InvalidInput: `no_agents`, `unknown_agent`, `unknown_state_key`, `template_undefined`, and the errors of
+    `check_rules` and `StateShape.keys`.
     """
     if not workflow.agents:
         raise InvalidInput(f"application {workflow.name} has no agents: add one with @app.agent(...)", code="no_agents",
                            path="/agents")  # fmt: skip
     check_rules(workflow.reducers, workflow.end_when, workflow.max_activations)
+    _check_delegates(workflow)
     keys = workflow.shape.keys
     if keys is not None:
         used = {(f"/agents/{a.name}/updates", key) for a in workflow.agents.values() for key in a.updates}
@@ -153,6 +160,22 @@ def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
     if not 1 <= max_activations <= 1_000_000:
         raise InvalidInput(f"max_activations must be between 1 and 1000000, not {max_activations}", code="out_of_range",
                            path="/max_activations")  # fmt: skip
+
+
+def _check_delegates(workflow: Workflow) -> None:
+    """Each agent to which a model may delegate is one of the application, or a route leads to it through a gateway."""
+    for agent in workflow.agents.values():
+        for name in agent.agents:
+            if name not in workflow.agents and not workflow.is_remote(name):
+                raise InvalidInput(f"agent {agent.name} delegates to {name}, which application {workflow.name} does not have: add the "
+                                   f"agent, or a route to a gateway; {hint_of_agents(name, workflow.agents)}",
+                                   code="unknown_agent", path=f"/agents/{agent.name}/agents")  # fmt: skip
+
+
+def hint_of_agents(name: str, agents: Collection[str]) -> str:
+    """Return the end of an error about an unknown agent: the nearest name, or all."""
+    near = get_close_matches(name, agents, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(agents))}"
 
 
 def _check_template(agent: AgentSpec, keys: frozenset[str]) -> None:

@@ -112,5 +112,7 @@ def _response(callback: Callback) -> JsonObject:
     if callback.turn_id is None:
         return {"type": "run_response", **common, "state": content}
     result: JsonObject = {"result": read_output(content)} if is_good else {"error": content.get("error")}
+    if callback.correlation_id is not None:
+        result["correlation_id"] = callback.correlation_id
     return {"type": RESPONSE, "target_agent": callback.agent, "task_id": callback.turn_id, "id": callback.call_id, **common,
             "deliverable_card_id": callback.card_id, **result}  # fmt: skip
