@@ -311,7 +311,7 @@ async def test_model_delegates_to_an_agent_that_exists_only_behind_a_route(rig: 
         result = await rig.run(app)
     assert (result.state, ran) == ({"seen": "8 it is"}, [{"n": 4}])
     [offered] = [each for each in model.requests[0].tools if each.name == "delegate_to_appraiser"]
-    properties = offered.parameters["properties"]
+    properties: Any = offered.parameters["properties"]
     assert properties["deadline"]["maximum"] == 3600
     assert properties["priority"]["enum"] == ["low", "normal"]
     assert "context" not in properties

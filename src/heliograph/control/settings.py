@@ -144,7 +144,7 @@ class ControlSettings(WireModel):
         template = evaluate(own.payload or {}, new_id, parent, f"/{kind}/payload")
         assert isinstance(template, dict)
         body = {**{key: value for key, value in template.items() if value is not None}, **payload}
-        if "correlation_id" in payload_type(model).model_fields:
+        if "parent_correlation_id" in payload_type(model).model_fields:
             if "correlation_id" not in body:
                 body["correlation_id"] = uuid_from(new_id())
             if parent is not None and (above := getattr(parent.signal.payload, "correlation_id", None)) is not None:
