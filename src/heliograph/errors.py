@@ -130,11 +130,14 @@ class AgentFailed(HeliographError):
     default_code = ACTION_FAILED
 
 
+RETRY_AFTER_SECONDS_MAX = 31_622_400.0
+
+
 class HarnessError(HeliographError):
     """A model call failed, or its reply cannot be used.
 
     recoverable: the turn is deferred and repeats the call, at most as often as the agent's `retries`.
-    retry_after_seconds: how long the provider asks callers to wait.
+    retry_after_seconds: how long the provider asks callers to wait; 366 days if it asks for more, 0 for no number.
     tokens: the tokens that the provider bills anyway: 0 if it rejected the request, None if unknown. model: its name, once known.
     """
 
@@ -148,7 +151,8 @@ class HarnessError(HeliographError):
         super().__init__(message, code=code, path=path, hint=hint, details=details)
         self.recoverable = recoverable
         self.tokens = tokens
-        self.retry_after_seconds = retry_after_seconds
+        # providers send anything, and a time that cannot be stored would fail the turn
+        self.retry_after_seconds = min(retry_after_seconds, RETRY_AFTER_SECONDS_MAX) if retry_after_seconds > 0 else 0.0
         self.model: str | None = None
 
 

@@ -126,7 +126,7 @@ HARM = [
     ("a trial of a call that no breaker admitted",
      ["insert into circuit_breakers (project_id, type, target, state, generation, changed_at)"
       " select project_id, type, target, 'half_open', generation, now() from circuit_calls where project_id = $1",
-      "update circuit_calls set agent_turn_id = 'turn_c', call_id = 'c1', status = 'trial', ended_at = null where project_id = $1"],
+      "update circuit_calls set agent_turn_id = 'turn_c', call_id = 'c1', status = 'trial', ended_at = null, expires_at = now() where project_id = $1"],
      {"C3"}),
     ("a budget of a turn that never was", ["update budgets set turn_id = 'turn_x' where project_id = $1"], {"O13"}),
 ]  # fmt: skip

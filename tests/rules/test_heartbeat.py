@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.models.test import TestModel
 
-from heliograph import ScriptedModel, define_agent
+from heliograph import FunctionHarness, ScriptedModel, define_agent
 from heliograph.control.payloads import HeartbeatPayload
 from heliograph.control.settings import HeartbeatSettings
 from heliograph.control.wire_model import read_model
@@ -92,6 +92,16 @@ def test_metadata_names_runtime_tools_and_models(model: Any, models: list[Any]) 
     metadata = ready_metadata([agent], "p:default")
     assert metadata == {"runtime": metadata["runtime"], "tools_loaded": 0, "models": models}
     assert str(metadata["runtime"]).startswith("python 3.")
+
+
+@pytest.mark.proves("CTL-57")
+def test_metadata_of_a_model_has_a_name_that_can_be_stored() -> None:
+    class Named(FunctionHarness):
+        model = "a\0b\ud800" + "x" * 1000
+
+    agent = define_agent("a", prompt="p", activate_on=["workflow:start"], model=Named(lambda _: "hello"))
+    named: Any = ready_metadata([agent])["models"]
+    assert named == [{"model": "a\ufffdb\ufffd" + "x" * 196}]
 
 
 @pytest.mark.proves("CTL-57")

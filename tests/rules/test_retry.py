@@ -13,7 +13,7 @@ from heliograph.definitions.agent import define_agent
 from heliograph.definitions.model_settings import check_model_settings, policy_of_model
 from heliograph.definitions.retry_settings import check_signal_policies
 from heliograph.definitions.tool import Tool, tool
-from heliograph.errors import InvalidInput
+from heliograph.errors import HarnessError, InvalidInput
 from heliograph.policy.callbacks import UNTRIED_SECONDS_MAX, again_seconds
 from heliograph.policy.retry import RETRYABLE_ERRORS, RetryPolicy, jitter_of, narrowest, retry_policy
 from heliograph.turn.calls import CallRequest, CallResult
@@ -73,6 +73,18 @@ def test_calls_that_failed_together_do_not_retry_together() -> None:
 
 def test_required_delay_of_the_other_side_replaces_a_shorter_one() -> None:
     assert RetryPolicy(jitter=False).delay_seconds(1, "c1", 90.0) == 90
+
+
+@pytest.mark.parametrize("required", [1e300, float("inf"), 10**400])
+def test_required_delay_is_at_most_a_year(required: float) -> None:
+    assert RetryPolicy(jitter=False).delay_seconds(1, "c1", required) == 31_622_400
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [(-1.0, 0), (float("nan"), 0), (float("inf"), 31_622_400), (1e300, 31_622_400), (2.5, 2.5)]
+)
+def test_delay_that_a_provider_requires_is_a_number_that_can_be_stored(given: float, kept: float) -> None:
+    assert HarnessError("busy", retry_after_seconds=given).retry_after_seconds == kept
     assert RetryPolicy(jitter=False).delay_seconds(3, "c1", 0.5) == 4
 
 

@@ -29,10 +29,9 @@ COLUMNS = {
     ("signals", "entries"): "run_id = $1",
     ("memories", "metadata"): "$1::text is not null",
     ("turn_waiting_tools", "reserved"): f"{_TURNS} and reserved is not null",
-    ("turn_waiting_tools", "circuit"): f"{_TURNS} and circuit is not null",
 }
-# A constraint admits only values that every client can decode: tests/kernel/test_rate_limits.py
-CONSTRAINED = {("turn_waiting_tools", "rate"), ("rate_buckets", "peaks")}
+# A constraint admits only values that every client can decode: tests/kernel/test_rate_limits.py, test_circuit_values.py
+CONSTRAINED = {("turn_waiting_tools", "circuit"), ("turn_waiting_tools", "rate"), ("rate_buckets", "peaks")}
 # Rows of workers belong to no run; only the list of workers reads them.
 OF_WORKERS = {("workers", name) for name in ("capabilities", "metadata", "metrics", "pools", "warnings")}
 

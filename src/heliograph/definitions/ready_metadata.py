@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from heliograph.definitions.agent import AgentSpec
+from heliograph.signals.payload import cleaned
 from heliograph.types import Json, JsonObject
 
 _RUNTIME = f"python {sys.version_info.major}.{sys.version_info.minor}"
 _MODELS_MAX = 100  # in one report
+_NAME_MAX = 200
 
 
 def ready_metadata(agents: Iterable[AgentSpec], default_model: str | None = None) -> JsonObject:
@@ -37,7 +39,7 @@ def ready_metadata(agents: Iterable[AgentSpec], default_model: str | None = None
 def _describe(model: Any) -> JsonObject | None:
     """Return {provider, model} for a name such as `openai:gpt-5`, a harness or a model object; None if it has no name."""
     if isinstance(model, str):
-        provider, _, name = model.rpartition(":")
+        provider, _, name = _shortened(model).rpartition(":")
         return {"provider": provider, "model": name} if provider else {"model": name}
     own_name, system = (
         getattr(model, "model_name", None) or getattr(model, "model", None),
@@ -45,4 +47,10 @@ def _describe(model: Any) -> JsonObject | None:
     )
     if not isinstance(own_name, str):
         return None
-    return {"provider": system, "model": own_name} if isinstance(system, str) else {"model": own_name}
+    named: JsonObject = {"model": _shortened(own_name)}
+    return {"provider": _shortened(system), **named} if isinstance(system, str) else named
+
+
+def _shortened(name: str) -> str:
+    """A harness chooses its name, and one that cannot be stored would keep its worker from registering."""
+    return cleaned(name[:_NAME_MAX])

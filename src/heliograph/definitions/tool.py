@@ -111,10 +111,12 @@ class Tool:
 
     @property
     def breaker(self) -> CircuitBreaker | None:
-        given = self.circuit_breaker
-        if given is None or isinstance(given, CircuitBreaker):
-            return given
-        return check_circuit_breaker(given, f"/tools/{self.name}/circuit_breaker")
+        given = self.circuit_breaker  # checked already, unless it is an object
+        return (
+            given
+            if isinstance(given, CircuitBreaker)
+            else check_circuit_breaker(given, f"/tools/{self.name}/circuit_breaker")
+        )
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -250,7 +252,7 @@ def check_tool(made: Tool) -> Tool:
     check_rate_limit(made.rate_limit, f"/tools/{name}/rate_limit")
     if made.retry is not None:
         made = replace(made, retry=made.retry_policy, retries=0)
-    return replace(made, circuit_breaker=made.breaker) if made.circuit_breaker is not None else made
+    return replace(made, circuit_breaker=check_circuit_breaker(made.circuit_breaker, f"/tools/{name}/circuit_breaker"))
 
 
 def _check(name: str, option: str, is_right: bool, rule: str, value: object) -> None:

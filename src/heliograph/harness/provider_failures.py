@@ -77,16 +77,17 @@ def harness_error(model: str, error: AgentRunError | UserError) -> HarnessError:
 
 def _rejection(model: str, error: ModelHTTPError) -> HarnessError:
     """Convert an error response. A provider may quote the key that it rejects, so that text is masked."""
-    details: dict[str, str | int] = {"model": model, "status": error.status_code}
     code, message, is_temporary = None, f"{model}: {error}", _is_temporary(error)
     if error.status_code in _UNAUTHORIZED:
         code, message, is_temporary = AUTH_ERROR, f"{model}: {without_keys(str(error))}", False
     elif error.status_code == _TOO_MANY:
         code = RATE_LIMITED
-        if error.retry_after:
-            details["retry_after_ms"] = round(error.retry_after * 1000)
-    return HarnessError(message, code=code, recoverable=is_temporary, retry_after_seconds=error.retry_after or 0.0, tokens=0,
-                        details=details if code is not None else None)  # fmt: skip
+    details: dict[str, str | int] = {"model": model, "status": error.status_code}
+    failure = HarnessError(message, code=code, recoverable=is_temporary, retry_after_seconds=error.retry_after or 0.0, tokens=0,
+                           details=details if code is not None else None)  # fmt: skip
+    if code == RATE_LIMITED and failure.retry_after_seconds:
+        failure.details["retry_after_ms"] = round(failure.retry_after_seconds * 1000)
+    return failure
 
 
 def _is_temporary(error: ModelHTTPError) -> bool:

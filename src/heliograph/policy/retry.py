@@ -92,10 +92,11 @@ class RetryPolicy:
     def delay_seconds(self, retry: int, key: str, retry_after_seconds: float = 0.0) -> float:
         """Return the seconds before retry number `retry`, counted from 1.
 
-        key: the call or the turn. retry_after_seconds: the delay that the other side requires; it replaces a shorter one.
+        key: the call or the turn. retry_after_seconds: the delay that the other side requires; it replaces a shorter one, up to
+        366 days.
         """
         share = self.jitter_least + (1 - self.jitter_least) * jitter_of(key, retry) if self.jitter else 1.0
-        return max(self._capped(retry, share), retry_after_seconds)
+        return max(self._capped(retry, share), min(retry_after_seconds, SECONDS_MAX))
 
     @property
     def total_seconds_max(self) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heliograph.codes import BUDGET_EXCEEDED, TOOL_ERROR
+from heliograph.policy.retry import SECONDS_MAX
 from heliograph.turn.call_id import CALL_ID_MAX, first_id, instance_of, pause_id, retry_id
 from heliograph.turn.calls import CallRequest, CallResult, check_name
 from heliograph.turn.fallbacks import is_replaced
@@ -110,4 +111,7 @@ def _delay(request: CallRequest, turn_id: str, retry_after_seconds: float) -> fl
 def _retry_after_seconds(error: JsonObject) -> float:
     details = error.get("details")
     given = details.get("retry_after_ms") if isinstance(details, dict) else None
-    return given / 1000 if isinstance(given, int | float) and not isinstance(given, bool) else 0.0
+    # compared before it is divided: an integer may be too large for a float
+    return (
+        min(given, 1000 * SECONDS_MAX) / 1000 if isinstance(given, int | float) and not isinstance(given, bool) else 0.0
+    )

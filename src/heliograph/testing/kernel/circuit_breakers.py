@@ -108,17 +108,21 @@ def _move_circuit(tx: Transaction, circuit: Row) -> Row:
     key, table = (circuit["type"], circuit["target"]), tx.tables.circuit_breakers
     while True:
         breaker = _circuit_breaker(tx, circuit)
-        if breaker["state"] == "half_open":
+        if breaker["state"] == "open" and breaker["changed_at"] > tx.now:
+            tx.update(
+                table, breaker, open_until=tx.now + breaker["open_until"] - breaker["changed_at"], changed_at=tx.now
+            )
+        elif breaker["state"] == "half_open":
             _end_lost_trials(tx, breaker)
         calls = _calls(tx, breaker)
         following = _next_state(tx, circuit, breaker, calls)
         if following is None:
             return breaker
         failed_at = max((c["ended_at"] for c in calls if c["status"] == "failure"), default=None)
-        until = (
-            failed_at + interval(circuit["timeout_seconds"]) if following == "open" and failed_at is not None else None
-        )
-        row = {"type": key[0], "target": key[1], "state": following, "generation": breaker["generation"] + 1,
+        until = None
+        if following == "open" and failed_at is not None:
+            until = min(failed_at, tx.now) + interval(circuit["timeout_seconds"])
+        row = {"type": key[0], "target": key[1], "state": following, "generation": (breaker["generation"] + 1) % 10**15,
                "open_until": until, "changed_at": tx.now}  # fmt: skip
         if key in table:
             tx.update(table, table[key], **row)

@@ -72,7 +72,7 @@ begin
      where c.project_id = p_project and c.type = v_breaker.type and c.target = v_breaker.target
        and c.generation = v_breaker.generation and v_breaker.state = 'closed';
     if v_breaker.state <> 'closed' or v_calls >= heliograph._as_whole(p_circuit -> 'failure_threshold') then
-        if v_breaker.state = 'open' and p_now < v_breaker.open_until then
+        if v_breaker.state = 'open' and p_now >= v_breaker.changed_at and p_now < v_breaker.open_until then
             return heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until);
         elsif not pg_try_advisory_xact_lock(heliograph._circuit_lock(p_project, p_circuit)) then
             return heliograph._reject_circuit(p_circuit, 'half_open', p_now);
@@ -118,6 +118,7 @@ begin
 end $$;
 
 -- _move_circuit: bring a breaker to the state that its calls and the time require. Returns its row.
+--   A breaker that a fast clock has opened in the future remains open for its time from now on.
 --   The caller holds the lock of the breaker.
 create function heliograph._move_circuit(p_project text, p_circuit jsonb, p_now timestamptz)
     returns heliograph.circuit_breakers language plpgsql as $$
@@ -132,7 +133,12 @@ declare
 begin
     loop  -- at most closed, open, half open, or half open, open, half open
         v_breaker := heliograph._circuit_breaker(p_project, p_circuit);
-        if v_breaker.state = 'half_open' then
+        if v_breaker.state = 'open' and v_breaker.changed_at > p_now then
+            update heliograph.circuit_breakers b
+               set open_until = p_now + (b.open_until - b.changed_at), changed_at = p_now
+             where b.project_id = p_project and b.type = v_breaker.type and b.target = v_breaker.target
+            returning b.* into v_breaker;
+        elsif v_breaker.state = 'half_open' then
             perform heliograph._end_lost_trials(p_project, v_breaker, p_now);
         end if;
         select count(*) filter (where c.status = 'failure'), count(*) filter (where c.status = 'success'),
@@ -152,8 +158,9 @@ begin
         end if;
         insert into heliograph.circuit_breakers as b
             (project_id, type, target, state, generation, open_until, changed_at)
-        values (p_project, v_breaker.type, v_breaker.target, v_next, v_breaker.generation + 1, case v_next when 'open'
-                then v_failed_at + make_interval(secs => (p_circuit ->> 'timeout_seconds')::float8) end, p_now)
+        values (p_project, v_breaker.type, v_breaker.target, v_next, (v_breaker.generation + 1) % 1000000000000000,
+                case v_next when 'open' then least(v_failed_at, p_now) + make_interval(
+                    secs => (p_circuit ->> 'timeout_seconds')::float8) end, p_now)
         on conflict (project_id, type, target) do update
            set state = excluded.state, generation = excluded.generation, open_until = excluded.open_until,
                changed_at = excluded.changed_at;
