@@ -6,7 +6,7 @@ Codes of the OSSA specification keep its spelling. A tool may return a code of i
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 INIT_FAILED = "INIT_FAILED"
 PLAN_FAILED = "PLAN_FAILED"
@@ -39,11 +39,11 @@ MAX_ACTIVATIONS = "MAX_ACTIVATIONS"
 NOTHING_RAN = "NOTHING_RAN"
 UNKNOWN = "UNKNOWN"
 
-USER_INTERRUPT = "user_interrupt"
-RESOURCE_LIMIT = "resource_limit"
-POLICY_VIOLATION = "policy_violation"
-EXTERNAL_SIGNAL = "external_signal"
-PARENT_TERMINATION = "parent_termination"
+USER_INTERRUPT: Final = "user_interrupt"
+RESOURCE_LIMIT: Final = "resource_limit"
+POLICY_VIOLATION: Final = "policy_violation"
+EXTERNAL_SIGNAL: Final = "external_signal"
+PARENT_TERMINATION: Final = "parent_termination"
 
 # The reasons of a halt on the wire.
 HaltReason: TypeAlias = Literal[

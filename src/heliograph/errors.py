@@ -92,6 +92,9 @@ class NotFound(HeliographError):
     exit_code = 3
 
 
+EGRESS_REJECTED = "egress_rejected"  # a code of Rejected: the egress policy forbids an address
+
+
 class Rejected(HeliographError):
     """The request is valid, but not allowed; nothing was done."""
 

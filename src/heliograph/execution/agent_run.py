@@ -21,6 +21,7 @@ from heliograph.signals.error_payload import MESSAGE_MAX, details_of
 from heliograph.signals.values import check_size, to_json
 from heliograph.turn.decisions import deferral_after
 from heliograph.turn.events import Acted, DeferTurn, Raised, SuspendTurn
+from heliograph.turn.halt_reasons import halt_reason_of
 from heliograph.turn.interruptions import Defer, Interruption, Suspended
 from heliograph.turn.journal import Journal
 from heliograph.types import Json
@@ -150,7 +151,8 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal, limits: At
         return deferral
     if isinstance(error, HeliographError):
         return Raised("failed", code, safe_repr(with_hint(error), MESSAGE_MAX), error.recoverable,
-                      details=details_of(error.details))  # fmt: skip
+                      details=details_of(error.details),
+                      halt=halt_reason_of(error, has_read_untrusted=owned.taint.has_read))  # fmt: skip
     log.warning("agent %s raised in %s", spec.name, owned.claimed.turn_id, exc_info=error)
     return Raised("failed", code, format_exception(error, MESSAGE_MAX), code == NETWORK_ERROR)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from heliograph.error_text import safe_repr
-from heliograph.errors import Rejected
+from heliograph.errors import EGRESS_REJECTED, Rejected
 
 URL_CHARACTERS_MAX = 2000
 _PORTS = {"https": 443, "http": 80}
@@ -36,7 +36,7 @@ _PUBLIC_V6 = ipaddress.ip_network("2000::/3")
 class EgressRejected(Rejected):
     """The egress policy forbids requests to this target."""
 
-    default_code = "egress_rejected"
+    default_code = EGRESS_REJECTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from heliograph.codes import HaltReason
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
 from heliograph.turn.calls import CallRequest, CallResult, Join
@@ -44,7 +45,8 @@ class Acted:
 class Raised:
     """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled.
 
-    scope: of a timeout: turn, phase or total. details: of the error, for programs.
+    scope: of a timeout: turn, phase or total. details: of the error, for programs. halt: the reason, if a budget or a rule of
+    the runtime ends the turn.
     """
 
     outcome: Outcome
@@ -53,6 +55,7 @@ class Raised:
     is_recoverable: bool = False
     scope: str = "turn"
     details: JsonObject = field(default_factory=dict)
+    halt: HaltReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

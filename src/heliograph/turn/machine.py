@@ -47,7 +47,7 @@ from heliograph.turn.phase_records import event_of, following_of
 from heliograph.turn.phase_signals import Turn, action_complete, plan_ready, ready, through
 from heliograph.turn.phases import BadTransition, Phase
 from heliograph.turn.round_transitions import decide, phase_ended
-from heliograph.turn.turn_ends import deliver, fail, good_end, stop, terminate
+from heliograph.turn.turn_ends import deliver, fail, good_end, halts_of_limit, stop, terminate
 from heliograph.types import Json, JsonObject
 
 
@@ -62,7 +62,7 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
             return phase_ended(turn, event.value, now)
         case Raised():
             return fail(turn, event.outcome, event.code, event.message, now, is_recoverable=event.is_recoverable,
-                        scope=event.scope, details=event.details)  # fmt: skip
+                        scope=event.scope, details=event.details, halt=event.halt)  # fmt: skip
         case Stopped():
             return stop(turn, event.reason, now)
         case SuspendTurn() | DeferTurn():
@@ -129,7 +129,7 @@ def _succeed(
 ) -> tuple[Turn, list[Effect]]:
     decision, cue = decide(outcome, limit)
     turn, drafts = through(turn, now, [action_complete(None), ("reflection_complete", decision, cue)])
-    return terminate(turn, drafts, good_end(outcome, output, limit), now)
+    return terminate(turn, [*drafts, *halts_of_limit(turn, limit, now)], good_end(outcome, output, limit), now)
 
 
 def _conclude(turn: Turn, result: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:

@@ -25,7 +25,7 @@ from heliograph.turn.phase_signals import (
 )
 from heliograph.turn.phases import RESUME_AT_ACT, BadTransition, Phase
 from heliograph.turn.rounds import Rounds, TurnEnd
-from heliograph.turn.turn_ends import deliver, good_end, terminate
+from heliograph.turn.turn_ends import deliver, good_end, halts_of_limit, terminate
 from heliograph.types import JsonObject
 
 # The id and the value of the phase that ended.
@@ -75,7 +75,8 @@ def _unreflected(
     outcome: Outcome = "success" if is_whole else "partial"
     decision, cue = decide(outcome, limit)
     turn, more = through(turn, now, [("reflection_complete", decision, cue)])
-    return terminate(turn, [*drafts, *more], good_end(outcome, acted["output"], limit), now, record)
+    halted = halts_of_limit(turn, limit, now)
+    return terminate(turn, [*drafts, *more, *halted], good_end(outcome, acted["output"], limit), now, record)
 
 
 def _reflected(

@@ -12,6 +12,7 @@ from heliograph.codes import (
     CANCELED,
     RESOURCE_EXHAUSTED,
     TIMEOUT,
+    HaltReason,
     code_in_phase,
 )
 from heliograph.records import Outcome
@@ -19,6 +20,7 @@ from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.deliverable import deliverable_of, deliverable_of_error
 from heliograph.turn.events import Act, Deliver, Effect, Emit, RecordPhase
+from heliograph.turn.halt_reasons import halt_reason_of_code
 from heliograph.turn.phase_signals import Turn, draft, error_draft
 from heliograph.turn.phases import Phase, next_phase
 from heliograph.turn.rounds import Rounds, TurnEnd
@@ -33,9 +35,12 @@ def good_end(outcome: Outcome, output: Json, limit: JsonObject | None, status: s
 
 def fail(
     turn: Turn, outcome: Outcome, code: str, message: str, now: datetime, *, is_recoverable: bool = False,
-    scope: str = "turn", details: JsonObject | None = None,
+    scope: str = "turn", details: JsonObject | None = None, halt: HaltReason | None = None,
 ) -> tuple[Turn, list[Effect]]:  # fmt: skip
-    """End a turn that cannot succeed. scope: of a timeout. A code of another phase is replaced by that of this phase."""
+    """End a turn that cannot succeed. scope: of a timeout. A code of another phase is replaced by that of this phase.
+
+    halt: the reason of the halt that the log shows before the error.
+    """
     place: JsonObject = {"phase": str(turn.phase), "scope": "call" if code in CALL_TIMEOUTS else scope}
     own = {} if details is None else details
     code, given = code_in_phase(code, turn.phase), code
@@ -44,19 +49,31 @@ def fail(
     error: JsonObject = {"code": code, "message": message, "recoverable": is_recoverable}
     if code == TIMEOUT or own:
         error["details"] = {**own, **place} if code == TIMEOUT else own
-    logged, rounds = error_draft(turn, error, {**own, **place}, now), turn.rounds
+    logged, rounds = [*halts(turn, halt, message, now), error_draft(turn, error, {**own, **place}, now)], turn.rounds
     end = TurnEnd(outcome, Deliver(outcome, deliverable_of_error(error), error=error))
     if rounds is None:
-        return deliver(replace(turn, phase=next_phase(turn.phase, "error_unrecoverable")), [logged], end, now)
+        return deliver(replace(turn, phase=next_phase(turn.phase, "error_unrecoverable")), logged, end, now)
     if rounds.end is not None:  # the terminate hook is over, and its turn could not be delivered
-        return deliver(turn, [logged], end, now)
+        return deliver(turn, logged, end, now)
     if rounds.acted is not None and _delivers_best(rounds, code):
         end = good_end("partial", rounds.acted["output"], error)
     record_id = rounds.record_id(turn.phase)
     turn = replace(turn, phase=next_phase(turn.phase, "error_unrecoverable"))
-    turn, effects = terminate(turn, [logged], end, now, (record_id, None))
+    turn, effects = terminate(turn, logged, end, now, (record_id, None))
     failure: JsonObject = {**error, "outcome": outcome, "scope": scope}
     return turn, [replace(each, error=failure) if isinstance(each, RecordPhase) else each for each in effects]
+
+
+def halts_of_limit(turn: Turn, limit: JsonObject | None, now: datetime) -> list[Draft]:
+    """The halt of a turn that a budget has cut short, although it ends with an output."""
+    return [] if limit is None else halts(turn, halt_reason_of_code(str(limit["code"])), str(limit["message"]), now)
+
+
+def halts(turn: Turn, reason: HaltReason | None, message: str, now: datetime) -> list[Draft]:
+    """The halt with which the runtime itself ends a turn; none without a reason. The cleanup runs, so it is graceful."""
+    if reason is None:
+        return []
+    return [draft(turn, "halt", {"reason": reason, "graceful": True, "message": message}, now)]
 
 
 def _delivers_best(rounds: Rounds, code: str) -> bool:

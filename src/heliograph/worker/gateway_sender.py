@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from heliograph.codes import NETWORK_ERROR
 from heliograph.egress.messenger import Messenger
 from heliograph.egress.post import PostFailed
+from heliograph.errors import EGRESS_REJECTED
 from heliograph.execution.gateway_calls import POLL_SECONDS
 from heliograph.execution.project_services import ProjectServices
 from heliograph.policy.egress import EgressRejected
@@ -89,7 +89,7 @@ async def _attempt(messenger: Messenger, row: dict[str, Any], now: datetime) -> 
                                       seconds=POLL_SECONDS + 10, body_bytes_max=BODY_BYTES_MAX)  # fmt: skip
     except EgressRejected as error:
         message = f"the gateway {url} is not allowed: {error.message}"
-        return {"status": "failed", "error": {"code": NETWORK_ERROR, "message": message, "recoverable": False}}
+        return {"status": "failed", "error": {"code": EGRESS_REJECTED, "message": message, "recoverable": False}}
     except PostFailed as error:
         log.info("call %s of %s: %s; again soon", row["call_id"], row["turn_id"], error.message)
         return None
