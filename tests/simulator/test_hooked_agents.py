@@ -10,7 +10,9 @@ import pytest
 
 from heliograph.execution import runner
 from heliograph.records import Wait
+from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
+from heliograph.testing.simulator.cli import main
 from heliograph.testing.simulator.simulate import Case, simulate
 from heliograph.turn.decisions import first_event
 from heliograph.turn.events import Hydrated
@@ -29,6 +31,24 @@ def test_hooks_take_effect_once_and_their_signals_occur_once(in_memory: InMemory
         assert result.violations == [], result.line()
         reached += result.counters
     assert all(reached[f"hooks in {rounds} rounds"] for rounds in (1, 2, 3)), reached
+
+
+@pytest.mark.proves("LC-22", "LC-32", "LC-52")
+@pytest.mark.more
+def test_hooks_take_effect_once_on_postgres(real: PostgresBackend) -> None:
+    for seed in range(300, 320):
+        result = simulate(Case(seed, maintenance=True, hooks=True), real)
+        assert result.violations == [], result.line()
+
+
+def test_command_simulates_hooked_agents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--hooks", "--seeds", "2", "--start", "7"]) == 0
+    assert main(["replay", "7", "--hooks"]) == 0
+    assert "2 seeds on memory: 0 failed" in capsys.readouterr().out
+
+
+def test_line_of_a_failure_replays_its_application(in_memory: InMemoryKernel) -> None:
+    assert "backend=memory hooks=true" in simulate(Case(7, hooks=True), in_memory).line()
 
 
 def test_oracle_detects_a_worker_that_loses_the_records_of_earlier_hooks(

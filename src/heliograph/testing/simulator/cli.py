@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,12 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
             to.add_argument("--seeds", type=_count, default=seeds, metavar="N", help=f"the number of seeds ({seeds})")
         if "start" in names:
             to.add_argument("--start", type=_seed, default=0, metavar="SEED", help="the first seed (0)")
+        if "hooks" in names:
+            to.add_argument(
+                "--hooks",
+                action="store_true",
+                help="simulate the application whose agent has hooks, in place of the others",
+            )
         if "mutant" in names:
             to.add_argument(
                 "--mutant",
@@ -58,8 +65,8 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
                 help="simulate without this rule; helio sim mutants lists the names",
             )
 
-    many = verb("run", "simulate many seeds", lambda o: run(o.seeds, o.backend, o.start, o.jobs))
-    add(many, "seeds", "backend", "start", seeds=200)
+    many = verb("run", "simulate many seeds", lambda o: run(o.seeds, o.backend, o.start, o.jobs, hooks=o.hooks))
+    add(many, "seeds", "backend", "start", "hooks", seeds=200)
     many.add_argument("--jobs", type=_count, metavar="N", help="the number of processes (one for each processor)")
     one = verb(
         "replay", "simulate one seed again", lambda o: replay(_case(o), o.backend, trace=o.trace, mutant=o.mutant)
@@ -67,14 +74,14 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     one.add_argument("seed", type=_seed, nargs="?", metavar="SEED")
     one.add_argument("--case", metavar="JSON", help="a case that helio sim shrink has printed, in place of a seed")
     one.add_argument("--trace", action="store_true", help="print every kernel call and every fault")
-    add(one, "backend", "mutant")
+    add(one, "backend", "mutant", "hooks")
     small = verb(
         "shrink",
         "find the smallest case that fails like a seed",
         lambda o: shrink(_case(o), o.backend, mutant=o.mutant),
     )
     small.add_argument("seed", type=_seed, metavar="SEED")
-    add(small, "backend", "mutant")
+    add(small, "backend", "mutant", "hooks")
     small.set_defaults(case=None)
     add(
         verb("diff", "compare the in-memory kernel with PostgreSQL", lambda o: diff(o.seeds, o.start)),
@@ -130,6 +137,7 @@ def _case(options: argparse.Namespace) -> Case:
             if options.mutant
             else Case(options.seed, maintenance=is_postgres)
         )
+        case = replace(case, hooks=options.hooks)
     if case.maintenance and not is_postgres:
         raise InvalidInput("this case prunes and stores boxes: add --backend postgres", code="usage", path="--backend")
     return case

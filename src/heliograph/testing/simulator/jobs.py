@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,12 +38,12 @@ class Summary:
     virtual_seconds: float
 
 
-def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
-    """Simulate all seeds in `jobs` processes; yield the summaries in the order of the seeds."""
+def run_seeds(seeds: range, backend: str, jobs: int, *, hooks: bool = False) -> Iterator[Summary]:
+    """Simulate all seeds in `jobs` processes; yield the summaries in the order of the seeds. hooks: see `Case`."""
     jobs = 1 if len(seeds) <= _ALONE_MAX else jobs
     if jobs == 1:
         with open_backend(backend) as opened:
-            yield from (_summarize(seed, opened) for seed in seeds)
+            yield from (_summarize(seed, opened, hooks) for seed in seeds)
         return
     context = get_context("spawn")
     with ExitStack() as stack:
@@ -50,7 +51,7 @@ def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
         for url in stack.enter_context(databases(jobs)) if backend == "postgres" else [""] * jobs:
             urls.put(url)
         pool = stack.enter_context(ProcessPoolExecutor(jobs, context, _open_in_process, (urls,)))
-        yield from pool.map(_summarize_in_process, seeds, chunksize=5)
+        yield from pool.map(_summarize_in_process, seeds, repeat(hooks), chunksize=5)
 
 
 @contextmanager
@@ -97,8 +98,8 @@ def databases(count: int) -> Iterator[list[str]]:
             server.close()
 
 
-def _summarize(seed: int, backend: Backend) -> Summary:
-    result = simulate(Case(seed, maintenance=isinstance(backend, PostgresBackend)), backend)
+def _summarize(seed: int, backend: Backend, hooks: bool) -> Summary:
+    result = simulate(Case(seed, maintenance=isinstance(backend, PostgresBackend), hooks=hooks), backend)
     failed = bool(result.violations)
     return Summary(seed, result.line() if failed else None, result.violations[0].detail if failed else "",
                    result.counters, result.calls, result.turns, result.virtual_seconds)  # fmt: skip
@@ -113,6 +114,6 @@ def _open_in_process(urls: Any) -> None:
     _backend = PostgresBackend(url) if url else InMemoryKernel()
 
 
-def _summarize_in_process(seed: int) -> Summary:
+def _summarize_in_process(seed: int, hooks: bool) -> Summary:
     assert _backend is not None
-    return _summarize(seed, _backend)
+    return _summarize(seed, _backend, hooks)

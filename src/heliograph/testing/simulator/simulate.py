@@ -90,7 +90,8 @@ class Result:
         return self.violations[0].kind if self.violations else None
 
     def line(self) -> str:
-        return f"HELIOGRAPH_SEED={self.case.seed} backend={self.backend} class={self.kind}"
+        application = " hooks=true" if self.case.hooks else ""
+        return f"HELIOGRAPH_SEED={self.case.seed} backend={self.backend}{application} class={self.kind}"
 
 
 def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Result:
