@@ -210,6 +210,25 @@ async def test_halt_may_name_a_task_by_its_agent_and_correlation_id(rig: Rig) ->
         await rig.ended(turn.run_id)
 
 
+@pytest.mark.proves("CTL-11", "CTL-12")
+async def test_arguments_of_a_tool_call_are_values_whatever_they_look_like(rig: Rig) -> None:
+    @tool
+    def keep(value: Any) -> Any:
+        """Keep a value."""
+        return value
+
+    app = application()
+    app.add(tool_agent(keep))
+    value = {"$step": 1, "path": "/x", "more": {"$literal": 1}}
+    call = {
+        "type": "tool_call",
+        "payload": {"tool_name": "keep", "parameters": {"value": value}, "correlation_id": "k"},
+    }
+    async with gateway_of(rig, app) as served, rig.serving(app):
+        answer = await served.post(envelope(call))
+    assert (answer.payload["success"], answer.payload.get("result")) == (True, value)
+
+
 @pytest.mark.proves("CTL-15")
 async def test_tool_that_was_skipped_is_no_success_for_its_caller(rig: Rig) -> None:
     @tool

@@ -21,7 +21,7 @@ from heliograph import (
     ToolStep,
     tool,
 )
-from heliograph.definitions.step_references import resolved
+from heliograph.definitions.step_references import check_references, literal, resolved
 from tests.runtime.kit import START, Rig, one
 
 SUMMARY = {"$step": 1, "path": "/pages/1/a~1b"}
@@ -59,6 +59,26 @@ async def test_step_receives_the_outputs_to_which_it_refers_once_evaluated(rig: 
              ToolStep("look", {"query": {"$step": 2, "path": "/found"}})]  # fmt: skip
     state = (await rig.run(executing(*steps))).state
     assert state["out"]["query"] == {"$step": 1}  # an output that looks like a reference is data
+
+
+@pytest.mark.proves("LC-31")
+async def test_literal_value_is_passed_without_a_search_for_references(rig: Rig) -> None:
+    value = [{"$step": 1}, {"$literal": 2, "x": {"$step": 9}}]
+    result = await rig.run(
+        executing(ToolStep("look", {"query": "x"}), ToolStep("look", {"query": {"$literal": value}}))
+    )
+    assert result.state["out"]["query"] == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, None, "x", {"a": [1]}, {"$step": 1}, {"a": [{"$step": "x"}]}, {"$literal": 1}, [{"$literal": {"$step": 0}}]],
+)
+def test_every_value_has_a_form_that_becomes_it_again(value: Any) -> None:
+    escaped = literal(value)
+    check_references(escaped, 1)
+    assert resolved(escaped, []) == value
+    assert (escaped is value) == ("$" not in str(value))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """References of plan steps to earlier outputs: `{"$step": 1, "path": "/summary"}` is a part of the output of the first step.
 
-Nothing is executed. A reference is replaced once: an output that looks like a reference stays as it is. Pure.
+Nothing is executed. A reference is replaced once: an output that looks like a reference stays as it is. `{"$literal": value}`
+becomes the value, without a search for references in it. Pure.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import Any
 
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.types import Json
+from heliograph.types import Json, JsonObject
 
 _STEP = "$step"
+_LITERAL = "$literal"
 _CODE = "invalid_reference"
 
 
@@ -29,6 +31,12 @@ def check_references(value: Json, place: int) -> None:
             raise _invalid(each, f"a reference has {_STEP} and path only")
 
 
+def literal(value: Json) -> Json:
+    """Return an argument that becomes `value`, whatever it contains: the value itself, unless it could be read as a reference."""
+    escaped: JsonObject = {_LITERAL: value}
+    return escaped if _has_key(value, (_STEP, _LITERAL)) else value
+
+
 def resolved(value: Json, outputs: Sequence[tuple[Json] | None]) -> Json:
     """Return `value` with the referenced outputs in place of its references.
 
@@ -39,6 +47,8 @@ def resolved(value: Json, outputs: Sequence[tuple[Json] | None]) -> Json:
         return [resolved(each, outputs) for each in value]
     if not isinstance(value, dict):
         return value
+    if _is_literal(value):
+        return value[_LITERAL]
     if _STEP not in value:
         return {key: resolved(each, outputs) for key, each in value.items()}
     number: Any = value[_STEP]
@@ -62,15 +72,35 @@ def _inside(reference: Json, container: Json, key: str) -> Json:
 
 
 def _references(value: Json) -> list[dict[str, Json]]:
-    """The objects with the key $step, outside of each other."""
+    """The objects with the key $step, outside of each other and of literals."""
     found, todo = list[dict[str, Json]](), [value]
     while todo:
         each = todo.pop()
+        if isinstance(each, dict) and _is_literal(each):
+            continue
         if isinstance(each, dict) and _STEP in each:
             found.append(each)
         elif isinstance(each, dict | list):
             todo.extend(each.values() if isinstance(each, dict) else each)
     return found
+
+
+def _is_literal(value: JsonObject) -> bool:
+    return value.keys() == {_LITERAL}
+
+
+def _has_key(value: Json, keys: tuple[str, ...]) -> bool:
+    """Whether an object anywhere in the value has one of these keys."""
+    todo = [value]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, dict):
+            if not each.keys().isdisjoint(keys):
+                return True
+            todo.extend(each.values())
+        elif isinstance(each, list):
+            todo.extend(each)
+    return False
 
 
 def _invalid(reference: Json, problem: str) -> InvalidInput:

@@ -7,6 +7,7 @@ from typing import Any
 
 from heliograph.definitions.agent import AgentSpec, define_agent
 from heliograph.definitions.plan import Plan, ToolStep
+from heliograph.definitions.step_references import literal
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -24,7 +25,8 @@ class ToolPlan:
             raise InvalidInput(
                 f"the arguments of tool {self.tool} must be an object, not {safe_repr(task)}", code="wrong_type"
             )
-        return Plan([ToolStep(self.tool, task)])
+        arguments: Any = literal(task)  # a sender's arguments are values, and no references to steps
+        return Plan([ToolStep(self.tool, arguments)])
 
 
 def tool_agent(tool: Tool, **options: Any) -> AgentSpec:
