@@ -244,6 +244,31 @@ async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_wa
 
 
 @pytest.mark.proves("CTL-35")
+async def test_halt_survives_the_worker_whose_caller_was_stopped(rig: Rig, lone_rig: Rig) -> None:
+    far = Heliograph("far")
+    started = asyncio.Event()
+
+    @far.agent(on_request=True)
+    async def appraiser(ctx: Context) -> None:
+        started.set()
+        await ctx.sleep(600)
+
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 1})
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await asyncio.wait_for(started.wait(), SOON_SECONDS)
+        caller = await rig.turn_of("buyer", "suspended")
+        await rig.client.stop_turn(caller.turn_id, now=True)  # no worker is there
+        assert (await lone_rig.turn_of("appraiser")).outcome is None
+        async with rig.serving(app):
+            await rig.ended(run_id)
+            await until(rig.is_published)
+        await lone_rig.ended(await _run_of(lone_rig, "appraiser"))
+    assert (await lone_rig.turn_of("appraiser")).outcome == "canceled"
+
+
+@pytest.mark.proves("CTL-35")
 async def test_halt_is_sent_again_until_the_gateway_has_confirmed_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_halts, "AGAIN_SECONDS", 0.05)
     unavailable, unknown = (b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status for status in (503, 404))
@@ -290,11 +315,17 @@ async def test_halt_ends_with_its_confirmation_or_when_it_is_abandoned(
         assert len(hook.requests) == 1
 
 
-@pytest.mark.parametrize("body", [{}, {"gateway": "x", "request": []}])
-async def test_malformed_halt_is_dropped_and_logged(body: Any, caplog: pytest.LogCaptureFixture) -> None:
-    row = {"key": "halt:t:c", "turn_id": "t", "call_id": "c", "created_at": NOW.isoformat(), "body": body}
+@pytest.mark.parametrize(
+    "change",
+    [{"body": {}}, {"body": None}, {"body": {"gateway": "x", "request": []}}, {"body": {"gateway": "x", "request": {"envelope": {}}}},
+     {"created_at": "infinity"}, {"undecodable": "body/request: a number has 5000 digits"}],
+)  # fmt: skip
+async def test_malformed_halt_is_dropped_and_logged(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+    row = {"key": "halt:t:c", "turn_id": "t", "call_id": "c", "created_at": NOW.isoformat(),
+           "body": {"gateway": "http://127.0.0.1:1/", "request": {"envelope": {"id": "e"}}}}  # fmt: skip
     messenger = Messenger([SECRET], EgressPolicy(read_allowed("", "p")))
-    assert await gateway_halts._is_done(messenger, row, NOW)
+    assert not await gateway_halts._is_done(messenger, row, NOW)  # the address is not allowed yet
+    assert await gateway_halts._is_done(messenger, {**row, **change}, NOW)
     assert "halt halt:t:c is malformed" in caplog.text
 
 

@@ -14,7 +14,9 @@ import msgspec
 
 from heliograph.egress.messenger import Messenger
 from heliograph.egress.post import PostFailed
+from heliograph.error_text import safe_repr
 from heliograph.execution.project_services import ProjectServices
+from heliograph.ledger.decoding import MARK
 from heliograph.policy.egress import EgressRejected
 from heliograph.worker.gateway_sender import HIDDEN_SECONDS
 
@@ -57,17 +59,20 @@ async def _send_due(services: ProjectServices) -> None:
 
 
 async def _is_done(messenger: Messenger, row: dict[str, Any], now: datetime) -> bool:
-    """Send one halt; return whether it must not be sent again."""
-    age = now - datetime.fromisoformat(row["created_at"])
+    """Send one halt; return whether it must not be sent again. A malformed row affects no other halt."""
     try:
+        if MARK in row:
+            raise ValueError(row[MARK])
+        age = now - datetime.fromisoformat(row["created_at"])
         url, request = row["body"]["gateway"], row["body"]["request"]
-        message_id, body = request["envelope"]["id"], msgspec.json.encode(request)
-        posted = await messenger.send(url, message_id, body, now)
-    except (EgressRejected, PostFailed) as error:
-        return _is_abandoned(row, age, error.message)
-    except Exception:
-        log.exception("halt %s is malformed and not sent", row["key"])
+        message_id, body = str(request["envelope"]["id"]), msgspec.json.encode(request)
+    except Exception as error:
+        log.error("halt %s is malformed, so it is not sent: %s", row["key"], safe_repr(error))
         return True
+    try:
+        posted = await messenger.send(url, message_id, body, now)
+    except (EgressRejected, PostFailed) as failed:
+        return _is_abandoned(row, age, failed.message)
     if posted.status == 404 and age < _UNKNOWN_FOR:
         return False
     if posted.status >= 500 or posted.status in _TEMPORARY:
