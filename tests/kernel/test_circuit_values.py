@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
+import heliograph
 from tests.kernel.circuits import breaker, fail, half_open, opened, try_call
 from tests.kernel.kit import Kernel
 
 MARK = {"type": "tool_call", "target": "charge", "generation": 2, "is_trial": True}
+MIGRATION = Path(heliograph.__file__).parent / "ledger" / "sql" / "migrations" / "0021_circuit_values.sql"
 FAR = ("infinity", "-infinity", "2400-01-01", "1000-01-01")
 
 
@@ -70,3 +73,26 @@ async def test_breaker_that_a_fast_clock_has_opened_is_open_for_its_time_only(ke
     assert await try_call(kernel, claimed, "c1") == "CIRCUIT_OPEN"
     kernel.wait(1)
     assert await try_call(kernel, claimed, "c2") == "fresh"
+
+
+@pytest.mark.proves("CB-07", "K20")
+async def test_upgrade_removes_values_that_the_constraints_reject(kernel: Kernel) -> None:
+    await half_open(kernel, 2)
+    undone = kernel.connection.transaction()
+    await undone.start()
+    for table, constraint in (
+        ("circuit_breakers", "circuit_breakers_values"), ("circuit_calls", "circuit_calls_values"),
+        ("turn_waiting_tools", "turn_waiting_tools_circuit"),
+    ):  # fmt: skip
+        await kernel.connection.execute(f"alter table heliograph.{table} drop constraint {constraint}")
+    await kernel.connection.execute("update heliograph.circuit_breakers set changed_at = 'infinity'")
+    await kernel.connection.execute("update heliograph.circuit_calls set generation = -1 where call_id = 't0'")
+    await kernel.connection.execute("update heliograph.turn_waiting_tools set circuit = '7' where tool_call_id = 't0'")
+    await kernel.connection.execute(MIGRATION.read_text("utf-8"))
+    left = await kernel.connection.fetch(
+        "select call_id from heliograph.circuit_calls where project_id = $1", kernel.project
+    )
+    marked = await kernel.rows("turn_waiting_tools", "tool_call_id", "circuit is not null and tool_call_id like 't%'")
+    assert await kernel.rows("circuit_breakers", "state") == []
+    assert ([row["call_id"] for row in left], [row["tool_call_id"] for row in marked]) == (["t1"], ["t1"])
+    await undone.rollback()

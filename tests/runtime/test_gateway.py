@@ -211,7 +211,7 @@ async def test_halt_may_name_a_task_by_its_agent_and_correlation_id(rig: Rig) ->
 
 
 @pytest.mark.proves("CTL-11", "CTL-12")
-async def test_arguments_of_a_tool_call_are_values_whatever_they_look_like(rig: Rig) -> None:
+async def test_arguments_of_a_tool_call_that_look_like_references_are_values(rig: Rig) -> None:
     @tool
     def keep(value: Any) -> Any:
         """Keep a value."""

@@ -60,7 +60,7 @@ async def test_turn_at_its_limit_decides_that_more_is_needed_and_terminates_as_p
     assert decision == {"decision": "iteration_needed", "reason": terminated["limit"]["message"]}
     assert "model_calls" in decision["reason"]
     assert terminated["status"] == "partial"
-    assert of_phases(signals) == PHASES
+    assert of_phases(signals) == [*PHASES[:-1], "halt", PHASES[-1]]
 
 
 @pytest.mark.parametrize(("output", "outputs"), [(None, []), (TOO_LARGE, [None])], ids=["nothing", "too large"])
