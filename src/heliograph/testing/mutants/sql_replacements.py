@@ -154,7 +154,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "trials_unbounded": (("if v_calls >= heliograph._as_whole(p_circuit -> 'half_open_max_calls') then", "if false then"),),
     "trials_kept": (("and (c.expires_at <= p_now or w.state = 'closed')", "and false"),),
     "open_admits": (
-        ("if v_breaker.state = 'open' and p_now < v_breaker.open_until then", "if false then"),
+        ("if v_breaker.state = 'open' and p_now >= v_breaker.changed_at and p_now < v_breaker.open_until then", "if false then"),
         ("if v_breaker.state = 'open' then\nreturn heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until);\nelsif", "if"),
     ),
     "rate_ignored": (("(greatest(v_now, b.full_at + (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000", "v_now"),),

@@ -52,11 +52,7 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
         if "start" in names:
             to.add_argument("--start", type=_seed, default=0, metavar="SEED", help="the first seed (0)")
         if "hooks" in names:
-            to.add_argument(
-                "--hooks",
-                action="store_true",
-                help="simulate the application whose agent has hooks, in place of the others",
-            )
+            to.add_argument("--hooks", action="store_true", help="simulate only the application whose agent has hooks")
         if "mutant" in names:
             to.add_argument(
                 "--mutant",
