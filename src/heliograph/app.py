@@ -17,6 +17,7 @@ from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
 from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
+from heliograph.definitions.rate_limits import check_signal_rates
 from heliograph.definitions.retry_settings import check_signal_policies
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
@@ -52,8 +53,8 @@ class Heliograph:
     deps: objects that the tools need, like clients and settings, available as `ToolContext.deps`.
     memory: stores memories beyond a run; None for full-text search in the database.
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
-    control_signals: settings per type of control signal: `{"tool_call": {"retry": {...}, "circuit_breaker": {...}}}`; also for
-        `delegation`.
+    control_signals: settings per type of control signal, for each of its targets:
+        `{"tool_call": {"retry": {...}, "circuit_breaker": {...}, "rate_limit": "10/s"}}`; also for `delegation`.
     models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}, "requests": "60/m", "tokens": "100000/m"}}`.
         All workers share the breaker and the limits.
     routes: a RouteTable, or its parsed YAML or JSON: which pool of workers a delegation or the call of an external tool goes to.
@@ -84,6 +85,7 @@ class Heliograph:
         self._signal_policies = check_signal_policies(control_signals)
         self._model_settings = check_model_settings(models)
         self._signal_breakers = check_signal_breakers(control_signals)
+        self._signal_rates = check_signal_rates(control_signals)
         self._routes = _check_routes(routes)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
@@ -167,7 +169,7 @@ class Heliograph:
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._signal_policies, self._model_settings,
-                                       self._signal_breakers, self._routes))  # fmt: skip
+                                       self._signal_breakers, self._signal_rates, self._routes))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.

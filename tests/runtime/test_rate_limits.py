@@ -11,6 +11,7 @@ import pytest
 from heliograph import (
     Call,
     Context,
+    Delegation,
     DelegationFailed,
     Heliograph,
     HeliographError,
@@ -169,6 +170,61 @@ async def test_model_receives_the_rejection_of_its_tool(rig: Rig) -> None:
     assert "rate limit of tool buy" in str(results(model.last)[1])
 
 
+@pytest.mark.proves("RTE-08", "CB-07")
+async def test_limit_of_a_signal_type_holds_for_each_target_unless_a_narrower_one_is_set(rig: Rig) -> None:
+    """By default once an hour; twice for the calls of one agent, and thrice for the delegations to another."""
+    limits = {"tool_call": {"rate_limit": "1/h"}, "delegation": {"rate_limit": "1/h"}}
+    app = Heliograph("nesting", control_signals=limits)
+
+    @app.agent(activate_on=START, updates="first")
+    async def first(ctx: Context) -> Any:
+        calls = await ctx.calls([Call(name, {}, timeout=0.05, effect="pure") for name in ("a", "a", "b")])
+        named = [Delegation(name, timeout=600) for name in ("hand", "hand", "other", "other", "other", "other")]
+        return [(result.error or {}).get("code") for result in [*calls, *await ctx.delegates(named)]]
+
+    @app.agent(activate_on=START, updates="second", control_signals={"tool_call": {"rate_limit": "2/h"}})
+    async def second(ctx: Context) -> Any:
+        calls = [Call("c", {}, timeout=0.05, effect="pure") for _ in range(3)]
+        own = Call("d", {}, timeout=0.05, effect="pure", rate_limit="1/h")
+        return [(result.error or {}).get("code") for result in await ctx.calls([*calls, own, own])]
+
+    @app.agent(on_request=True)
+    def hand(ctx: Context) -> str:
+        return "done"
+
+    app.agent(name="other", on_request=True, rate_limit="3/h")(hand)
+    result = await rig.run(app)
+    late, limited = "TOOL_TIMEOUT", RATE_LIMITED
+    assert result.state["first"] == [late, limited, late, None, limited, None, None, None, limited]
+    assert result.state["second"] == [late, late, limited, late, limited]
+    named = {("tool", name) for name in "abcd"} | {("agent", "hand"), ("agent", "other")}
+    assert set(await buckets(rig)) == named
+
+
+@pytest.mark.proves("RTE-08")
+async def test_tools_of_a_model_follow_the_limit_of_the_tool_and_then_that_of_the_signal_type(rig: Rig) -> None:
+    def made(name: str, **options: Any) -> Any:
+        def use() -> str:
+            """Use it."""
+            return "used"
+
+        return tool(name=name, effect="pure", **options)(use)
+
+    app = Heliograph("tools", control_signals={"tool_call": {"rate_limit": "1/h"}, "delegation": {"rate_limit": "1/h"}})
+    calls = [call(name, {"task": "x", "deadline": 60} if "_" in name else {}, f"{name}{n}") for n in range(2)
+             for name in ("own", "general", "delegate_to_hand")]  # fmt: skip
+    model = Model(calls, "done")
+    app.prompt_agent("worker", "Work.", model=model, activate_on=START, updates="out", agents=["hand"],
+                     tools=[made("own", rate_limit="2/h"), made("general")])  # fmt: skip
+
+    @app.agent(on_request=True, trusted=True)
+    def hand(ctx: Context) -> str:
+        return "used"
+
+    await rig.run(app)
+    assert ["rate limit" in str(each) for each in results(model.last)] == [False, False, False, False, True, True]
+
+
 # ── Models ──
 
 
@@ -216,6 +272,10 @@ def test_invalid_rate_names_its_place(rate: Any) -> None:
         (lambda: app.agent(name="one", on_request=True, rate_limit=rate)(print), "/agents/one/rate_limit"),
         (lambda: tool(name="buy", description="", rate_limit=rate)(print), "/tools/buy/rate_limit"),
         (lambda: Heliograph("bad", models={"a:*": {"tokens": rate}}), "/models/a:*/tokens"),
+        (
+            lambda: Heliograph("bad", control_signals={"delegation": {"rate_limit": rate}}),
+            "/control_signals/delegation/rate_limit",
+        ),
     ):
         with pytest.raises(InvalidInput, match="for example 10/s") as caught:
             made()

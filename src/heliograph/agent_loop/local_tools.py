@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 from heliograph.agent_loop.concurrency import Slot, slot_of
 from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resolve_doubt
-from heliograph.definitions.circuit_breakers import breaker_among
+from heliograph.agent_loop.tool_guards import guarded
 from heliograph.errors import AgentFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_recorder import StepNotStarted
 from heliograph.ids import idempotency_key
-from heliograph.policy.retry import narrowest
 from heliograph.signals.values import to_json
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.context import ToolContext
 from heliograph.tools.secrets import resolved
 from heliograph.turn.call_results import check_result
 from heliograph.turn.calls import CallRequest, CallResult
-from heliograph.turn.retries import check_retry_id, delay_of, final_result
+from heliograph.turn.fallbacks import fallback_step, is_replaced
+from heliograph.turn.retries import delay_of, final_result
 
 SHORT_PAUSE_SECONDS = 1.0
 _TOO_LARGE = "payload_too_large"
@@ -88,7 +88,17 @@ class LocalToolExecutor:
             elif not self._journal.has_call(request.call_id):
                 await self._owned.world.sleep(seconds)
             result = await self._run_step(request, tool, arguments, key)
-        return final_result(request, result)
+        result = final_result(request, result)
+        return await self._fall_back(request, result) if is_replaced(request, result) else result
+
+    async def _fall_back(self, request: CallRequest, rejection: CallResult) -> CallResult:
+        try:
+            return await self._replay.fall_back(request, rejection)
+        except AgentFailed as error:
+            if error.code != _TOO_LARGE:
+                raise
+            failed = await self._replay.steps.fail(fallback_step(request), "RESULT_TOO_LARGE", error.message)
+            return replace(failed, call_id=request.call_id)
 
     async def _decisions(
         self,
@@ -109,16 +119,10 @@ class LocalToolExecutor:
         return {n: result for n, result in known.items() if result is not None}
 
     def _call_request(self, call_id: str, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
-        tool, owned = bound.tool, self._owned
-        policy = narrowest(
-            tool.retry_policy, owned.spec.signal_policies.tool_call, owned.workflow.signal_policies.tool_call
-        )
-        return check_retry_id(CallRequest(
+        tool = bound.tool
+        return guarded(self._owned, bound, CallRequest(
             call_id, self._journal.new_step(), tool.name, "inline", arguments, tool.timeout_seconds, tool.effect,
-            is_trusted=tool.trusted, retry=policy,
-            circuit_breaker=breaker_among(tool.breaker, owned.spec.signal_breakers.tool_call,
-                                          owned.workflow.signal_breakers.tool_call),
-            rates=tool.rates,
+            is_trusted=tool.trusted,
         ))  # fmt: skip
 
     async def _run_step(self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:

@@ -12,9 +12,9 @@ from typing import Any
 from heliograph.agent_loop.approvals import Approvals
 from heliograph.agent_loop.builtin_tools import question_of
 from heliograph.agent_loop.local_tools import LocalToolExecutor
+from heliograph.agent_loop.tool_guards import guarded
 from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import TOOL_ERROR
-from heliograph.definitions.circuit_breakers import breaker_among
 from heliograph.definitions.fields import problems_of
 from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.errors import Denied, ToolFailed
@@ -219,15 +219,11 @@ class ToolCallRouter:
         return tool_message(call, result)
 
     def _external(self, step: int, n: int, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
-        tool, owned = bound.tool, self._owned
-        policy = narrowest(
-            tool.retry_policy, owned.spec.signal_policies.tool_call, owned.workflow.signal_policies.tool_call
-        )
-        return CallRequest(str(self._journal.call_id(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
-                     tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted, retry=policy,
-                     circuit_breaker=breaker_among(tool.breaker, self._owned.spec.signal_breakers.tool_call,
-                                                   self._owned.workflow.signal_breakers.tool_call),
-                     rates=tool.rates)  # fmt: skip
+        tool = bound.tool
+        return guarded(self._owned, bound, CallRequest(
+            str(self._journal.call_id(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
+            tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted,
+        ))  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
         call_id, step_id = str(self._journal.call_id(step, n + 1)), self._journal.new_step()
@@ -244,7 +240,7 @@ class ToolCallRouter:
                      retry=narrowest(self._owned.spec.signal_policies.delegation,
                                      self._owned.workflow.signal_policies.delegation),
                      circuit_breaker=self._owned.workflow.breaker_of(delegation.agent, self._owned.spec),
-                     rates=self._owned.workflow.rates_of(delegation.agent))  # fmt: skip
+                     rates=self._owned.workflow.rates_of(delegation.agent, self._owned.spec))  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raises Submitted, or BadArguments for arguments that cannot be the result."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -11,6 +11,7 @@ from heliograph.control.envelope import Envelope
 from heliograph.control.expressions import evaluate, uuid_from
 from heliograph.control.field_types import Count, Flag, Natural, Object, Positive, Texts
 from heliograph.control.model_errors import pointer, problem
+from heliograph.control.rates import RateLimit, read_rate
 from heliograph.control.signals import ControlSignal, control_type, payload_type
 from heliograph.control.wire_model import WireModel, as_object, read_model
 from heliograph.types import JsonObject
@@ -92,7 +93,8 @@ class CircuitBreakerSettings(WireModel):
 class SignalSettings(WireModel):
     """Settings of one type. They override the defaults of the type, and one signal overrides them.
 
-    payload: a template of fields for each signal of the type, see `expressions`.
+    rate_limit: for each target of the type, for example 10/s. payload: a template of fields for each signal of the type, see
+    `expressions`.
     """
 
     described = "the entry of a control signal"
@@ -100,6 +102,7 @@ class SignalSettings(WireModel):
     timeout_seconds: Positive | None = None
     retry: RetrySettings | None = None
     circuit_breaker: CircuitBreakerSettings | None = None
+    rate_limit: Annotated[RateLimit, pydantic.PlainValidator(read_rate)] | None = None
     payload: Object | None = None
 
 

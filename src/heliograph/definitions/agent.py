@@ -41,7 +41,7 @@ from heliograph.definitions.functions import naming
 from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
 from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
 from heliograph.definitions.pools import check_pool
-from heliograph.definitions.rate_limits import check_rate_limit
+from heliograph.definitions.rate_limits import NO_RATES, SignalRates, check_rate_limit, check_signal_rates
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies, check_signal_policies
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
@@ -79,7 +79,7 @@ class AgentSpec:
     fails with code IN_DOUBT instead. `pool` names the workers that may run the agent: those that serve this pool. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
     error defers the turn. `retry` is a complete policy for that; with both, the smaller number of retries counts.
-    `control_signals` has the retries and circuit breakers of the calls and delegations that the agent makes, and
+    `control_signals` has the retries, circuit breakers and rate limits of the calls and delegations that the agent makes,
     `circuit_breaker` guards delegations to it, and `rate_limit` limits them, for example to "10/s". `result_fields` lists the fields that the deliverable must contain.
 
     For agents with a model: `model` may be a list, in which each model is the fallback of the one before. `tools` lists the
@@ -144,6 +144,7 @@ class AgentSpec:
     circuit_breaker: CircuitBreaker | None = None
     signal_breakers: SignalBreakers = NO_BREAKERS
     rate_limit: RateLimit | None = None
+    signal_rates: SignalRates = NO_RATES
     when_arity: int = field(default=1)
 
     @property
@@ -244,9 +245,8 @@ def define_agent(
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts,
         retries=RETRIES if model_policy is None else model_policy.retries, retry=model_policy,
         signal_policies=check_signal_policies(control_signals, f"/agents/{name}/control_signals"),
-        result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {},
-        max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
-        model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
+        result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {}, max_steps=max_steps,
+        must_end_with=must_end_with, asks_human=asks_human, model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
         trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
@@ -254,6 +254,7 @@ def define_agent(
         task_problems=_task_problems(name, task_schema), rate_limit=check_rate_limit(rate_limit, f"/agents/{name}/rate_limit"),
         circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"),
         signal_breakers=check_signal_breakers(control_signals, f"/agents/{name}/control_signals"),
+        signal_rates=check_signal_rates(control_signals, f"/agents/{name}/control_signals"),
     )  # fmt: skip
 
 

@@ -1,13 +1,15 @@
 """Rate limits of an application: how many calls, and how many tokens of a model, all workers may use together.
 
 A limit is `10/s`, `600/m` or `1000/h`: a token bucket in the database, named by a kind and a name. Kinds: `tool` (also of
-steps), `agent` (delegations to it), `model` and `model_tokens` (the name is a pattern of `models`), and `route`.
+steps), `agent` (delegations to it), `model` and `model_tokens` (the name is a pattern of `models`), and `route`. The limit of
+a tool or agent overrides that of the type of signal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heliograph.errors import InvalidInput
 from heliograph.types import JsonObject
@@ -31,6 +33,27 @@ class Rate:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class SignalRates:
+    """The rate limits per type of control signal, for each of its targets; None where the type has none."""
+
+    tool_call: RateLimit | None = None
+    delegation: RateLimit | None = None
+
+
+NO_RATES = SignalRates()
+
+
+def check_signal_rates(value: Mapping[str, Any] | None, path: str = "/control_signals") -> SignalRates:
+    """Read the rate limits of the map `control_signals`. Raises InvalidInput."""
+    if value is None:
+        return NO_RATES
+    from heliograph.control.settings import read_settings  # slow to import; most applications have no such map
+
+    settings = read_settings(value, path)
+    return SignalRates(settings.tool_call.rate_limit, settings.delegation.rate_limit)
+
+
 def check_rate_limit(value: str | RateLimit | None, path: str) -> RateLimit | None:
     """Read the rate limit of a tool, an agent, a call or a model. Raises InvalidInput (`invalid_rate`)."""
     if value is None:
@@ -46,6 +69,7 @@ def check_rate_limit(value: str | RateLimit | None, path: str) -> RateLimit | No
         raise InvalidInput(f"{name} {error.message()}", code=error.type, path=path) from None
 
 
-def rates_of(kind: str, name: str, limit: RateLimit | None) -> tuple[Rate, ...]:
-    """The rates of one call of this tool or agent."""
+def rates_of(kind: str, name: str, *limits: RateLimit | None) -> tuple[Rate, ...]:
+    """The rates of one call of this tool or agent: the first limit that is given, the narrowest setting first."""
+    limit = next((each for each in limits if each is not None), None)
     return () if limit is None else (Rate(kind, name, limit.count, limit.seconds),)

@@ -12,7 +12,7 @@ from heliograph.policy.retry import RetryPolicy, policy_of
 
 _TYPES = ("tool_call", "delegation")
 _SETTING = "retry"
-_EFFECTIVE = (_SETTING, "circuit_breaker")
+_EFFECTIVE = (_SETTING, "circuit_breaker", "rate_limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def check_signal_policies(value: Mapping[str, Any] | None, path: str = "/control
         for key in given:
             if kind not in _TYPES or key not in _EFFECTIVE:
                 raise InvalidInput(f"control_signals: '{safe_repr(key)}' of {kind} has no effect; remove it. The settings with an "
-                                   f"effect are {' and '.join(_EFFECTIVE)} of {' and '.join(_TYPES)}", code="no_effect", path=f"{path}/{kind}/{key}")  # fmt: skip
+                                   f"effect are {', '.join(_EFFECTIVE)} of {' and '.join(_TYPES)}", code="no_effect", path=f"{path}/{kind}/{key}")  # fmt: skip
     read = {kind: getattr(settings, kind).retry for kind in _TYPES}
     return SignalPolicies(**{
         kind: policy_of(retry, f"{path}/{kind}/{_SETTING}") for kind, retry in read.items() if retry is not None

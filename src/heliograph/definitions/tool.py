@@ -8,19 +8,24 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker, check_circuit_breaker
-from heliograph.definitions.rate_limits import Rate, check_rate_limit, rates_of
+from heliograph.definitions.functions import check_function
+from heliograph.definitions.rate_limits import check_rate_limit
 from heliograph.error_text import format_exception, repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.types import JsonObject
 
+if TYPE_CHECKING:
+    from heliograph.control.rates import RateLimit
+
 log = logging.getLogger("heliograph.tools")
 
 ToolEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
+ToolFallback: TypeAlias = Callable[[Any, Mapping[str, Any]], Any]
 
 InDoubt: TypeAlias = Literal["return_error", "fail", "ask"]
 
@@ -66,6 +71,8 @@ class Tool:
     circuit_breaker: see CircuitBreaker; an object with its fields will do. All calls of a tool of this name share it.
     rate_limit: at most so many calls, of all workers together, for example "10/s". A call waits for its turn, for at most its
         timeout, and then fails with RATE_LIMITED.
+    fallback: a plain or async function of the error and the arguments. It is called in place of a call that the circuit
+        breaker or the rate limit rejects, and the model receives its result as that of the tool.
     isolated: the function runs in its own process, without the environment, files, network and processes of the worker. It
         must be defined in a module, and take and return JSON.
     """
@@ -89,6 +96,7 @@ class Tool:
     retry: RetryPolicy | Mapping[str, Any] | None = None
     circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None
     rate_limit: str | None = None
+    fallback: ToolFallback | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -119,8 +127,8 @@ class Tool:
         )
 
     @property
-    def rates(self) -> tuple[Rate, ...]:
-        return rates_of("tool", self.name, check_rate_limit(self.rate_limit, f"/tools/{self.name}/rate_limit"))
+    def limit(self) -> RateLimit | None:
+        return check_rate_limit(self.rate_limit, f"/tools/{self.name}/rate_limit")
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         """Whether a call with these checked arguments requires an approval. If the rule raises, it does."""
@@ -147,7 +155,7 @@ def tool(
     result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
     isolated: bool = False, retry: RetryPolicy | Mapping[str, Any] | None = None,
     circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
-    rate_limit: str | None = None,
+    rate_limit: str | None = None, fallback: ToolFallback | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function into a tool: `@tool`, or `@tool(effect="idempotent", ...)` with the options of `Tool`.
@@ -250,6 +258,10 @@ def check_tool(made: Tool) -> Tool:
         raise InvalidInput(f"tool {name}: a tool with effect='{made.effect}' cannot have retries; set effect='idempotent' "
                            "if a call may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip
     check_rate_limit(made.rate_limit, f"/tools/{name}/rate_limit")
+    if made.fallback is not None:
+        check_function(
+            made.fallback, f"tool {name}: fallback", f"/tools/{name}/fallback", "the error", "the arguments", waits=True
+        )
     if made.retry is not None:
         made = replace(made, retry=made.retry_policy, retries=0)
     return replace(made, circuit_breaker=check_circuit_breaker(made.circuit_breaker, f"/tools/{name}/circuit_breaker"))

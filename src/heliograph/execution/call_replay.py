@@ -78,7 +78,7 @@ class CallReplay:
         }
         replaced = [call for call in requests if call.call_id in known and is_replaced(call, known[call.call_id])]
         for call in replaced:
-            known[call.call_id] = await self._fall_back(call, known[call.call_id])
+            known[call.call_id] = await self.fall_back(call, known[call.call_id])
         rescued = {call.call_id for call in replaced if known[call.call_id].is_good}
         if (failed := _failed_fast(requests, waits, rescued)) is not None:  # the kernel cancels only recorded calls
             for call, wait in zip(requests, waits, strict=True):
@@ -94,7 +94,7 @@ class CallReplay:
         resolved = [(call, wait) for call, wait in zip(requests, waits, strict=True) if wait and _is_resolved(wait)]
         for call, wait in sorted(resolved, key=lambda each: each[1].resolved_position or 0):
             result = final_result(call, self._validated(call, wait))
-            yield await self._fall_back(call, result) if is_replaced(call, result) else result
+            yield await self.fall_back(call, result) if is_replaced(call, result) else result
         if len(resolved) < len(requests):
             await self.suspend(
                 [call for call, wait in zip(requests, waits, strict=True) if not _is_resolved(wait)], each=True
@@ -157,10 +157,10 @@ class CallReplay:
             result = self.recorded_result(request) or await self.run_step(request, function, args)
         result = final_result(request, result)
         if is_replaced(request, result):
-            result = await self._fall_back(request, result)
+            result = await self.fall_back(request, result)
         return value_of(request, result)
 
-    async def _fall_back(self, request: CallRequest, rejection: CallResult) -> CallResult:
+    async def fall_back(self, request: CallRequest, rejection: CallResult) -> CallResult:
         """The result of the fallback of a rejected call, recorded or run now. Raises TurnLost, AgentFailed."""
         assert request.fallback is not None
         step = fallback_step(request)

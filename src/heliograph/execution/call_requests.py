@@ -53,6 +53,7 @@ class CallRequests:
         self._claimed = claimed
         self._own_breakers = workflow.agents[claimed.agent].signal_breakers
         self._own_policies = workflow.agents[claimed.agent].signal_policies
+        self._own_rates = workflow.agents[claimed.agent].signal_rates
         self._policies = workflow.signal_policies
 
     def check_may_wait(self, what: str) -> None:
@@ -141,7 +142,8 @@ class CallRequests:
                      retry=self._tool_policy(call, shared),
                      circuit_breaker=breaker_among(check_circuit_breaker(call.circuit_breaker, "/circuit_breaker"),
                                                    self._own_breakers.tool_call, self._workflow.signal_breakers.tool_call),
-                     rates=rates_of("tool", tool, check_rate_limit(call.rate_limit, "/rate_limit")))  # fmt: skip
+                     rates=rates_of("tool", tool, check_rate_limit(call.rate_limit, "/rate_limit"), self._own_rates.tool_call,
+                                    self._workflow.signal_rates.tool_call))  # fmt: skip
 
     def _tool_policy(self, call: Call, shared: RetryPolicy | None) -> RetryPolicy | None:
         own = retry_policy(call.retry, "/retry")
@@ -170,7 +172,7 @@ class CallRequests:
                      retry=narrowest(retry_policy(child.retry, "/retry"), shared, self._own_policies.delegation,
                                      self._policies.delegation),
                      circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]),
-                     rates=self._workflow.rates_of(target.agent))  # fmt: skip
+                     rates=self._workflow.rates_of(target.agent, self._workflow.agents[self._claimed.agent]))  # fmt: skip
         return check_for_gateway(request) if is_remote else request
 
     def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:

@@ -14,7 +14,7 @@ from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_lifetime
 from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
-from heliograph.definitions.rate_limits import Rate, rates_of
+from heliograph.definitions.rate_limits import NO_RATES, Rate, SignalRates, rates_of
 from heliograph.definitions.ready_metadata import ready_metadata
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
@@ -59,6 +59,7 @@ class Workflow:
     signal_policies: SignalPolicies = NO_POLICIES
     model_settings: Sequence[ModelSettings] = ()
     signal_breakers: SignalBreakers = NO_BREAKERS
+    signal_rates: SignalRates = NO_RATES
     routes: RouteTable | None = None
 
     @cached_property
@@ -77,9 +78,10 @@ class Workflow:
         own = self.agents[agent].circuit_breaker if agent in self.agents else None
         return breaker_among(own, caller.signal_breakers.delegation, self.signal_breakers.delegation)
 
-    def rates_of(self, agent: str) -> tuple[Rate, ...]:
-        """The rates of a delegation to an agent."""
-        return rates_of("agent", agent, self.agents[agent].rate_limit if agent in self.agents else None)
+    def rates_of(self, agent: str, caller: AgentSpec) -> tuple[Rate, ...]:
+        """The rates of a delegation to an agent, which may be known only to a gateway."""
+        own = self.agents[agent].rate_limit if agent in self.agents else None
+        return rates_of("agent", agent, own, caller.signal_rates.delegation, self.signal_rates.delegation)
 
     def is_remote(self, agent: str) -> bool:
         """Whether the routes lead delegations to this agent to a gateway."""
