@@ -57,7 +57,8 @@ class Heliograph:
         `{"tool_call": {"retry": {...}, "circuit_breaker": {...}, "rate_limit": "10/s"}}`; also for `delegation`.
     models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}, "requests": "60/m", "tokens": "100000/m"}}`.
         All workers share the breaker and the limits.
-    routes: a RouteTable, or its parsed YAML or JSON: which pool of workers a delegation or the call of an external tool goes to.
+    routes: a RouteTable, or its parsed YAML or JSON: which pool of workers or gateway a delegation or the call of an external tool goes
+        to. gateways: the URLs of the gateways that the table names.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Heliograph:
         end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000, deps: Any = None,
         memory: Memory | None = None, secrets: Resolver | None = None,
         control_signals: Mapping[str, Any] | None = None, models: Mapping[str, Any] | None = None,
-        routes: RouteTable | Mapping[str, Any] | None = None,
+        routes: RouteTable | Mapping[str, Any] | None = None, gateways: Mapping[str, str] | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
             raise InvalidInput(f"an application's name must be 1 to 63 of a-z, 0-9, '_' and '-', not {safe_repr(repr_of(name))}",
@@ -86,7 +87,7 @@ class Heliograph:
         self._model_settings = check_model_settings(models)
         self._signal_breakers = check_signal_breakers(control_signals)
         self._signal_rates = check_signal_rates(control_signals)
-        self._routes = _check_routes(routes)
+        self._routes = _check_routes(routes, gateways)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
 
@@ -285,12 +286,15 @@ def _check_tools(spec: AgentSpec) -> None:
             BoundTool(each)
 
 
-def _check_routes(routes: Any) -> RouteTable | None:
+def _check_routes(routes: Any, gateways: Any) -> RouteTable | None:
     if routes is None:
+        if gateways is not None:
+            raise InvalidInput("gateways name the destinations of routes; add routes, or remove gateways", code="no_effect",
+                               path="/gateways")  # fmt: skip
         return None
     from heliograph.control.app_routes import check_routes  # slow to import
 
-    return check_routes(routes)
+    return check_routes(routes, gateways)
 
 
 def _check_memory(memory: Any) -> Any:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
+from heliograph.control.app_routes import check_routes
 from heliograph.control.routing import read_routes
 from heliograph.definitions.pools import check_pools
 from heliograph.errors import InvalidInput
 from heliograph.execution.call_routes import destination_of_call, priority_of_delegation
 from heliograph.turn.calls import CallRequest
+from tests.rules.control_examples import ROUTES
 
 BAD_NAMES: list[Any] = ["", "g pu", "gpu/1", "gpu:1", "gpu*", "ä", "x" * 64, 7, None, True]
 
@@ -94,11 +96,49 @@ def test_priority_is_that_of_the_delegation_unless_the_route_forces_its_own(
 
 
 @pytest.mark.proves("RTE-07")
-def test_route_that_no_part_of_the_runtime_serves_is_rejected_when_the_application_is_built() -> None:
+def test_route_to_a_gateway_without_a_url_is_rejected_when_the_application_is_built() -> None:
     destination = {"gateway": "out"}
     error = rejected(routes=table(({"tool_name": "a"}, {"queue": "q"}), ({"tool_name": "b"}, destination)))
-    assert (error.code, error.path) == ("unsupported_route", "/routes/routes/1/destination/gateway")
+    assert (error.code, error.path) == ("unknown_gateway", "/routes/routes/1/destination/gateway")
     assert rejected(routes=table(default=destination)).path == "/routes/default/gateway"
+
+
+@pytest.mark.proves("RTE-07", "RTE-01")
+def test_routes_name_the_gateways_of_the_application() -> None:
+    """An application accepts the table of the specification, whose gateway is a name."""
+    gateways = {"external-gateway": "https://agents.example/"}
+    made = Heliograph("press", routes=ROUTES, gateways=gateways)
+    made.agent(name="painter", on_request=True)(print)
+    found = destination_of_call(made.workflow, request("tool", "external_mail"))
+    assert found is not None
+    assert (found.gateway, str(found.rate_limit)) == ("https://agents.example/", "10/s")
+    plain = table(({"tool_name": "*"}, {"gateway": "http://127.0.0.1:8000/"}), default={"gateway": "external-gateway"})
+    routes = check_routes(plain, gateways)
+    assert [each.gateway for each in routes.destinations] == ["http://127.0.0.1:8000/", "https://agents.example/"]
+
+
+@pytest.mark.proves("RTE-07")
+@pytest.mark.parametrize(
+    ("gateways", "code", "path"),
+    [
+        ({"external-gatewai": "https://a.example/"}, "unknown_gateway", "/routes/routes/1/destination/gateway"),
+        ({"a/b": "agents.example"}, "invalid_url", "/gateways/a~1b"),
+        ({"a": 7}, "invalid_url", "/gateways/a"),
+        (["https://a.example/"], "wrong_type", "/gateways"),
+    ],
+)
+def test_gateway_without_a_url_is_rejected(gateways: Any, code: str, path: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Heliograph("press", routes=ROUTES, gateways=gateways)
+    assert (caught.value.code, caught.value.path) == (code, path)
+    if code == "unknown_gateway":
+        assert "did you mean external-gatewai?" in caught.value.message
+
+
+def test_gateways_without_routes_are_rejected() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Heliograph("press", gateways={"a": "https://a.example/"})
+    assert (caught.value.code, caught.value.path) == ("no_effect", "/gateways")
 
 
 @pytest.mark.proves("RTE-01")

@@ -232,8 +232,9 @@ class ToolCallRouter:
             self._check_not_rejected(step, n)
             return CallRequest(call_id, step_id, ASK_HUMAN, "human", question.record(),
                          _seconds(self._owned.spec.asks_human), needs_token=False)  # fmt: skip
-        instance = instance_of(self._owned.claimed.turn_id, call_id)
         delegation = self._tools.delegations.request_of(call, is_recorded=self._journal.has_call(call_id))
+        is_remote = self._owned.workflow.is_remote(delegation.agent)
+        instance = None if is_remote else instance_of(self._owned.claimed.turn_id, call_id)
         self._check_not_rejected(step, n)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, delegation.seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority,

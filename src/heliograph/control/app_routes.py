@@ -1,28 +1,56 @@
-"""The route table of an application: what its runtime can do with the routes, checked when the application is built."""
+"""The route table of an application: checked when the application is built, with the URLs of its gateways in place of their names."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from heliograph.control.model_errors import nearest, pointer
 from heliograph.control.routing import Destination, RouteTable, read_routes
-from heliograph.error_text import safe_repr
+from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 
+_EXAMPLE = "for example https://agents.example/"
 
-def check_routes(given: Any) -> RouteTable:
-    """Read the routes of an application: a RouteTable, or its parsed JSON or YAML.
 
-    Raises InvalidInput: the errors of `read_routes`, and `unsupported_route` for a destination that no part of the runtime serves.
+def check_routes(given: Any, gateways: Any = None) -> RouteTable:
+    """Read the routes of an application: a RouteTable, or its parsed JSON or YAML. gateways: URLs by the names that routes use.
+
+    Raises InvalidInput: the errors of `read_routes`, `unknown_gateway`, and `invalid_url` and `wrong_type` for a gateway.
     """
     table = given if isinstance(given, RouteTable) else read_routes(given, "/routes")
-    for n, route in enumerate(table.routes):
-        _check_supported(route.destination, f"/routes/routes/{n}/destination")
-    if table.default is not None:
-        _check_supported(table.default, "/routes/default")
-    return table
+    urls = _check_gateways(gateways)
+    routes = tuple(
+        route.model_copy(update={"destination": _addressed(route.destination, urls, f"/routes/routes/{n}/destination")})
+        for n, route in enumerate(table.routes)
+    )
+    default = None if table.default is None else _addressed(table.default, urls, "/routes/default")
+    return table.model_copy(update={"routes": routes, "default": default})
 
 
-def _check_supported(destination: Destination, path: str) -> None:
-    if destination.gateway is not None and not destination.gateway.startswith(("https://", "http://")):
-        raise InvalidInput(f"the gateway {safe_repr(destination.gateway)} is no URL; write for example https://agents.example/",
-                           code="unsupported_route", path=f"{path}/gateway")  # fmt: skip
+def _check_gateways(gateways: Any) -> dict[str, str]:
+    if gateways is None:
+        return {}
+    if not isinstance(gateways, Mapping):
+        raise InvalidInput(f"gateways must be an object of names and URLs, not {safe_repr(repr_of(gateways))}", code="wrong_type",
+                           path="/gateways")  # fmt: skip
+    for name, url in gateways.items():
+        if not _is_url(url):
+            raise InvalidInput(f"the gateway {safe_repr(name)} must be a URL, {_EXAMPLE}, not {safe_repr(repr_of(url))}", code="invalid_url",
+                               path=pointer("/gateways", str(name)))  # fmt: skip
+    return dict(gateways)
+
+
+def _addressed(destination: Destination, urls: Mapping[str, str], path: str) -> Destination:
+    """The destination with the URL of its gateway."""
+    name = destination.gateway
+    if name is None or (name not in urls and _is_url(name)):
+        return destination
+    if name not in urls:
+        raise InvalidInput(f"the gateway {safe_repr(name)} of a route has no URL: add it to the gateways of the application, or write a "
+                           f"URL, {_EXAMPLE}{nearest(name, urls)}", code="unknown_gateway", path=f"{path}/gateway")  # fmt: skip
+    return destination.model_copy(update={"gateway": urls[name]})
+
+
+def _is_url(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(("https://", "http://"))

@@ -19,6 +19,7 @@ from heliograph.errors import (
     ToolFailed,
     ToolTimedOut,
 )
+from heliograph.execution.call_routes import check_delegation
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.step_outcome import outcome_of
@@ -46,6 +47,7 @@ class CallReplay:
         self.steps = StepRecorder(owned)
         self._claimed = owned.claimed
         self._world = owned.world
+        self._workflow = owned.workflow
         self._state_events = owned.state_events
         self._in_flight: set[asyncio.Future[None]] = set()
         self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
@@ -126,10 +128,13 @@ class CallReplay:
         return (again, self.find(again)) if pause is None else pause
 
     def next_attempt(self, request: CallRequest) -> CallRequest:
-        """The request of the next attempt. It takes a place in the order of calls, like each call with a chosen id."""
+        """The request of the next attempt. It takes a place in the order of calls, like each call with a chosen id.
+
+        Raises InvalidInput for a new attempt that the present routes and agents do not allow.
+        """
         again = next_attempt(request, self._claimed.turn_id)
         self.journal.new_call(again.call_id)
-        return again
+        return again if self.journal.has_call(again.call_id) else check_delegation(self._workflow, again)
 
     def pause_before(self, again: CallRequest, seconds: float) -> tuple[CallRequest, Wait | None] | None:
         """The timer before a repeated attempt, with its record, while it lasts; None once the attempt may begin."""

@@ -12,8 +12,8 @@ from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_amon
 from heliograph.definitions.rate_limits import check_rate_limit, rates_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
+from heliograph.execution.call_routes import check_delegation
 from heliograph.execution.delegation_targets import Target, target_of
-from heliograph.execution.gateway_calls import check_for_gateway
 from heliograph.execution.step_outcome import is_inside_step
 from heliograph.policy.egress import parse
 from heliograph.policy.retry import RetryPolicy, narrowest, retry_policy
@@ -155,9 +155,10 @@ class CallRequests:
         return None
 
     def _delegation(self, child: Delegation, step_id: str, shared: RetryPolicy | None) -> CallRequest:
-        is_remote = isinstance(child.agent, str) and self._workflow.is_remote(child.agent)
-        target = Target(child.agent) if is_remote else target_of(child.agent, self._workflow, self._claimed.run_id)
         call_id = self._journal.new_call(child.call_id)
+        is_known = self._journal.has_call(call_id)
+        is_remote = isinstance(child.agent, str) and self._is_remote(child.agent, is_known)
+        target = Target(child.agent) if is_remote else target_of(child.agent, self._workflow, self._claimed.run_id)
         box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
         if child.priority is not None:
             check_one_of(child.priority, "priority", PRIORITIES)
@@ -173,7 +174,11 @@ class CallRequests:
                                      self._policies.delegation),
                      circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]),
                      rates=self._workflow.rates_of(target.agent, self._workflow.agents[self._claimed.agent]))  # fmt: skip
-        return check_for_gateway(request) if is_remote else request
+        return request if is_known else check_delegation(self._workflow, request)
+
+    def _is_remote(self, agent: str, is_known: bool) -> bool:
+        """Whether another system has the agent. A known call may have gone through a gateway that no route leads to any more."""
+        return self._workflow.is_remote(agent) or (is_known and "/" not in agent and agent not in self._workflow.agents)
 
     def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:
         if child.instance is not None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.rate_limits import Rate, rates_of
+from heliograph.execution.delegation_targets import check_agent
+from heliograph.execution.gateway_calls import check_for_gateway
 from heliograph.reactive.workflow import Workflow
 from heliograph.turn.calls import CallRequest
 
@@ -20,6 +22,17 @@ def destination_of_call(workflow: Workflow, request: CallRequest) -> Destination
     if request.kind == "child":
         return workflow.routes.destination_of_call("delegation", target_agent=request.tool)
     return workflow.routes.destination_of_call("tool_call", tool_name=request.tool)
+
+
+def check_delegation(workflow: Workflow, request: CallRequest) -> CallRequest:
+    """Return a delegation that is made now. Raises InvalidInput: `unknown_agent`, and `unknown_field` for an option that only a local
+    turn can have.
+    """
+    if request.kind == "child":
+        if workflow.is_remote(request.tool):
+            return check_for_gateway(request)
+        check_agent(request.tool, workflow)
+    return request
 
 
 def rates_of_call(workflow: Workflow, request: CallRequest, destination: Destination | None) -> tuple[Rate, ...]:

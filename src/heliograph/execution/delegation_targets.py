@@ -30,7 +30,12 @@ def target_of(given: Any, workflow: Workflow, run_id: str) -> Target:
         raise InvalidInput(f"agent {safe_repr(given)} belongs to another run; this is run {run_id}", code="unknown_agent",
                            path="/agent")  # fmt: skip
     name, _, instance = rest.partition("/") if slash else (given, "", "")
+    return Target(check_agent(name, workflow), instance or None, bool(slash))
+
+
+def check_agent(name: str, workflow: Workflow) -> str:
+    """Raises InvalidInput (`unknown_agent`)."""
     if name not in workflow.agents:
         raise InvalidInput(f"application {workflow.name} has no agent {safe_repr(name)}; {hint_of_agents(name, workflow.agents)}",
                            code="unknown_agent")  # fmt: skip
-    return Target(name, instance or None, bool(slash))
+    return name
