@@ -24,8 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 INSTALL = ["install", "-qq", "--disable-pip-version-check", "--no-input"]
 # Wheels only: a source package would fetch build tools that no hash covers.
-# The lock is complete. With dependencies, pip resolves again: for `google-auth[requests]` it tries the newest release, which has no
-# hash, so a release by somebody else would break the install.
+# The lock is complete, so pip must not resolve again: for `google-auth[requests]` it would try the newest release, which has no hash.
+# Then a new release of another project would break the installation.
 LOCKED = ["--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement"]
 CHECK = ["check", "--disable-pip-version-check"]  # whether the lock lacks a dependency
 OURS = ["--no-index", "--no-deps", "--no-build-isolation", "--editable", "."]

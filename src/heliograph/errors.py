@@ -154,7 +154,7 @@ class HarnessError(HeliographError):
         super().__init__(message, code=code, path=path, hint=hint, details=details)
         self.recoverable = recoverable
         self.tokens = tokens
-        # providers send anything, and a time that cannot be stored would fail the turn
+        # a provider may send any number, and a time that cannot be stored would fail the turn
         self.retry_after_seconds = min(retry_after_seconds, RETRY_AFTER_SECONDS_MAX) if retry_after_seconds > 0 else 0.0
         self.model: str | None = None
 
@@ -213,8 +213,8 @@ class CircuitOpen(ToolFailed):
 class RateLimited(ToolFailed):
     """A call was not made, because its rate limit admits it only after its timeout.
 
-    rate: {kind, name, count, seconds, amount, retry_seconds}: the limit, and the seconds after which the call may be admitted; None
-    if it never is.
+    rate: {kind, name, count, seconds, amount, retry_seconds}: the limit, and the delay after which it may admit the call, or None
+    if it never does.
     """
 
     default_code = RATE_LIMITED

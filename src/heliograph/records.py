@@ -184,7 +184,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 class BeginResult(msgspec.Struct, frozen=True):
     """The result of begin_call: whether the effect may start now, or its recorded result.
 
-    rate: the start of a call with rate limits, {starts_at, wait_seconds}; of a rejected one the bucket that rejected it.
+    rate: {starts_at, wait_seconds} of a call with rate limits; the bucket that rejected the call, if one did.
     """
 
     outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "rejected"]

@@ -239,7 +239,7 @@ async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_wa
     failed = one(await lone_rig.runtime.reader.all_signals(turn.run_id), "agent:failed")
     assert (turn.outcome, failed["error"]["message"]) == (
         "canceled",
-        "parent_termination: its caller does not wait for it any more",
+        "parent_termination: its caller no longer waits for it",
     )
 
 
@@ -286,7 +286,7 @@ async def test_halt_is_sent_again_until_the_gateway_has_confirmed_it(rig: Rig, m
     [request] = {each.body for each in hook.requests if each not in sent}
     asked, halt = (json.loads(body)["envelope"] for body in (request, sent[0].body))
     assert halt["signal"]["payload"] == {
-        "reason": "parent_termination", "graceful": False, "message": "its caller does not wait for it any more",
+        "reason": "parent_termination", "graceful": False, "message": "its caller no longer waits for it",
         "correlation_id": asked["signal"]["payload"]["correlation_id"],
     }  # fmt: skip
     assert (halt["source"], halt["destination"]) == (asked["source"], asked["destination"]) == ("buyer", "appraiser")

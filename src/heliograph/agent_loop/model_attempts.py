@@ -1,4 +1,4 @@
-"""Model calls of which each attempt is recorded: within budgets and rate limits, and behind circuit breakers (decisions 0018, 0043, 0044).
+"""Model calls within budgets and rate limits, and behind circuit breakers: each attempt is recorded (decisions 0018, 0043, 0044).
 
 With a budget, before each attempt its maximum usage is reserved: an upper bound of the input tokens, and the output tokens that the
 provider receives as its limit. Each attempt is a recorded call (`m1`, `m1-try2`, ...). A failed attempt has used tokens, too,

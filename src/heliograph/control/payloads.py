@@ -62,7 +62,7 @@ class DelegationPayload(Payload):
 class HaltPayload(Payload):
     """graceful: whether the agent's cleanup runs. message: free text for people.
 
-    correlation_id: of the request to halt; the destination of the envelope is then the agent or tool of this request.
+    correlation_id: the id of the request to halt. If it is set, the destination of the envelope is the agent or tool of this request.
     """
 
     described = "the payload of a halt"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one call takes of a bucket: `amount` tokens, of at most `count` in `seconds`."""
+    """The tokens that one call takes from a bucket: `amount`, of at most `count` in `seconds`."""
 
     kind: str
     name: str
@@ -29,7 +29,7 @@ class Rate:
     amount: int = 1
 
     def item(self) -> JsonObject:
-        """The rate as the kernel takes it."""
+        """Return the rate as the kernel's requests contain it."""
         return asdict(self)
 
 
@@ -70,6 +70,6 @@ def check_rate_limit(value: str | RateLimit | None, path: str) -> RateLimit | No
 
 
 def rates_of(kind: str, name: str, *limits: RateLimit | None) -> tuple[Rate, ...]:
-    """The rates of one call of this tool or agent: the first limit that is given, the narrowest setting first."""
+    """Return the rates of one call of this tool or agent: the first limit that is given, the narrowest setting first."""
     limit = next((each for each in limits if each is not None), None)
     return () if limit is None else (Rate(kind, name, limit.count, limit.seconds),)

@@ -52,5 +52,5 @@ def _describe(model: Any) -> JsonObject | None:
 
 
 def _shortened(name: str) -> str:
-    """A harness chooses its name, and one that cannot be stored would keep its worker from registering."""
+    """Return a name that can be stored. A harness chooses its name freely, and an invalid one would prevent the worker from registering."""
     return cleaned(name[:_NAME_MAX])

@@ -32,7 +32,7 @@ def check_references(value: Json, place: int) -> None:
 
 
 def literal(value: Json) -> Json:
-    """Return an argument that becomes `value`, whatever it contains: the value itself, unless it could be read as a reference."""
+    """Return an argument that becomes exactly `value`: the value itself, unless it could be read as a reference."""
     escaped: JsonObject = {_LITERAL: value}
     return escaped if _has_key(value, (_STEP, _LITERAL)) else value
 

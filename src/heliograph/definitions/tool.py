@@ -69,10 +69,10 @@ class Tool:
     secrets: the names of the secrets that its arguments may contain as `secret://name`. They are resolved where the function
         runs, and never stored.
     circuit_breaker: see CircuitBreaker; an object with its fields will do. All calls of a tool of this name share it.
-    rate_limit: at most so many calls, of all workers together, for example "10/s". A call waits for its turn, for at most its
-        timeout, and then fails with RATE_LIMITED.
-    fallback: a plain or async function of the error and the arguments. It is called in place of a call that the circuit
-        breaker or the rate limit rejects, and the model receives its result as that of the tool.
+    rate_limit: the most calls that all workers make together, for example "10/s". A call over the limit waits. If it would wait
+        longer than its timeout, it fails at once with RATE_LIMITED.
+    fallback: a plain or async function of the error and the arguments. If the circuit breaker or the rate limit rejects a call,
+        the function runs instead, and the model receives its result as that of the tool.
     isolated: the function runs in its own process, without the environment, files, network and processes of the worker. It
         must be defined in a module, and take and return JSON.
     """

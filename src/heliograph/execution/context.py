@@ -152,10 +152,10 @@ class Context:
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
         vouch for the result; an untrusted result makes everything that this turn writes untrusted. retry: how often and when a
         failed call is repeated, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
-        `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. rate_limit: at most so many calls of
-        this tool, of all workers together, for example "10/s". fallback: a plain or async function. It is called with the
-        error CircuitOpen or RateLimited in place of a call that the breaker or the limit rejects, as an idempotent step, and
-        its result is that of the call. Raises ToolFailed, ToolTimedOut, CircuitOpen, RateLimited, InvalidInput.
+        `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. rate_limit: the most calls of this tool
+        that all workers make together, for example "10/s". fallback: a plain or async function. If the breaker or the limit
+        rejects the call, the function runs instead, as an idempotent step. It receives the error, CircuitOpen or RateLimited,
+        and its result becomes that of the call. Raises ToolFailed, ToolTimedOut, CircuitOpen, RateLimited, InvalidInput.
         """
         call = Call(
             tool,

@@ -44,7 +44,7 @@ def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destina
 
 
 def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
-    """The halt of a request's task, which the kernel sends if the caller ends or continues without the result."""
+    """Return the halt of a request's task. A worker sends it if the caller ends or continues without the result."""
     from heliograph.control.envelope import Envelope
     from heliograph.control.expressions import uuid_from
     from heliograph.control.run_log import span_id_of
@@ -52,7 +52,7 @@ def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
 
     name = f"{correlation_id}:halt"
     payload: JsonObject = {
-        "reason": PARENT_TERMINATION, "graceful": False, "message": "its caller does not wait for it any more",
+        "reason": PARENT_TERMINATION, "graceful": False, "message": "its caller no longer waits for it",
         "correlation_id": correlation_id,
     }  # fmt: skip
     return Envelope(

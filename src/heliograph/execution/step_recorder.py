@@ -219,7 +219,7 @@ def circuit_error(message: str, circuit: Mapping[str, Any] | None, now: datetime
 
 
 def rate_error(message: str, rate: Mapping[str, Any]) -> JsonObject:
-    """The error of a call that a rate limit does not admit. Its details have the time after which it may admit one."""
+    """Return the error of a call that a rate limit rejects. Its details have the delay after which the limit may admit the call."""
     seconds = rate["retry_seconds"]
     details = None if seconds is None else {"retry_after_ms": ceil(seconds * 1000)}
     return {**error_of(RATE_LIMITED, message, is_recoverable=seconds is not None, details=details), "rate": dict(rate)}

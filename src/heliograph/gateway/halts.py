@@ -28,7 +28,8 @@ _Row = TypeVar("_Row", TurnRow, RunRow)
 async def halt(runtime: Runtime, envelope: Envelope, targets: Targets) -> JsonObject:
     """Stop a task or a run, and return the acknowledgement. A second halt has no effect.
 
-    The envelope's destination is the task or the run; or the agent or tool of a request, if the payload has its correlation id.
+    The envelope's destination is the task or the run. If the payload has the correlation id of a request, it is the agent or tool of
+    this request.
     Raises NotFound (`unknown_target`, `unknown_agent`), InvalidInput, StoreUnavailable.
     """
     payload = envelope.signal.payload

@@ -53,7 +53,7 @@ class Targets:
                                code="no_agents", path="/agents")  # fmt: skip
 
     def agent(self, name: str, path: str = "/envelope/signal/payload/target_agent") -> Target:
-        """Return the target of a delegation. path: where the request names it. Raises NotFound (`unknown_agent`) with the nearest name."""
+        """Return the target of a delegation. path: the JSON pointer of the name. Raises NotFound (`unknown_agent`) with the nearest name."""
         return self._find(name, self._by_name, "agent", path)
 
     def tool(self, name: str) -> Target:

@@ -166,7 +166,7 @@ class Ledger:
         return commands
 
     async def take_halts(self, limit: int, again_seconds: float) -> list[dict[str, Any]]:
-        """Take halts of commands; each is due again after `again_seconds`, until `mark_published` ends it."""
+        """Take the halts that are due. Each is due again after `again_seconds`, until `mark_published` marks it as sent or abandoned."""
         rows: list[dict[str, Any]] = await self.world.call("take_halts", self.project, limit, again_seconds)
         return rows
 

@@ -165,7 +165,7 @@ def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
 
 
 def _check_delegates(workflow: Workflow) -> None:
-    """Each agent to which a model may delegate is one of the application, or a route leads to it through a gateway."""
+    """Check that the application has each agent to which a model may delegate, or a route to a gateway for it."""
     for agent in workflow.agents.values():
         for name in agent.agents:
             if name not in workflow.agents and not workflow.is_remote(name):
@@ -175,7 +175,7 @@ def _check_delegates(workflow: Workflow) -> None:
 
 
 def hint_of_agents(name: str, agents: Collection[str]) -> str:
-    """Return the end of an error about an unknown agent: the nearest name, or all."""
+    """Return the next step after an unknown agent: the most similar name, or all names."""
     near = get_close_matches(name, agents, 1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(agents))}"
 

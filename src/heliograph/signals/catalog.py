@@ -256,8 +256,8 @@ CATALOG: tuple[Entry, ...] = (
         "halt",
         {"reason": "string", "graceful?": "boolean", "message?": "string", "actor?": "string"},
         "runtime",
-        "A turn received a request to stop, or the runtime ends it: `resource_limit` at a budget, `policy_violation` at a rule about"
-        " egress or untrusted content.",
+        "A turn received a request to stop, or the runtime ends it at a budget (`resource_limit`), or at a rule about egress or untrusted"
+        " content (`policy_violation`).",
         "CTL-30",
     ),
     Entry(

@@ -45,8 +45,8 @@ class Acted:
 class Raised:
     """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled.
 
-    scope: of a timeout: turn, phase or total. details: of the error, for programs. halt: the reason, if a budget or a rule of
-    the runtime ends the turn.
+    scope: of a timeout: turn, phase or total. details: of the error, for programs. halt: the reason of a halt, if a budget or a
+    rule of the runtime ends the turn.
     """
 
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""The failures with which the runtime itself halts a turn: a budget, or a rule about egress or untrusted content. Pure."""
+"""The failures after which the runtime logs a halt: at a budget, or at a rule about egress or untrusted content. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from heliograph.errors import EGRESS_REJECTED, Denied, HeliographError
 
 
 def halt_reason_of(error: BaseException, *, has_read_untrusted: bool) -> HaltReason | None:
-    """The reason of the halt of a turn that fails with `error`; None for an ordinary failure.
+    """Return the reason to halt a turn that fails with `error`; None for an ordinary failure.
 
-    has_read_untrusted: the turn needed an approval because of what it had read, and `Denied` is the answer.
+    has_read_untrusted: the turn has read untrusted content, so a denied approval is a violation of that rule.
     """
     if isinstance(error, Denied):
         return POLICY_VIOLATION if has_read_untrusted else None
     if not isinstance(error, HeliographError):
         return None
-    inner = getattr(error, "error", None)  # that of the call which failed
+    inner = getattr(error, "error", None)  # the error of the failed call
     codes = {
         error.code,
         inner.get("code") if isinstance(inner, Mapping) else None,
@@ -29,5 +29,5 @@ def halt_reason_of(error: BaseException, *, has_read_untrusted: bool) -> HaltRea
 
 
 def halt_reason_of_code(code: str) -> HaltReason | None:
-    """The reason of the halt of a turn that a limit with this code ends."""
+    """Return the reason to halt a turn that a limit with this code ends."""
     return RESOURCE_LIMIT if code == BUDGET_EXCEEDED else None

@@ -39,7 +39,7 @@ def fail(
 ) -> tuple[Turn, list[Effect]]:  # fmt: skip
     """End a turn that cannot succeed. scope: of a timeout. A code of another phase is replaced by that of this phase.
 
-    halt: the reason of the halt that the log shows before the error.
+    halt: the reason of a halt to log before the error.
     """
     place: JsonObject = {"phase": str(turn.phase), "scope": "call" if code in CALL_TIMEOUTS else scope}
     own = {} if details is None else details
@@ -65,12 +65,12 @@ def fail(
 
 
 def halts_of_limit(turn: Turn, limit: JsonObject | None, now: datetime) -> list[Draft]:
-    """The halt of a turn that a budget has cut short, although it ends with an output."""
+    """Return the halt of a turn that a budget has cut short and that still ends with an output."""
     return [] if limit is None else halts(turn, halt_reason_of_code(str(limit["code"])), str(limit["message"]), now)
 
 
 def halts(turn: Turn, reason: HaltReason | None, message: str, now: datetime) -> list[Draft]:
-    """The halt with which the runtime itself ends a turn; none without a reason. The cleanup runs, so it is graceful."""
+    """Return the halt with which the runtime ends a turn; none without a reason. It is graceful, because the cleanup runs."""
     if reason is None:
         return []
     return [draft(turn, "halt", {"reason": reason, "graceful": True, "message": message}, now)]

@@ -1,6 +1,6 @@
-"""Halts of tasks at gateways: if a caller ends or continues without the result of its call, its task at the gateway is stopped.
+"""Send the halts of tasks at gateways. A task is halted if its caller ends or continues without the result of the call.
 
-The commit that closes the call writes the halt, so it survives its worker. Until the gateway has confirmed it, it is sent again.
+The commit that closes the call writes the halt, so it survives its worker. Workers repeat it until the gateway has confirmed it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _TEMPORARY = (408, 425, 429)
 
 
 class HaltSender:
-    """Sends the halts of a worker's projects. A closing worker finishes what it has taken, because others see it only later."""
+    """Sends the halts of a worker's projects. A closing worker sends the halts that it has taken: others could take them only later."""
 
     def __init__(self) -> None:
         self._sending: dict[str, asyncio.Future[None]] = {}
 
     async def send(self, services: ProjectServices) -> None:
-        """Send the halts that are due, once each. They are sent even if the caller is cancelled. Raises StoreUnavailable."""
+        """Send each halt that is due, once. Sending continues even if this call is cancelled. Raises StoreUnavailable."""
         sending = self._sending[services.project] = asyncio.ensure_future(_send_due(services))
         await asyncio.shield(sending)
 
     async def settle(self, services: ProjectServices) -> None:
-        """Finish the halts that are being sent, and send those that are due. Raises StoreUnavailable."""
+        """Wait for the halts that are being sent, and send those that are due. Raises StoreUnavailable."""
         if (sending := self._sending.pop(services.project, None)) is not None:
             await asyncio.gather(sending, return_exceptions=True)
         await _send_due(services)
@@ -59,7 +59,7 @@ async def _send_due(services: ProjectServices) -> None:
 
 
 async def _is_done(messenger: Messenger, row: dict[str, Any], now: datetime) -> bool:
-    """Send one halt; return whether it must not be sent again. A malformed row affects no other halt."""
+    """Send one halt. Return True if it must not be sent again. A malformed row affects no other halt."""
     try:
         if MARK in row:
             raise ValueError(row[MARK])
@@ -76,14 +76,14 @@ async def _is_done(messenger: Messenger, row: dict[str, Any], now: datetime) -> 
     if posted.status == 404 and age < _UNKNOWN_FOR:
         return False
     if posted.status >= 500 or posted.status in _TEMPORARY:
-        return _is_abandoned(row, age, f"answered {posted.status}")
-    log.info("halt of call %s of %s: answered %d", row["call_id"], row["turn_id"], posted.status)
+        return _is_abandoned(row, age, f"the gateway answered {posted.status}")
+    log.info("halt of call %s of %s: the gateway answered %d", row["call_id"], row["turn_id"], posted.status)
     return True
 
 
 def _is_abandoned(row: dict[str, Any], age: timedelta, reason: str) -> bool:
     if age < ABANDONED_AFTER:
-        log.info("halt of call %s of %s: %s; again soon", row["call_id"], row["turn_id"], reason)
+        log.info("halt of call %s of %s: %s; it is repeated", row["call_id"], row["turn_id"], reason)
         return False
     log.warning("halt of call %s of %s: %s; abandoned, so its task at the gateway runs to its end", row["call_id"],
                 row["turn_id"], reason)  # fmt: skip

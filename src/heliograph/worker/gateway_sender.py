@@ -91,7 +91,7 @@ async def _attempt(messenger: Messenger, row: dict[str, Any], now: datetime) -> 
         message = f"the gateway {url} is not allowed: {error.message}"
         return {"status": "failed", "error": {"code": EGRESS_REJECTED, "message": message, "recoverable": False}}
     except PostFailed as error:
-        log.info("call %s of %s: %s; again soon", row["call_id"], row["turn_id"], error.message)
+        log.info("call %s of %s: %s; it is repeated", row["call_id"], row["turn_id"], error.message)
         return None
     from heliograph.policy.gateway_answers import report_of  # slow to import, and most workers send nothing
 

@@ -24,7 +24,7 @@ from heliograph.testing.kernel.transaction import Transaction
 
 
 def append(tx: Transaction, items: Any) -> list[Row]:
-    """Bug: ungated_append."""
+    """Append cards and signals to turns that their owners run. Bug: ungated_append."""
     limited, answer = limits(tx), []
     for item in j.elements(items):
         row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
@@ -38,7 +38,7 @@ def append(tx: Transaction, items: Any) -> list[Row]:
 
 
 def reject_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | None:
-    """Bug: cards_unbounded."""
+    """Reject cards or signals that are too large, too many, or have reserved names. Bug: cards_unbounded."""
     if rejected := reject_names(item):
         return rejected
     if rejected := reject_signals(get(item, "signals"), limited):
@@ -78,7 +78,10 @@ def reject_names(item: Any) -> Row | None:
 
 
 def append_drafts(tx: Transaction, item: Any, limited: Row) -> int | None:
-    """Bug: append_repeats."""
+    """Append a turn's new signals to the log of its run, each once. Returns the position of the first, or None.
+
+    Bug: append_repeats.
+    """
     agent_id, turn_id, epoch = get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
     check_phase(item)
     head, phase = tx.tables.heads.get(agent_id), get_text(item, "phase")

@@ -19,7 +19,7 @@ from heliograph.testing.kernel.transaction import Transaction
 
 
 def begin_call(tx: Transaction, items: Any) -> list[Row]:
-    """Bug: blind_retry (K14)."""
+    """Record the intent of inline calls before their effects. Bug: blind_retry (K14)."""
     limited, listed = limits(tx), j.elements(items)
     for item in listed:
         if (wrong := wrong_call(item)) is not None:

@@ -93,7 +93,7 @@ def _rows(tx: Transaction, owners: list[str]) -> list[Row]:
 
 
 def _shortfall(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
-    """Bug: reserve_ignored."""
+    """Reject a reservation if a budget of these owners has too little left. Bug: reserve_ignored."""
     for row in _rows(tx, owners):
         held = row["reserved"] if "reserve_ignored" in tx.bugs else 0
         if row["kind"] in asked and asked[row["kind"]] > _left_of(row) + held:
@@ -121,7 +121,7 @@ def reject_commands(tx: Transaction, item: Any) -> Row | None:
 
 
 def spend_commands(tx: Transaction, items: list[Any]) -> None:
-    """Bug: commands_free."""
+    """Count the external calls of a round of suspend in the budgets of their turns. Bug: commands_free."""
     for item in items:
         owners, count = tx.tables.turns[str(get_text(item, "turn_id"))]["budgets"], _new_commands(tx, item)
         for row in _rows(tx, owners or []):
@@ -155,7 +155,7 @@ def used_of(item: Any) -> Row:
 
 
 def settle_ended(tx: Transaction, turn_ids: list[str]) -> None:
-    """Bug: reserve_kept."""
+    """Settle the remaining reservations of ended turns. Bug: reserve_kept."""
     for turn_id in sorted(turn_ids):
         for wait in tx.tables.waits.of(turn_id):
             if wait["reserved"] is not None and "reserve_kept" not in tx.bugs:

@@ -57,7 +57,10 @@ def _agent_of(run_id: str | None, child: Any) -> str:
 
 
 def reject_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
-    """Bugs: depth_unbounded, cycles_allowed, stopped_run_wakes."""
+    """Reject the children of a turn: too many or too deep, a delegation cycle, an unknown agent, a run that stops.
+
+    Bugs: depth_unbounded, cycles_allowed, stopped_run_wakes.
+    """
     turn_id, run_id = str(get_text(item, "turn_id")), run_of(get_text(item, "agent_id"))
     asked = [call for call in j.elements(get(item, "calls")) if get_text(call, "kind") == "child"]
     if not asked:

@@ -145,7 +145,7 @@ def _next_state(tx: Transaction, circuit: Row, breaker: Row, calls: list[Row]) -
 
 
 def _end_lost_trials(tx: Transaction, breaker: Row) -> None:
-    """Bug: trials_kept."""
+    """Count as failures the trials whose time is over, and those of turns that have ended. Bug: trials_kept."""
     for call in _calls(tx, breaker):
         if call["status"] != "trial" or "trials_kept" in tx.bugs:
             continue

@@ -23,7 +23,7 @@ _Target: TypeAlias = tuple[str | None, str, Any, str | None]  # the name, the po
 
 
 def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds: float) -> list[Row]:
-    """Bugs: running_unbounded, any_pool."""
+    """Claim dispatched turns for a worker, each under the next epoch with a lease. Bugs: running_unbounded, any_pool."""
     _check_lease(lease_seconds)
     if worker is None or not 1 <= len(worker.encode()) <= 200:
         raise SqlError("22023", "the name of a worker must have 1 to 200 bytes")
@@ -140,7 +140,7 @@ def _check_lease(lease_seconds: float) -> None:
 
 
 def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
-    """Bug: stop_not_delivered."""
+    """Renew the leases of running turns, and deliver pending stops to their workers. Bug: stop_not_delivered."""
     _check_lease(lease_seconds)
     listed, answer = j.elements(items), []
     for item in listed:

@@ -31,7 +31,7 @@ def defer(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _defer(tx: Transaction, item: Any, deferrals_max: int) -> Row:
-    """Bug: defer_uncapped."""
+    """Defer one turn until a later time, and return its outcome. Bug: defer_uncapped."""
     if not owns(tx, item):
         return {"outcome": "stale"}
     agent_id, turn_id = str(get_text(item, "agent_id")), str(get_text(item, "turn_id"))

@@ -27,7 +27,10 @@ from heliograph.testing.kernel.transaction import Transaction
 
 
 def terminal(tx: Transaction, endings: list[Any]) -> None:
-    """Bugs: finish_splits_event, kernel_end_without_event, child_not_reported, children_run_on."""
+    """End turns: write their cards, close their calls, and report each end to the parent and to the outbox.
+
+    Bugs: finish_splits_event, kernel_end_without_event, child_not_reported, children_run_on.
+    """
     tables, limited = tx.tables, limits(tx)
     ending = [(item, turn) for item in j.records(endings)
               if (turn := tables.turns.get(get_text(item, "turn_id"))) is not None]  # fmt: skip
@@ -90,7 +93,7 @@ def end_by_kernel(
     tx: Transaction, turn_id: str, outcome: str, code: str, message: str, details: Row | None = None, *,
     is_untrusted: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Bug: open_turns_miscounted."""
+    """End a turn without its owner, as a sweep or a stop does. Returns the agents that it woke. Bug: open_turns_miscounted."""
     turn = tx.tables.turns[turn_id]
     tx = tx.at(not_before_cards(tx, turn_id))
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
@@ -158,7 +161,10 @@ def release_head(tx: Transaction, agent_id: str, due_at: int | None) -> str:
 
 
 def end_if_stopping(tx: Transaction, agent_id: str) -> list[str] | None:
-    """Bug: stop_forgotten."""
+    """End a running turn with a pending graceful stop. Returns the agents that it woke; None without a stop.
+
+    Bug: stop_forgotten.
+    """
     head = tx.tables.heads[agent_id]
     if head["stop_requested_at"] is None:
         return None

@@ -48,7 +48,7 @@ def _reaction_to(message: Row) -> Row:
 
 
 def _reject_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
-    """Bug: enqueue_no_dedup."""
+    """Reject a message to an unknown agent or an ended run, and recognize a repeated one. Bug: enqueue_no_dedup."""
     run_id, turn_id = get_text(message, "run_id"), get_text(message, "turn_id")
     if turn_id in tx.tables.turns and "enqueue_no_dedup" not in tx.bugs:
         return {"outcome": _same_message(tx, message)}

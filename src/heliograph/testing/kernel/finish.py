@@ -44,7 +44,10 @@ def finish(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
-    """Bugs: finish_no_gate, no_version_guard, result_fields_unchecked."""
+    """Decide whether an ending is accepted: its owner, the version of the run, sizes and fields.
+
+    Bugs: finish_no_gate, no_version_guard, result_fields_unchecked.
+    """
     head, turn_id = tx.tables.heads.get(get_text(item, "agent_id")), get_text(item, "turn_id")
     is_own = is_owner(tx, item)
     if "finish_no_gate" in tx.bugs:

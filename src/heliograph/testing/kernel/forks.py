@@ -16,7 +16,7 @@ def goes_on_without(result: Any) -> bool:
 
 
 def with_canceled_siblings(tx: Transaction, results: list[Any]) -> list[Any]:
-    """Bug: no_fail_fast."""
+    """Return the results, followed by the calls that they cancel because those fail fast. Bug: no_fail_fast."""
     reported = {(get_text(result, "turn_id"), get_text(result, "call_id")) for result in results}
     first: dict[tuple[str, str], Row] = {}
     for result in results:

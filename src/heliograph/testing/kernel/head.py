@@ -22,7 +22,7 @@ def run_of(agent_id: str | None) -> str | None:
 
 
 def log(tx: Transaction, run_id: str, turn_id: str | None, entries: list[Any]) -> int:
-    """Bug: no_pending_reactions."""
+    """Append entries to a run's log. Returns the position of the first. Bug: no_pending_reactions."""
     pending = 0 if "no_pending_reactions" in tx.bugs else sum(is_pending(entry) for entry in entries)
     run = tx.tables.runs[run_id]
     first = int(run["signal_seq"]) + 1
@@ -68,7 +68,7 @@ def payload_of(entry: Any) -> Any:
 
 
 def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
-    """Bugs: dispatch_lifo, no_chain."""
+    """Dispatch the oldest queued turn of each idle agent. Returns the agents that it woke. Bugs: dispatch_lifo, no_chain."""
     tables, woken = tx.tables, list[str]()
     for agent_id in sorted(set(agent_ids)) if "no_chain" not in tx.bugs else ():
         head = tables.heads.get(agent_id)

@@ -51,7 +51,7 @@ def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: boo
 
 
 def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: bool) -> None:
-    """Bug: human_wait_counts."""
+    """Add the time for which a turn has waited for humans to its lifetime. Bug: human_wait_counts."""
     has_mark = turn["human_wait_since"] is not None
     if has_mark and not waits_for_child(tx, turn["agent_turn_id"]):
         waited = max(0, tx.now - turn["human_wait_since"])
@@ -78,7 +78,10 @@ def end_human_wait(tx: Transaction, turn: Row) -> None:
 
 
 def defer_expiry(tx: Transaction, turn: Row) -> bool:
-    """Bug: parent_time_counts."""
+    """Do not end a turn yet whose lifetime has passed while it waits for a child that waits for humans.
+
+    Bug: parent_time_counts.
+    """
     if "parent_time_counts" in tx.bugs:
         return False
     head, turn_id = tx.tables.heads[turn["agent_id"]], turn["agent_turn_id"]

@@ -75,7 +75,7 @@ def reject_waits(calls: int, limits: Row) -> Row:
 
 
 def reject_activations(tx: Transaction, run_id: str | None, activations: Any, limits: Row) -> Row | None:
-    """Bug: queue_unbounded."""
+    """Reject activations that are too many at once, or too many in the queue of one agent. Bug: queue_unbounded."""
     if (rejected := reject_fan_out(j.length(activations), limits)) is not None:
         return rejected
     more: dict[str | None, int] = {}

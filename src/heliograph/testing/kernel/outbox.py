@@ -91,7 +91,7 @@ def acknowledge(tx: Transaction, key: str) -> Row | None:
 
 
 def read_outbox(tx: Transaction, limit: int) -> list[Row]:
-    """Bug: commands_die (a delivered command counts as done)."""
+    """Return the oldest due task events and commands for a wire. Bug: commands_die (a delivered command counts as done)."""
     if limit < 0:
         raise SqlError("2201W", "LIMIT must not be negative")
     known = sorted(str(row["wire"]) for row in tx.tables.wires.values())

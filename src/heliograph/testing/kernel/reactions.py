@@ -23,7 +23,10 @@ from heliograph.testing.kernel.turn_queue import enqueue_turns
 
 
 def run_view(tx: Transaction, run: Row) -> Row:
-    """Bug: ends_with_open_turns (the view shows one open turn at most)."""
+    """Return the view of a run from which workers compute reactions.
+
+    Bug: ends_with_open_turns (the view shows one open turn at most).
+    """
     keys = ("run_id", "status", "version", "state", "memory", "open_turns", "pending_reactions", "activations")
     view = {key: run[key] for key in keys}
     if "ends_with_open_turns" in tx.bugs:
@@ -79,7 +82,7 @@ def activated(items: Any) -> None:
 
 
 def react(tx: Transaction, items: Any) -> list[Row]:
-    """Bug: react_unguarded."""
+    """Commit reactions that workers have computed, unless the run has changed since. Bug: react_unguarded."""
     activated(items)
     limited, answer = limits(tx), []
     for item in j.elements(items):

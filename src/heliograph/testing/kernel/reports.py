@@ -51,7 +51,10 @@ def _answer(item: Any, verdict: Row, resumed: list[str]) -> Row:
 
 
 def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
-    """Bugs: epoch_gate (K5), early_dropped, no_token."""
+    """Decide whether a report resolves a call, is kept as early, or has no effect.
+
+    Bugs: epoch_gate (K5), early_dropped, no_token.
+    """
     turn_id, call_id, status = (get_text(item, key) for key in ("turn_id", "call_id", "status"))
     turn = tx.tables.turns.get(turn_id)
     if turn is None:

@@ -71,7 +71,10 @@ def _count_circuits(tx: Transaction, items: list[Row]) -> None:
 
 
 def _may_resolve(tx: Transaction, wait: Row) -> bool:
-    """Bugs: no_wait_cas (K4), child_reported_twice."""
+    """Whether a result may still resolve this wait: only an open wait is resolved, once.
+
+    Bugs: no_wait_cas (K4), child_reported_twice.
+    """
     is_forced = "no_wait_cas" in tx.bugs or (wait["kind"] == "child" and "child_reported_twice" in tx.bugs)
     return wait["state"] == "open" or is_forced
 
@@ -203,7 +206,10 @@ def _draft(item: Row, name: str, payload: Row) -> Row:
 
 
 def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:
-    """Bugs: resume_at_once (K15), resume_never."""
+    """Resume the suspended turns that have all the results for which they wait. Returns the turns, and the agents that it woke.
+
+    Bugs: resume_at_once (K15), resume_never.
+    """
     resumed, woken = list[str](), list[str]()
     kinds = {(i["turn"]["agent_turn_id"], i["wait"]["kind"]) for i in items if i["is_awaited"]}
     for turn_id in sorted({turn_id for turn_id, _ in kinds}):

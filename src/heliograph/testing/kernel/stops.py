@@ -51,7 +51,10 @@ def _check_stop(item: Any) -> None:
 
 
 def stop_turn(tx: Transaction, item: Any) -> Row:
-    """Bugs: stop_no_check (K12), force_delayed."""
+    """Stop one turn: at once, or at the next action of its worker within the grace period.
+
+    Bugs: stop_no_check (K12), force_delayed.
+    """
     turn_id, is_graceful = get_text(item, "turn_id"), get_text(item, "mode") == "graceful"
     turn = tx.tables.turns.get(turn_id)
     if turn is None:
@@ -120,7 +123,7 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
 
 
 def sweep_stops(tx: Transaction, limit: int | None) -> Row:
-    """Bug: no_stop_sweep."""
+    """End turns whose grace period is over, and deliver the stops in the outbox. Bug: no_stop_sweep."""
     check_sweep(limit)
     tables = tx.tables
     orders = [

@@ -49,7 +49,7 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_children: bool) -> Row:
-    """Bug: stop_lost."""
+    """Decide whether one turn of a round of suspend may suspend. Bug: stop_lost."""
     item = listed[n]
     j.get_whole(item, "epoch")
     if not is_owner(tx, item):
@@ -95,7 +95,7 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
 
 
 def _apply_early(tx: Transaction, items: list[Any], limited: Row) -> None:
-    """Bug: early_forgotten."""
+    """Apply the reports that arrived before their calls were open. Bug: early_forgotten."""
     results = []
     for item in items:
         turn_id = str(get_text(item, "turn_id"))

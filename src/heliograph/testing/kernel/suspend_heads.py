@@ -1,4 +1,4 @@
-"""Suspend heads in memory, or keep their turns running, like 48suspend_heads.sql, under the same names."""
+"""Suspend heads in memory, or keep their turns running, like 48_suspend_heads.sql, under the same names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from heliograph.testing.kernel.transaction import Transaction
 
 
 def suspend_heads(tx: Transaction, item: Any) -> bool:
-    """Bug: no_recheck (K16)."""
+    """Suspend the head of a turn, unless a result has arrived that it waits for. Returns whether it is suspended.
+
+    Bug: no_recheck (K16).
+    """
     agent_id, turn_id = str(get_text(item, "agent_id")), str(get_text(item, "turn_id"))
     head, waits, phase = tx.tables.heads[agent_id], open_waits(tx, turn_id), get_text(item, "phase")
     resumes_on, seen = get_text(item, "join") or "all", j.parse_integer(get_text(item, "seen"))

@@ -22,7 +22,7 @@ _YEAR_SECONDS = 31_622_400
 
 
 def sweep_leases(tx: Transaction, limit: int | None) -> Row:
-    """Bug: no_lease_sweep."""
+    """Recover running turns whose lease has expired. Bug: no_lease_sweep."""
     check_sweep(limit)
     due = [h for h in tx.tables.heads.values() if h["status"] == "running" and h["lease_until"] <= tx.now]
     found = first(due, lambda h: (h["sweep_failures"], h["lease_until"], h["agent_id"]), limit)
@@ -31,7 +31,7 @@ def sweep_leases(tx: Transaction, limit: int | None) -> Row:
 
 
 def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
-    """Bug: attempts_unbounded."""
+    """Recover one turn, or end it after its last attempt. Bug: attempts_unbounded."""
     woken = end_if_stopping(tx, agent_id)
     if woken is None:
         turn = tx.tables.turns[turn_id]
@@ -44,7 +44,7 @@ def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 
 
 def sweep_expired(tx: Transaction, limit: int | None) -> Row:
-    """Bug: no_ttl_sweep."""
+    """End turns whose lifetime is over. Bug: no_ttl_sweep."""
     check_sweep(limit)
     due = [t for t in tx.tables.turns.values() if _is_expired(tx, t)]
     found = [] if "no_ttl_sweep" in tx.bugs else _without_failures_first(
@@ -91,7 +91,7 @@ def _is_expired(tx: Transaction, turn: Row) -> bool:
 
 
 def sweep_queued(tx: Transaction, limit: int | None) -> Row:
-    """Bug: no_queued_sweep."""
+    """Dispatch queued turns of idle agents. Bug: no_queued_sweep."""
     check_sweep(limit)
     heads = [tx.tables.heads[a] for a in {t["agent_id"] for t in tx.tables.turns.values() if t["state"] == "queued"}]
     idle = first([h for h in heads if h["status"] == "idle"], lambda h: (h["sweep_failures"], h["agent_id"]), limit)
@@ -105,7 +105,10 @@ def _sweep_queue(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 
 
 def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
-    """Bug: no_bell_sweep."""
+    """List the queues with turns that no worker has claimed for a while, so that their workers are notified again.
+
+    Bug: no_bell_sweep.
+    """
     if not 0 <= older_seconds <= _YEAR_SECONDS:
         raise SqlError("22023", f"seconds must be between 0 and 31622400, not {older_seconds}")
     before = tx.now - interval(older_seconds)
@@ -118,7 +121,7 @@ def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
 
 
 def sweep_waits(tx: Transaction, limit: int | None) -> Row:
-    """Bug: no_timeout_sweep (K11)."""
+    """Resolve the calls whose deadline has passed: timers as success, others as timeout. Bug: no_timeout_sweep (K11)."""
     check_sweep(limit)
     due = [w for w in tx.tables.waits.values() if _is_overdue(tx, w)]
     found = [] if "no_timeout_sweep" in tx.bugs else _without_failures_first(
@@ -158,7 +161,7 @@ def _resolve_swept(tx: Transaction, turn_id: str, results: list[Row]) -> Row:
 
 
 def sweep_reports(tx: Transaction, limit: int | None) -> Row:
-    """Bugs: no_report_sweep, child_reported_twice."""
+    """Resolve the calls whose delegated turns have ended. Bugs: no_report_sweep, child_reported_twice."""
     check_sweep(limit)
     tables = tx.tables
     due = [

@@ -17,7 +17,7 @@ def fail_unclaimable(_tx: Transaction, _targets: object) -> Row:
 
 
 def unclaimed(tx: Transaction, others: Collection[str], limit: int | None) -> list[str]:
-    """Bug: no_dispatch_timeout."""
+    """List turns that no worker has claimed in time. Bug: no_dispatch_timeout."""
     if "no_dispatch_timeout" in tx.bugs:
         return []
     late = [h for h in tx.tables.heads.values() if _is_late(tx, h) and h["active_agent_turn_id"] not in others]

@@ -22,7 +22,7 @@ _REACH_SEEDS = 300  # fewer seeds need not reach everything
 
 
 def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = None, *, hooks: bool = False) -> int:
-    """Simulate seeds; one line for each that fails. hooks: of the application whose agent has hooks, without the check of the reach."""
+    """Simulate seeds, and print a line for each that fails. hooks: simulate the application with hooks; its coverage is not checked."""
     from heliograph.testing.simulator.coverage import unreached
     from heliograph.testing.simulator.jobs import run_seeds
 
