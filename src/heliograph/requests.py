@@ -33,7 +33,7 @@ class SignalItem(TypedDict):
 
 
 class CardItem(TypedDict):
-    """A card. put_boxes gives an id to one without."""
+    """A card. If it has no id, put_boxes gives it one."""
 
     card_id: NotRequired[str]
     kind: str

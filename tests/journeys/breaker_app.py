@@ -7,29 +7,19 @@ to a file of the folder for each call that it receives.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from pathlib import Path
 
-from heliograph import Context, Delegation, Heliograph, RecoverableError, ToolFailed, open_runtime
+from heliograph import Context, Heliograph, RecoverableError, ToolFailed
+from tests.journeys.shared_target import note_call, with_callers, work
 
 ROUNDS = 12
 BREAKER = {"failure_threshold": 4, "success_threshold": 2, "half_open_max_calls": 3, "timeout_seconds": 0.4}
 
 
 def application(callers: int, folder: str) -> Heliograph:
-    app = Heliograph("breakers")
-
-    @app.agent(activate_on=["workflow:start"], updates="ended", max_attempts=100)
-    async def lead(ctx: Context) -> int:
-        return len(await ctx.delegates([Delegation("caller", n) for n in range(callers)]))
-
     def target(call: str) -> None:
-        with Path(folder, f"{os.getpid()}").open("a", encoding="utf-8") as file:
-            file.write(f"{call}\n")
+        note_call(folder, call)
         raise RecoverableError("down")
 
-    @app.agent(on_request=True, max_attempts=100)
     async def caller(ctx: Context) -> None:
         for n in range(ROUNDS):
             try:
@@ -38,16 +28,8 @@ def application(callers: int, folder: str) -> Heliograph:
             except ToolFailed:
                 await ctx.sleep(0.1)
 
-    return app
-
-
-async def main() -> None:
-    app = application(int(sys.argv[1]), sys.argv[2])
-    async with open_runtime() as runtime:
-        worker = runtime.worker(app.workflow, concurrency=16, lease_seconds=1.0)
-        worker.watchdog.interval_seconds = 0.2
-        await worker.run()
+    return with_callers("breakers", callers, caller)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(work(application))

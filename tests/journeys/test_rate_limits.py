@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from heliograph.config import Settings
-from heliograph.runtime import open_runtime
 from tests.journeys.rate_app import PER_SECOND, ROUNDS, application
+from tests.journeys.shared_target import CALLERS, noted_calls, run_with_kills
 
-ROOT = Path(__file__).parent.parent.parent
-WORKERS, CALLERS, KILLS = 4, 64, 5
 _STARTS = """
 select w.agent_turn_id || '/' || substr(w.tool_call_id, 2) as call,
        extract(epoch from (w.rate ->> 'starts_at')::timestamptz)::float8 as starts_at
@@ -28,36 +21,14 @@ select w.agent_turn_id || '/' || substr(w.tool_call_id, 2) as call,
 @pytest.mark.timeout(180)
 @pytest.mark.proves("RTE-08", "G-24")
 async def test_killed_workers_and_many_callers_never_start_one_call_too_many(database_url: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": database_url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    command = [sys.executable, "-m", "tests.journeys.rate_app", str(CALLERS), str(tmp_path)]
-    workers: list[subprocess.Popen[bytes]] = []
-
-    def begin() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, env=environment, cwd=ROOT)
-
-    try:
-        async with open_runtime(Settings(database_url=database_url)) as runtime:
-            run_id, _ = await runtime.start(application(CALLERS, str(tmp_path)).workflow, {}, None)
-            workers = [begin() for _ in range(WORKERS)]
-            for n in range(KILLS):
-                await asyncio.sleep(1)
-                workers[n % WORKERS].kill()
-                workers[n % WORKERS].wait()
-                workers[n % WORKERS] = begin()
-            signals = [signal async for signal in runtime.follow(run_id)]
-            assert signals[-1].name == "workflow:end"
-            assert await runtime.world.call("doctor", runtime.settings.project, False) == []
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+    await run_with_kills(database_url, application, tmp_path, kills=5)
     connection = await asyncpg.connect(database_url)
     try:
         starts = {row["call"]: row["starts_at"] for row in await connection.fetch(_STARTS)}
         full_at = await connection.fetchval("select full_at from heliograph.rate_buckets where name = 'target'") / 1e9
     finally:
         await connection.close()
-    effects = received(tmp_path)
+    effects = [(call, float(at)) for call, at in map(str.split, noted_calls(tmp_path))]
     assert starts.keys() == {call for call, _ in effects}
     assert len(starts) == CALLERS * ROUNDS
     # No window has more starts than a full bucket and its refill.
@@ -71,8 +42,3 @@ async def test_killed_workers_and_many_callers_never_start_one_call_too_many(dat
     # Each effect has its token, also that of a killed worker. Time in which the bucket was full counts as taken.
     assert len(effects) - 0.01 <= (full_at - times[0]) * PER_SECOND
     assert len(effects) >= len(starts)
-
-
-def received(folder: Path) -> list[tuple[str, float]]:
-    lines = [line.split() for file in folder.iterdir() for line in file.read_text().splitlines()]
-    return [(call, float(at)) for call, at in lines]

@@ -22,7 +22,7 @@ from heliograph.control.signals import CONTROL_SIGNALS, ToolCallSignal
 from heliograph.errors import InvalidInput
 from heliograph.signals.json_parser import parse_json
 from tests.rules.control_examples import CORRELATION, SETTINGS
-from tests.rules.test_control_signals import MINIMAL
+from tests.rules.control_kit import MINIMAL
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

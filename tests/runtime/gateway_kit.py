@@ -7,16 +7,16 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import uvicorn
 
-from heliograph import Gateway, Heliograph
+from heliograph import Context, DelegationFailed, Gateway, Heliograph, ToolFailed
 from heliograph.control.envelope import read_envelope
 from heliograph.policy.webhook_signature import sign_webhook
-from tests.runtime.kit import SOON_SECONDS, Rig
+from tests.runtime.kit import SOON_SECONDS, START, Rig
 
 SECRET, OTHER_SECRET = (f"whsec_{b64encode(bytes([n]) * 32).decode()}" for n in (7, 8))
 
@@ -97,3 +97,37 @@ def envelope(signal: Any, *, message_id: str = "msg-1", **fields: Any) -> dict[s
         "id": message_id, "timestamp": "2026-01-15T10:30:00Z", "source": "orchestrator", "destination": "double",
         "trace_id": "trace-abc123", "span_id": "span-def456", "signal": signal, **fields,
     }}  # fmt: skip
+
+
+def local(url: str, task: Any, **options: Any) -> Heliograph:
+    """An application that delegates to an agent and calls a tool, which it does not have itself."""
+    routes = [
+        {"match": {"target_agent": "apprais*"}, "destination": {"gateway": url, "priority": "high"}},
+        {"match": {"tool_name": "far_*"}, "destination": {"gateway": url}},
+    ]
+    app = Heliograph("local", routes={"kind": "MessageRouting", "routes": routes})
+
+    @app.agent(activate_on=START, updates="seen")
+    async def buyer(ctx: Context) -> Any:
+        try:
+            price = await ctx.delegate("appraiser", task, context={"from": "buyer"}, **options)
+        except DelegationFailed as error:
+            return [error.code, error.outcome, error.error["code"]]
+        try:
+            return [price, await ctx.call("far_sum", {"a": 1, "b": 2}), await ctx.call("far_none")]
+        except ToolFailed as error:
+            return [price, error.code, error.details["reason"]]
+
+    return app
+
+
+@asynccontextmanager
+async def allowed(rig: Rig, served: Served) -> AsyncIterator[str]:
+    """Let the workers of a rig send calls to a gateway; yield its URL."""
+    origin = f"http://127.0.0.1:{served.port}"
+    rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=origin)
+    yield f"{origin}/"
+
+
+async def run_of(rig: Rig, agent: str) -> str:
+    return (await rig.turn_of(agent)).run_id

@@ -24,7 +24,7 @@ class View(Protocol):
         ...
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
-        """The current turns, about once a second."""
+        """Show the current turns; called about once a second."""
         ...
 
     def note(self, text: str) -> None:
@@ -50,7 +50,7 @@ class JsonView:
         json_line(to_wire(signal), self._file)
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
-        """The signals contain it."""
+        """Do nothing: the printed signals contain the progress of the turns."""
 
     def note(self, text: str) -> None:
         note(text)
@@ -77,7 +77,7 @@ class LineView:
         self._row(signal.timestamp, signal.name, signal.agent or "-", line_payload(signal))
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
-        """The signals contain it."""
+        """Do nothing: the printed signals contain the progress of the turns."""
 
     def note(self, text: str) -> None:
         line(text)

@@ -82,7 +82,9 @@ class Approvals:
         """See `Client.deny`."""
         if reason is not None and (not isinstance(reason, str) or len(reason) > REASON_MAX):
             raise InvalidInput(
-                f"a reason is a text of at most {REASON_MAX} characters", code="too_long", path="/reason"
+                f"a reason must be a text of at most {REASON_MAX} characters; shorten it",
+                code="too_long",
+                path="/reason",
             )
         check_json(reason, "/reason")
         wait, _ = await self._question(turn_id, call_id, None)

@@ -27,7 +27,7 @@ class Cleanups:
         self._functions: list[_Function] = [] if earlier is None else list(earlier._functions)
 
     def add(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Register a function. Raises InvalidInput (`wrong_type`)."""
+        """Register a function for the end of the turn. Raises InvalidInput (`wrong_type`)."""
         if not callable(function):
             raise InvalidInput(
                 f"the first argument of on_cleanup must be a function, not {safe_repr(function)}", code="wrong_type"

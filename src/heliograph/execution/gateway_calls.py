@@ -1,4 +1,4 @@
-"""A call that a route leads to a gateway: its command has the URL and the request in its envelope."""
+"""Build the command of a call that a route sends to a gateway: the URL, and the request in its envelope."""
 
 from __future__ import annotations
 

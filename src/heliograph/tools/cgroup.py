@@ -51,7 +51,7 @@ class Cgroup:
 
 
 def open_cgroup(memory_bytes: int, processes: int, root: str = "/proc/self") -> Cgroup | None:
-    """Create a cgroup with these limits; None if this process may not. root: replaced by tests."""
+    """Create a cgroup with these limits; None if this process lacks the permission. root: replaced by tests."""
     name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     for parents in _places(Path(root)):
         cgroup = Cgroup(tuple(parent / name for parent in parents.values()))

@@ -65,7 +65,7 @@ class Taint:
 
     @property
     def may_have_read(self) -> bool:
-        """Whether untrusted content is, or may come to be, in its conversation."""
+        """Whether the model has read untrusted content, or may read some without a further check."""
         return self._may_read or self.has_read
 
     @property

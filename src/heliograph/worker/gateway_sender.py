@@ -1,4 +1,4 @@
-"""Calls that routes lead to gateways: take their commands, POST the envelopes, report the responses.
+"""Send calls to gateways: take their commands, POST the envelopes, report the responses.
 
 The command is hidden for a while after it is taken. If its worker dies, another one takes it and sends the same envelope, which
 the gateway recognizes. Each request waits for the end of the task at the gateway; if it does not end, the request is sent again,

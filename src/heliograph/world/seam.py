@@ -1,4 +1,4 @@
-"""The one seam between the runtime and the world.
+"""The one interface through which the runtime reaches the clock, ids, tasks and the kernel, so that a simulator can replace them.
 
 Everything that may differ between two runs of the same program comes from a `World`: time, ids, waiting, tasks, the
 kernel and the bells. Production uses `heliograph.world.real.RealWorld`, the simulator a world driven by a seed

@@ -21,7 +21,7 @@ def settle(future: concurrent.futures.Future[T], function: Callable[..., T], *ar
     try:
         result = function(*args)
     except (StopIteration, GeneratorExit) as error:  # a future cannot raise these
-        future.set_exception(RuntimeError(f"{type(error).__name__} left the function: {error}"))
+        future.set_exception(RuntimeError(f"the function raised {type(error).__name__}: {error}"))
     except BaseException as error:  # raised where the result is awaited
         future.set_exception(error)
     else:
@@ -36,7 +36,7 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
             return await work
     except GeneratorExit:
         if _running() is mine:  # a running coroutine cannot be closed, so the work raised it
-            raise RuntimeError("GeneratorExit left the function") from None
+            raise RuntimeError("the function raised GeneratorExit") from None
         raise
     except asyncio.CancelledError:
         if mine is not None and not mine.cancelling():  # this task was not cancelled, so the work raised it
@@ -49,7 +49,7 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
     except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt, Interruption):
         raise
     except BaseException as error:  # of a library, unknown to the runtime's handlers
-        raise RuntimeError(f"{format_exception(error)} left the function") from error
+        raise RuntimeError(f"the function raised {format_exception(error)}") from error
 
 
 def _running() -> asyncio.Task[Any] | None:

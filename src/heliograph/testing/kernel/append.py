@@ -1,4 +1,4 @@
-"""Append cards and signals of running turns: 41_append.sql for the in-memory kernel, under the same names without the underscore."""
+"""Append cards and signals of running turns in memory, like 41_append.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of 13_budgets.sql for the in-memory kernel, under the same names without the underscore."""
+"""Reserve, spend and settle budgets in memory, like 13_budgets.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of 45_children.sql for the in-memory kernel, under the same names without the underscore."""
+"""Check and enqueue delegated turns in memory, like 45_children.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of 14_circuit_breakers.sql and 14_circuit_calls.sql for the in-memory kernel, under the same names without the underscore.
+"""Admit calls behind circuit breakers, and count their results, in memory, like 14_circuit_breakers and 14_circuit_calls.sql.
 
 The in-memory kernel runs one call at a time, so the lock of a breaker is always free.
 """

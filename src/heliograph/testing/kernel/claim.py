@@ -1,4 +1,4 @@
-"""Claim turns and renew their leases: 40_claim.sql for the in-memory kernel, under the same names without the underscore."""
+"""Claim turns and renew their leases in memory, like 40_claim.sql, under the same names."""
 
 from __future__ import annotations
 

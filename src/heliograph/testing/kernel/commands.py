@@ -1,4 +1,4 @@
-"""Commands for external tools, and the halts of commands, as 62_commands.sql hands them out."""
+"""Hand out commands of external tools, and the halts of commands, in memory, like 62_commands.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of signals before they enter a log: `_wrong_draft` and `_reject_drafts` for the in-memory kernel."""
+"""Check signals before they enter a log, in memory: `_wrong_draft` and `_reject_drafts` of the SQL."""
 
 from __future__ import annotations
 

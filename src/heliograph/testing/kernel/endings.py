@@ -1,4 +1,4 @@
-"""End turns, or take them from their owners: 50_endings.sql and `release` for the in-memory kernel."""
+"""End turns, or take them from their owners, in memory: 50_endings.sql and `release`."""
 
 from __future__ import annotations
 

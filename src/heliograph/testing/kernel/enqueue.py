@@ -1,4 +1,4 @@
-"""The functions of 32_enqueue.sql for the in-memory kernel, under the same names without the underscore."""
+"""Deliver messages to agents in memory, like 32_enqueue.sql, under the same names."""
 
 from __future__ import annotations
 

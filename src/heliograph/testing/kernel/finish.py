@@ -1,4 +1,4 @@
-"""Finish turns by their owners: 51_finish.sql for the in-memory kernel, under the same names without the underscore."""
+"""Finish turns by their owners in memory, like 51_finish.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Children, and calls that fail fast, in memory: that part of 64_resolve.sql, under the same names."""
+"""Cancel calls that fail fast, in memory: that part of 64_resolve.sql, under the same names."""
 
 from __future__ import annotations
 

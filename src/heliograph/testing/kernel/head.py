@@ -1,7 +1,7 @@
-"""The functions of 10_log and 20_head.sql for the in-memory kernel, under the same names without the underscore.
+"""Write logs and dispatch turns in memory, like 10_log and 20_head.sql, under the same names.
 
-The in-memory kernel has no locks, because it runs one call at a time. Docstrings
-name only the bugs that mutants switch on; the SQL documents the functions.
+The in-memory kernel has no locks, because it runs one call at a time. The headers
+of the SQL document the functions; the docstrings here name the bugs that mutants switch on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""48_human_waits.sql for the in-memory kernel, under the same names without the underscore. Times in microseconds."""
+"""Measure the time that turns wait for humans, in memory, like 48_human_waits.sql, under the same names. Times in microseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of 11_ids.sql for the in-memory kernel, under the same names without the underscore."""
+"""Check ids and names in memory, like 11_ids.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The in-memory kernel: the functions of `heliograph.ledger.kernel`, with the same JSON in and out as their SQL.
 
-The modules of this package follow the SQL files function by function. Where
+The modules of this package follow the SQL files function by function, and give
+each function the name of its SQL function, without a leading underscore. Where
 PostgreSQL rejects a call, the in-memory kernel rejects it with the same SQLSTATE
 and changes nothing. It has no boxes besides those that turns write, and no prune,
 callbacks, memories, liveness or doctor: `POSTGRES_ONLY` names the functions that

@@ -1,4 +1,4 @@
-"""The functions of 07_keys.sql for the in-memory kernel; the keys are those of `heliograph.requests`."""
+"""Reject unknown keys of requests in memory, like 07_keys.sql; the keys are those of `heliograph.requests`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of 12_limits.sql for the in-memory kernel, under the same names without the underscore."""
+"""Enforce the limits of a project in memory, like 12_limits.sql, under the same names."""
 
 from __future__ import annotations
 

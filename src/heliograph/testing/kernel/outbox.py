@@ -1,4 +1,4 @@
-"""The functions of 79_wires and 80_outbox.sql for the in-memory kernel, and the writes of other functions to the outbox."""
+"""Write and read the outbox in memory, like 79_wires and 80_outbox.sql, with the writes of other functions to it."""
 
 from __future__ import annotations
 

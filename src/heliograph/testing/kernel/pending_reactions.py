@@ -1,4 +1,4 @@
-"""74_pending_reactions.sql for the in-memory kernel. Its results have no size limit, because no simulated run comes near 128 MiB."""
+"""List runs with pending reactions in memory, like 74_pending_reactions.sql. Answers have no size limit, because no simulated run comes near 128 MiB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of 15_rate_limits.sql for the in-memory kernel, under the same names without the underscore.
+"""Take tokens for calls with rate limits in memory, like 15_rate_limits.sql, under the same names.
 
 Here one call runs at a time, so buckets need no locks.
 """

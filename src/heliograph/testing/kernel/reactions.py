@@ -1,4 +1,4 @@
-"""Commit the reactions of runs: 60_react.sql and 30_runs.sql for the in-memory kernel."""
+"""Commit the reactions of runs in memory: 60_react.sql and 30_runs.sql."""
 
 from __future__ import annotations
 

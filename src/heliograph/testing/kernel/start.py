@@ -1,4 +1,4 @@
-"""Start runs: 31_start.sql for the in-memory kernel, under the same names without the underscore."""
+"""Start runs in memory, like 31_start.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of 52_stop and 72_sweep_stops.sql for the in-memory kernel, under the same names without the underscore."""
+"""Stop turns and runs in memory, like 52_stop and 72_sweep_stops.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweeps of 70_sweeps.sql and 71_sweep_waits.sql, under the same names."""
+"""Sweep leases, lifetimes, queues and waits in memory, like 70_sweeps.sql and 71_sweep_waits.sql, under the same names."""
 
 from __future__ import annotations
 

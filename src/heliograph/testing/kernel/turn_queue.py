@@ -1,4 +1,4 @@
-"""Queue turns for their agents and dispatch those that can start: `_enqueue` of 30_activations.sql for the in-memory kernel."""
+"""Queue turns for their agents, and dispatch those that can start, in memory: `_enqueue` of 30_activations.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""47_unclaimable.sql and 73_unclaimed.sql for the in-memory kernel, under the same names without the underscore."""
+"""End turns that no worker claims in time, in memory, like 47_unclaimable.sql and 73_unclaimed.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def set_limits(world: SimWorld, project: str) -> None:
         await administer(world, "set_limits", project, chosen)
 
 
-async def prune_things(world: SimWorld, project: str) -> None:
+async def prune_old_turns(world: SimWorld, project: str) -> None:
     """In some seeds, prune turns that ended a few seconds ago."""
     plan = world.stage.plan
     if plan.draw("prune") > 0.4:
@@ -41,7 +41,7 @@ async def prune_things(world: SimWorld, project: str) -> None:
         await administer(world, "prune", project, before, (1, 3, 1000)[plan.index("prune/limit", 3)])
 
 
-async def shelve_things(world: SimWorld, project: str) -> None:
+async def use_boxes(world: SimWorld, project: str) -> None:
     """Put boxes, fork them and the boxes of turns, and read them. Turns use them only by mistake."""
     plan = world.stage.plan
     while not world.stage.is_calm:

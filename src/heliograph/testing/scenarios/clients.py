@@ -209,10 +209,10 @@ async def _decide(world: SimWorld, ledger: Ledger, turn: TurnBook, call_id: str)
     await insist(world, lambda: ledger.report(report))
 
 
-# ---- people that stop things ----
+# ---- people who stop turns and runs ----
 
 
-async def stop_things(world: SimWorld, ledger: Ledger) -> None:
+async def stop_turns_and_runs(world: SimWorld, ledger: Ledger) -> None:
     """Stop turns and runs in any state, gracefully or at once; stop some of them twice, and some that have ended."""
     plan = world.stage.plan
     while not world.stage.is_calm:

@@ -20,9 +20,9 @@ from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.oracles.final_state import check_end
 from heliograph.testing.oracles.kernel_calls import Oracles
 from heliograph.testing.oracles.records import Violation
-from heliograph.testing.scenarios.administrator import prune_things, set_limits, shelve_things
+from heliograph.testing.scenarios.administrator import prune_old_turns, set_limits, use_boxes
 from heliograph.testing.scenarios.building_blocks import COURT, Cast, Size
-from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_things, visit
+from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_turns_and_runs, visit
 from heliograph.testing.scenarios.faulty_owner import err
 from heliograph.testing.scenarios.guarded_calls import call_guarded
 from heliograph.testing.scenarios.hooked_application import desk
@@ -173,11 +173,11 @@ def _surround(stage: Stage, *, maintenance: bool) -> list[asyncio.Task[None]]:
     enter("people", answer_questions)
     enter("tools", lambda world, ledger: serve_tools(world, ledger, takes=not stage.sends_commands))
     if maintenance:
-        enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
+        enter("janitor", lambda world, _ledger: prune_old_turns(world, PROJECT))
     ending = [enter("admin", lambda world, _ledger: set_limits(world, PROJECT))]
     everybody: list[tuple[str, float, Visit]] = [
-        ("prophet", 0.5, answer_ahead), ("boss", 0.6, stop_things),
-        ("clerk", 0.8 if maintenance else 0.0, lambda world, _ledger: shelve_things(world, PROJECT)),
+        ("prophet", 0.5, answer_ahead), ("boss", 0.6, stop_turns_and_runs),
+        ("clerk", 0.8 if maintenance else 0.0, lambda world, _ledger: use_boxes(world, PROJECT)),
         ("stranger", 0.9 if maintenance else 0.45, lambda world, _ledger: err(world, PROJECT, with_boxes=maintenance)),
         ("caller", 0.4, lambda world, _ledger: call_guarded(world, PROJECT)),
     ]  # fmt: skip

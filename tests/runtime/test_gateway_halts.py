@@ -1,0 +1,136 @@
+"""Halts of tasks at gateways: which calls halt their task, and how long workers repeat a halt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph
+from heliograph.egress.messenger import Messenger
+from heliograph.policy.egress import EgressPolicy, read_allowed
+from heliograph.worker import gateway_halts
+from tests.reach.hook_server import Hook, Request, hooked
+from tests.runtime.gateway_kit import SECRET, allowed, gateway_of, local, run_of
+from tests.runtime.kit import SOON_SECONDS, Rig, one, until
+
+NOW = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
+
+
+def endless() -> tuple[Heliograph, asyncio.Event]:
+    """The other deployment: an agent that never ends, and an event that it sets when it starts."""
+    far = Heliograph("far")
+    started = asyncio.Event()
+
+    @far.agent(on_request=True)
+    async def appraiser(ctx: Context) -> None:
+        started.set()
+        await ctx.sleep(600)
+
+    return far, started
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 0.5}], ids=["stop", "timeout"])
+@pytest.mark.proves("CTL-35", "RTE-07")
+async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_waits(
+    rig: Rig, lone_rig: Rig, options: dict[str, Any]
+) -> None:
+    far, started = endless()
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 1}, **options)
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await asyncio.wait_for(started.wait(), SOON_SECONDS)
+            if not options:
+                await rig.client.stop_run(run_id, now=True)
+            await rig.ended(run_id)
+            await lone_rig.ended(await run_of(lone_rig, "appraiser"))
+    turn = await lone_rig.turn_of("appraiser")
+    failed = one(await lone_rig.runtime.reader.all_signals(turn.run_id), "agent:failed")
+    assert (turn.outcome, failed["error"]["message"]) == (
+        "canceled",
+        "parent_termination: its caller no longer waits for it",
+    )
+
+
+@pytest.mark.proves("CTL-35")
+async def test_halt_survives_the_worker_whose_caller_was_stopped(rig: Rig, lone_rig: Rig) -> None:
+    far, started = endless()
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 1})
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await asyncio.wait_for(started.wait(), SOON_SECONDS)
+        caller = await rig.turn_of("buyer", "suspended")
+        await rig.client.stop_turn(caller.turn_id, now=True)  # no worker is there
+        assert (await lone_rig.turn_of("appraiser")).outcome is None
+        async with rig.serving(app):
+            await rig.ended(run_id)
+            await until(rig.is_published)
+        await lone_rig.ended(await run_of(lone_rig, "appraiser"))
+    assert (await lone_rig.turn_of("appraiser")).outcome == "canceled"
+
+
+@pytest.mark.proves("CTL-35")
+async def test_halt_is_sent_again_until_the_gateway_has_confirmed_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_halts, "AGAIN_SECONDS", 0.05)
+    unavailable, unknown = (b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status for status in (503, 404))
+    async with hooked(unavailable) as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=hook.origin)
+        app = local(hook.url, {"n": 1}, timeout=0.2)
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await rig.ended(run_id)
+            await hook.until(lambda: len(_halts(hook)) >= 2)
+            hook.answers = [*[unknown] * (len(hook.requests) + 2), b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"]
+            await until(rig.is_published)
+    sent = _halts(hook)
+    assert len({each.body for each in sent}) == 1
+    [request] = {each.body for each in hook.requests if each not in sent}
+    asked, halt = (json.loads(body)["envelope"] for body in (request, sent[0].body))
+    assert halt["signal"]["payload"] == {
+        "reason": "parent_termination", "graceful": False, "message": "its caller no longer waits for it",
+        "correlation_id": asked["signal"]["payload"]["correlation_id"],
+    }  # fmt: skip
+    assert (halt["source"], halt["destination"]) == (asked["source"], asked["destination"]) == ("buyer", "appraiser")
+    assert sent[0].headers["webhook-id"] == halt["id"] != asked["id"]
+
+
+def _halts(hook: Hook) -> list[Request]:
+    return [each for each in hook.requests if json.loads(each.body)["envelope"]["signal"]["type"] == "halt"]
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "is_done"),
+    [(200, 0, True), (404, 79, False), (404, 81, True), (400, 0, True), (401, 0, True), (429, 3599, False), (503, 3599, False),
+     (503, 3601, True)],
+)  # fmt: skip
+async def test_halt_ends_with_its_confirmation_or_when_it_is_abandoned(
+    status: int, seconds: int, is_done: bool
+) -> None:
+    async with hooked(b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % status) as hook:
+        messenger = Messenger([SECRET], EgressPolicy(read_allowed(hook.origin, "p")))
+        row = {
+            "key": "k", "turn_id": "t", "call_id": "c", "created_at": (NOW - timedelta(seconds=seconds)).isoformat(),
+            "body": {"gateway": hook.url, "request": {"envelope": {"id": "e"}}},
+        }  # fmt: skip
+        assert await gateway_halts._is_done(messenger, row, NOW) is is_done
+        assert len(hook.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"body": {}}, {"body": None}, {"body": {"gateway": "x", "request": []}}, {"body": {"gateway": "x", "request": {"envelope": {}}}},
+     {"created_at": "infinity"}, {"undecodable": "body/request: a number has 5000 digits"}],
+)  # fmt: skip
+async def test_malformed_halt_is_dropped_and_logged(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+    row = {"key": "halt:t:c", "turn_id": "t", "call_id": "c", "created_at": NOW.isoformat(),
+           "body": {"gateway": "http://127.0.0.1:1/", "request": {"envelope": {"id": "e"}}}}  # fmt: skip
+    messenger = Messenger([SECRET], EgressPolicy(read_allowed("", "p")))
+    assert not await gateway_halts._is_done(messenger, row, NOW)  # the address is not allowed yet
+    assert await gateway_halts._is_done(messenger, {**row, **change}, NOW)
+    assert "halt halt:t:c is malformed" in caplog.text
