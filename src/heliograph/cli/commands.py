@@ -65,7 +65,7 @@ def _everywhere() -> Parser:
     options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     options.add_argument("--database-url", metavar="URL", help="the database's URL; overrides HELIOGRAPH_DATABASE_URL")
     options.add_argument("--project", metavar="NAME", type=identifier("--project"), action="append",
-                         help="the project's name; overrides HELIOGRAPH_PROJECT; helio worker accepts several")  # fmt: skip
+                         help="the project's name; overrides HELIOGRAPH_PROJECT; worker, db grant and db revoke accept several")  # fmt: skip
     options.add_argument("--json", action="store_true", help="print one JSON object per line, also for errors")
     return options
 
@@ -81,7 +81,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 
 def _add_runs(runs: argparse.ArgumentParser, command: Any) -> None:
-    runs.add_argument("--limit", type=integer("--limit", 1, 1000), default=20, metavar="N", help="at most N (20)")
+    runs.add_argument(
+        "--limit", type=integer("--limit", 1, 1000), default=20, metavar="N", help="list at most N runs (20)"
+    )
     stop = command(
         runs.add_subparsers(metavar="COMMAND"), "stop", "stop:stop_run", "end a run as canceled", aliases=["halt"]
     )
@@ -139,7 +141,9 @@ def _add_turns(verbs: Any, command: Any) -> None:
         choices=TURN_STATUSES,
         help=f"only those with this status: {', '.join(TURN_STATUSES)}",
     )
-    turns.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+    turns.add_argument(
+        "--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="list at most N turns (50)"
+    )
     show = command(verbs, "show", "turn:show_turn", "show one turn: its cause, its owners, its calls and its cards")
     show.add_argument("turn", metavar="TURN", type=identifier("TURN"), help="the id of the turn")
     children = command(
@@ -162,7 +166,9 @@ def _add_calls(calls: argparse.ArgumentParser) -> None:
                        help="take up to N calls, as the tool itself does, and show their tokens")  # fmt: skip
     calls.add_argument("--pool", metavar="POOL", default="default",
                        help="with --take: the calls that a route sent to this pool (default)")  # fmt: skip
-    calls.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+    calls.add_argument(
+        "--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="list at most N calls (50)"
+    )
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
@@ -178,7 +184,9 @@ def _add_report(report: argparse.ArgumentParser) -> None:
 def _add_approvals(verbs: Any, command: Any) -> None:
     listed = command(verbs, "list", "approval:list_tasks", "list open approvals and questions, the oldest first")
     listed.add_argument("--run", metavar="RUN", type=identifier("--run"), help="only those of this run")
-    listed.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+    listed.add_argument(
+        "--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="list at most N (50)"
+    )
     grant = _decision(verbs, command, "grant", "grant an approval")
     grant.add_argument("--arguments", metavar="JSON|@FILE", help="other arguments, if the tool allows changes")
     deny = _decision(verbs, command, "deny", "deny an approval, or decline to answer")
@@ -197,7 +205,9 @@ def _add_callbacks(verbs: Any, command: Any) -> None:
         choices=CALLBACK_STATES,
         help=f"only those in this state: {', '.join(CALLBACK_STATES)}",
     )
-    listed.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+    listed.add_argument(
+        "--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="list at most N (50)"
+    )
     again = command(verbs, "redeliver", "callback:redeliver", "send callbacks again, under the same ids")
     what = again.add_mutually_exclusive_group(required=True)
     what.add_argument("callback", metavar="CALLBACK", type=identifier("CALLBACK"), nargs="?",

@@ -71,7 +71,9 @@ def _dispatch(arguments: list[str]) -> int:
     if hasattr(options, "project"):
         if len(options.project) > 1 and options.call not in _OF_SEVERAL_PROJECTS:
             raise InvalidInput(
-                "--project may be given only once; only helio worker serves several", code="usage", path="--project"
+                "--project may be given only once; only helio worker, helio db grant and helio db revoke accept several",
+                code="usage",
+                path="--project",
             )
         os.environ["HELIOGRAPH_PROJECT"] = options.project[0]
     keep_keys_out(os.environ)

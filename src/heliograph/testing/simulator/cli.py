@@ -35,7 +35,9 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def verb(name: str, text: str, call: Any) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        made: argparse.ArgumentParser = verbs.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+        )
         made.set_defaults(call=call)
         return made
 
