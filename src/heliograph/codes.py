@@ -52,7 +52,7 @@ HaltReason: TypeAlias = Literal[
 
 
 class Code(NamedTuple):
-    """phase: the phase that raises it. recoverable: whether a retry may help, unless an error has its own value."""
+    """The code of a failure. phase: the phase that raises it. recoverable: whether a retry may help, unless an error has its own value."""
 
     code: str
     phase: str

@@ -68,7 +68,10 @@ class SignalHandlers(SignalHandler):
         self._handlers = dict(handlers)
 
     async def handle(self, signal: ControlSignal) -> WireSignal:
-        """Raises NotFound (`no_handler`), InvalidInput for an invalid response, and the errors of the handler."""
+        """Return the response of the handler.
+
+        Raises NotFound (`no_handler`), InvalidInput for an invalid response, and the errors of the handler.
+        """
         handler = self._handlers.get(signal.type)
         if handler is None:
             raise NotFound(f"no handler for {signal.type}; there are handlers for {', '.join(self._handlers) or 'no type'}",

@@ -14,7 +14,7 @@ from heliograph.types import JsonObject
 
 
 def check_doubt(tool: Tool, result: CallResult) -> None:
-    """Raises AgentFailed (IN_DOUBT) if the outcome is unknown and the tool has in_doubt="fail"."""
+    """Raise AgentFailed (IN_DOUBT) if the outcome is unknown and the tool has in_doubt="fail"."""
     if result.status == "unknown" and tool.in_doubt == "fail":
         message = (result.error or {}).get("message", "its outcome is unknown")
         raise AgentFailed(f"{tool.name} (call {result.call_id}) is in doubt: {message}", code=IN_DOUBT)

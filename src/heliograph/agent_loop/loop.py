@@ -76,7 +76,10 @@ def _resume(claimed: Claimed, journal: Journal) -> None:
 async def _loop(
     owned: OwnedTurn, context: Context, replay: CallReplay, conversation: Conversation, models: Models
 ) -> AgentOutput:
-    """Raises BudgetExceeded if too little is left for another model call."""
+    """Alternate between model calls and tool calls until the agent has its output.
+
+    Raises BudgetExceeded if too little is left for another model call.
+    """
     spec = owned.spec
     attempts = ModelAttempts(owned, replay, models) if records_attempts(owned, models) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):

@@ -19,7 +19,7 @@ from heliograph.types import Json
 
 @dataclass(frozen=True, slots=True)
 class ModelAgentLoop:
-    """`heliograph.execution.model_agent.AgentLoop`. harness_of: returns the harness of a model."""
+    """Run agents with models, for the execution of turns, which only knows the protocol AgentLoop. harness_of: returns the harness of a model."""
 
     harness_of: HarnessOf
 

@@ -58,7 +58,7 @@ async def execute_plan(
 
 
 class _Execution:
-    """results: of the steps so far. A failed step that is skipped has an error in place of its output."""
+    """The execution of one plan. results: those of the steps so far; a failed step that is skipped has an error in place of its output."""
 
     def __init__(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay, harness_of: HarnessOf):
         spec = owned.spec

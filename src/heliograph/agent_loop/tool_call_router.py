@@ -90,7 +90,7 @@ class ToolCallRouter:
         return None
 
     def _check_may_end(self, step: int, n: int, call: ToolCall) -> None:
-        """Raises BadArguments for a call of the last step that cannot end the turn: the model would never read its result."""
+        """Raise BadArguments for a call of the last step that cannot end the turn: the model would never read its result."""
         is_last = step >= self._owned.spec.max_steps
         if is_last and call.tool != self._tools.must_end_with and not self._is_recorded(step, n):
             raise BadArguments(f"it was not made: this was the last step, in which {call.tool} was not offered")
@@ -186,7 +186,7 @@ class ToolCallRouter:
         return self._journal.has_call(str(call_id)) or self._journal.has_call(call_id.approval())
 
     def _check_not_rejected(self, step: int, n: int) -> None:
-        """Raises BadArguments for a valid call that was invalid when the model received its error.
+        """Raise BadArguments for a valid call that was invalid when the model received its error.
 
         Errors are not recorded. But all calls that ran before the last model call are recorded, so an unrecorded one was rejected.
         """
@@ -244,7 +244,7 @@ class ToolCallRouter:
                      rates=self._owned.workflow.rates_of(delegation.agent, self._owned.spec))  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
-        """Raises Submitted, or BadArguments for arguments that cannot be the result."""
+        """Raise Submitted, or BadArguments for arguments that cannot be the result."""
         if not is_alone:
             raise BadArguments(
                 f"{SUBMIT_RESULT} must be the only call: call it again after the results of the other calls"

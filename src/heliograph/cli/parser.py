@@ -12,7 +12,7 @@ from heliograph.errors import InvalidInput
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises InvalidInput for a wrong command line and prints through `output`."""
+    """Parses command lines: raises InvalidInput for a wrong one, and prints through `output`."""
 
     def error(self, message: str) -> Any:
         raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows its arguments")

@@ -58,7 +58,7 @@ async def _list(label: str | None, wanted: str | None) -> list[WorkerRow]:
 
 
 def _check(rows: Sequence[WorkerRow], label: str | None) -> int:
-    """Raises NotFound (`unknown_worker`) where there is no worker to check."""
+    """Return the exit code of a probe. Raises NotFound (`unknown_worker`) if there is no worker to check."""
     if not rows:
         which = "worker" if label is None else f"worker named {safe_repr(label)}"
         raise NotFound(f"no {which} is registered; helio worker FILE.py:app starts one", code="unknown_worker")

@@ -37,7 +37,10 @@ class Payload(WireModel):
 
 
 class ToolCallPayload(Payload):
-    """correlation_id: the response repeats it. parent_correlation_id: that of the request that caused this one."""
+    """A request to call a tool.
+
+    correlation_id: the response repeats it. parent_correlation_id: the id of the request that caused this one.
+    """
 
     described = "the payload of a tool_call"
     tool_name: Text
@@ -47,7 +50,10 @@ class ToolCallPayload(Payload):
 
 
 class DelegationPayload(Payload):
-    """target_agent: an agent's id or name. callback: the URL that receives the results. Correlation ids: as of a tool call."""
+    """A request to execute a task.
+
+    target_agent: an agent's id or name. callback: the URL that receives the results. Correlation ids: as of a tool call.
+    """
 
     described = "the payload of a delegation"
     target_agent: Text
@@ -60,8 +66,9 @@ class DelegationPayload(Payload):
 
 
 class HaltPayload(Payload):
-    """graceful: whether the agent's cleanup runs. message: free text for people.
+    """A request to stop a turn or a run.
 
+    graceful: whether the agent's cleanup runs. message: free text for people.
     correlation_id: the id of the request to halt. If it is set, the destination of the envelope is the agent or tool of this request.
     """
 

@@ -107,14 +107,14 @@ class SignalSettings(WireModel):
 
 
 class HaltSettings(SignalSettings):
-    """force_after_seconds: when a graceful halt ends the turn anyway."""
+    """The settings of halts. force_after_seconds: the time after which a graceful halt ends the turn anyway."""
 
     described = "the entry halt"
     force_after_seconds: Positive = 10
 
 
 class HeartbeatSettings(SignalSettings):
-    """missed_threshold: after so many missed heartbeats, an agent is unhealthy."""
+    """The settings of heartbeats. missed_threshold: the number of missed heartbeats after which an agent is unhealthy."""
 
     described = "the entry heartbeat"
     enabled: Flag = True

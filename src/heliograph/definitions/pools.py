@@ -11,7 +11,7 @@ from heliograph.errors import InvalidInput
 
 
 def check_pool(what: str, value: Any, path: str) -> str:
-    """Raises InvalidInput (`invalid_id`)."""
+    """Check the name of a pool, and return it. Raises InvalidInput (`invalid_id`)."""
     if not is_pool_name(value):
         raise InvalidInput(f"{what} must be {POOL_RULE}, not {safe_repr(repr_of(value))}", code="invalid_id", path=path)
     return str(value)

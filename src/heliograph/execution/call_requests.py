@@ -57,7 +57,7 @@ class CallRequests:
         self._policies = workflow.signal_policies
 
     def check_may_wait(self, what: str) -> None:
-        """Raises AgentFailed inside a step, in a plain function, and after the function has ended."""
+        """Raise AgentFailed inside a step, in a plain function, and after the function has ended."""
         why = (
             "a step runs without interruption, so nothing can wait inside it"
             if is_inside_step()
@@ -80,7 +80,7 @@ class CallRequests:
         )), fallback)  # fmt: skip
 
     def pause(self, seconds: float) -> CallRequest:
-        """Raises InvalidInput (`out_of_range`)."""
+        """A pause of the turn. Raises InvalidInput (`out_of_range`)."""
         check_seconds("the length of a pause", seconds)
         return CallRequest(self._journal.new_call(), self._journal.new_step(), "timer", "timer", {"seconds": float(seconds)},
                      float(seconds), "pure")  # fmt: skip

@@ -12,6 +12,6 @@ class CancelFlag:
         self.reason: str | None = None
 
     def check(self) -> None:
-        """Raises CancelledError once the turn has to end, also in work that swallowed its own cancellation."""
+        """Raise CancelledError once the turn has to end, also in work that swallowed its own cancellation."""
         if self.reason is not None:
             raise asyncio.CancelledError(f"the turn was stopped: {self.reason}")

@@ -9,7 +9,7 @@ from heliograph.types import JsonObject
 
 
 def report_in_progress(owned: OwnedTurn) -> None:
-    """Emit the signal if this is a delegated turn that has not acted before."""
+    """Emit `delegation_response` with the status in_progress, if this is a delegated turn that has not acted before."""
     claimed, delegation = owned.claimed, owned.claimed.cause.payload
     if claimed.cause.name != DELEGATION or not isinstance(delegation, dict):
         return

@@ -13,7 +13,7 @@ RETRIES_MAX = 100
 
 
 def check_delegations(delegations: Sequence[Delegation]) -> None:
-    """Raises InvalidInput (`wrong_type`)."""
+    """Check that these are delegations. Raises InvalidInput (`wrong_type`)."""
     for delegation in delegations:
         if not isinstance(delegation, Delegation):
             raise InvalidInput(

@@ -10,7 +10,7 @@ from heliograph.reactive.workflow import Workflow, hint_of_agents
 
 
 class Target(NamedTuple):
-    """`instance`: None for the agent itself, which has no instance; it counts only where `is_by_id`."""
+    """The agent of a delegation. instance: None for the agent itself, which has no instance; it counts only if `is_by_id`."""
 
     agent: str
     instance: str | None = None

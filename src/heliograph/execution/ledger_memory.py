@@ -11,13 +11,13 @@ from heliograph.types import JsonObject
 
 
 class LedgerMemory:
-    """`heliograph.ports.Memory` in the ledger: see 86_memories.sql."""
+    """The default `heliograph.ports.Memory`, in the project's database: see 86_memories.sql."""
 
     def __init__(self, ledger: Ledger):
         self._ledger = ledger
 
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:
-        """Raises Rejected (`memory_too_large`, `too_many_memories`, `conflict`)."""
+        """Store one memory. Raises Rejected (`memory_too_large`, `too_many_memories`, `conflict`)."""
         own = {key: value for key, value in metadata.items() if key != "trust"}
         item = {"memory_id": memory_id, "agent": agent, "text": text, "metadata": own, "trust": metadata.get("trust")}
         [answer] = await store_call(self._ledger.remember([item]))

@@ -84,7 +84,7 @@ def _memory_errors() -> Iterator[None]:
 
 
 def _check_memory(text: Any) -> None:
-    """Raises InvalidInput: `required_field`, or the codes of `check_json`."""
+    """Check the text of a memory. Raises InvalidInput: `required_field`, or the codes of `check_json`."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(
             f"a memory must be a text, not {safe_repr(repr_of(text))}", code="required_field", path="/text"
@@ -93,7 +93,7 @@ def _check_memory(text: Any) -> None:
 
 
 def _check_search(query: Any, limit: Any) -> None:
-    """Raises InvalidInput: `wrong_type`, `too_large`, `out_of_range`, or the codes of `check_json`."""
+    """Check a search. Raises InvalidInput: `wrong_type`, `too_large`, `out_of_range`, or the codes of `check_json`."""
     if not isinstance(query, str):
         raise InvalidInput(f"a query must be a text, not {safe_repr(repr_of(query))}", code="wrong_type", path="/query")
     check_json(query, "/query")

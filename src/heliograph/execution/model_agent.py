@@ -22,7 +22,7 @@ class AgentOutput:
 
 
 class AgentLoop(Protocol):
-    """`heliograph.agent_loop.model_agent_loop.ModelAgentLoop`. Each method raises the errors of a harness, AgentFailed, Suspended."""
+    """How the execution of turns runs agents with models. Each method raises the errors of a harness, AgentFailed, Suspended."""
 
     async def act(self, owned: OwnedTurn, context: Context, replay: CallReplay) -> AgentOutput:
         """Run an agent that has a prompt."""

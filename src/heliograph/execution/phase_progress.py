@@ -25,10 +25,11 @@ from heliograph.types import JsonObject
 
 
 class PhaseProgress:
-    """results: those of the recorded phases. cleanups: the functions that the phases of this claim have registered.
+    """The recorded phases of a turn whose agent has hooks.
 
-    ended_at: when the last recorded phase ended. problem: why the agent cannot continue after the recorded phases; None
-    where it can.
+    results: those of the recorded phases. cleanups: the functions that the phases of this claim have registered.
+    ended_at: the end of the last recorded phase. problem: why the agent cannot continue after the recorded phases; None
+    if it can.
     """
 
     def __init__(self) -> None:

@@ -157,7 +157,7 @@ def result_of(wait: Wait) -> CallResult:
 
 
 def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
-    """Raises InvalidInput (`invalid_id`)."""
+    """Check a name or an id, and return it. Raises InvalidInput (`invalid_id`)."""
     if not isinstance(value, str) or not 0 < len(value) <= length_max or not _NAME_CHARACTERS.issuperset(value):
         raise InvalidInput(f"{what} must be 1 to {length_max} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(value))}",
                            code="invalid_id")  # fmt: skip
@@ -165,13 +165,13 @@ def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
 
 
 def check_one_of(value: Any, what: str, known: Sequence[str]) -> None:
-    """Raises InvalidInput (`invalid_enum`)."""
+    """Check that a value is one of the known ones. Raises InvalidInput (`invalid_enum`)."""
     if value not in known:
         raise InvalidInput(f"{what} must be one of {', '.join(known)}, not {safe_repr(value)}", code="invalid_enum")
 
 
 def check_timeout(seconds: Any) -> float | None:
-    """Raises InvalidInput (`out_of_range`)."""
+    """Check a timeout, and return it in seconds; None for no timeout. Raises InvalidInput (`out_of_range`)."""
     return None if seconds is None else check_seconds("a timeout that is not None", seconds)
 
 

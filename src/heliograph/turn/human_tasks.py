@@ -127,7 +127,7 @@ def timeout_message(result: CallResult, setting: str) -> str:
 
 
 def check_question(text: Any) -> str:
-    """Raises InvalidInput."""
+    """Check the text of a question, and return it. Raises InvalidInput."""
     if not isinstance(text, str) or not text.strip() or len(text) > QUESTION_MAX:
         raise InvalidInput(f"a question must be a text of 1 to {QUESTION_MAX} characters, not {safe_repr(text)}", code="wrong_type",
                            path="/question")  # fmt: skip

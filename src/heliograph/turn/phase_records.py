@@ -36,7 +36,7 @@ class PhaseResults:
     sources: tuple[str, ...] = ()
 
     def record(self, call_id: str, value: JsonObject | None, later: PhaseResults, following: str) -> JsonObject:
-        """The recorded result of a phase that returned `value` and left `later`. following: the id of the phase after it."""
+        """Return the recorded result of a phase that returned `value`. later: the results after it. following: the id of the next phase."""
         dropped: list[Json] = [key for key in self.memory if key not in later.memory]
         emitted: list[Json] = [[name, payload] for name, payload in later.emitted[len(self.emitted) :]]
         return {

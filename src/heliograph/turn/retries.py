@@ -25,7 +25,7 @@ _PAUSE_SECONDS_LEAST = 0.001
 
 
 def check_retry_id(request: CallRequest) -> CallRequest:
-    """Raises InvalidInput (`invalid_id`) for a call id that leaves no room for the number of a retry."""
+    """Raise InvalidInput (`invalid_id`) for a call id that leaves no room for the number of a retry."""
     if request.retry is not None:
         check_name(
             retry_id(request.call_id, request.retry.retries), "the call id of a call that is retried", CALL_ID_MAX

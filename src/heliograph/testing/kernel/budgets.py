@@ -52,7 +52,7 @@ def budget_of(tx: Transaction, turn_id: str) -> Row:
 
 
 def reserve(tx: Transaction, items: list[Any], answers: list[Row], opened: set[int]) -> None:
-    """opened: the places of calls that were opened just now."""
+    """Reserve the maximum amounts of calls that begin. opened: the places of calls that this transaction has opened."""
     rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         asked, call = get(item, "reserve"), (answer["turn_id"], answer["call_id"])

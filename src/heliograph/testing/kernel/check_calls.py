@@ -57,7 +57,7 @@ def wrong_open_as(item: Any) -> str | None:
 
 
 def check_suspend(items: list[Any]) -> None:
-    """Raises 22023."""
+    """Check the items of suspend. Raises 22023."""
     for item in items:
         calls = j.elements(get(item, "calls"))
         if get_text(item, "join") not in (None, "all", "each"):

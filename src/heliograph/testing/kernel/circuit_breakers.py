@@ -173,7 +173,7 @@ def release_trials(tx: Transaction, turn_id: str, calls: list[Row]) -> None:
 
 
 def admit_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: set[int]) -> None:
-    """opened: the places of calls that were opened just now."""
+    """Admit the new calls of begin_call, and those that begin again. opened: the places of calls that this transaction has opened."""
     rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         circuit, call = get(item, "circuit_breaker"), (answer["turn_id"], answer["call_id"])
@@ -241,7 +241,10 @@ def admit_calls(tx: Transaction, item: Any) -> Row:
 
 
 def count_circuits(tx: Transaction, results: list[Row]) -> None:
-    """results: [{turn_id, call_id, status, circuit, is_recoverable}]. Bug: failures_forgotten."""
+    """Count the results of calls that breakers have admitted. Bug: failures_forgotten.
+
+    results: [{turn_id, call_id, status, circuit, is_recoverable}].
+    """
     recovered = [result for result in results if not result["circuit"]["is_trial"] and result["status"] == "success"]
     earlier = [
         call for mark in {tuple(result["circuit"].values()): result["circuit"] for result in recovered}.values()

@@ -120,7 +120,7 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
 
 
 def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
-    """`_waits`."""
+    """Return the recorded calls of a turn, like `_waits`."""
     found = []
     for wait in sorted(tx.tables.waits.of(turn_id), key=lambda w: int(w["position"])):
         card = tx.tables.cards.get(wait["result_card_id"])

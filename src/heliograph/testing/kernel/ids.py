@@ -79,13 +79,13 @@ def _is_field(field: Any) -> bool:
 
 
 def check(wrong: str | None) -> None:
-    """Raises 22023."""
+    """Raise 22023 with this problem; return if there is none."""
     if wrong is not None:
         raise SqlError("22023", wrong)
 
 
 def check_phase(item: Any) -> None:
-    """Raises 22023."""
+    """Check the phase of an item. Raises 22023."""
     if get_text(item, "phase") not in (None, *PHASES):
         raise SqlError("22023", "phase must be init, plan, act, reflect or terminate")
 

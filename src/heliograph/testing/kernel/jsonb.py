@@ -61,9 +61,9 @@ def decode(raw: bytes | str) -> Any:
 
 
 def check_json(raw: bytes, value: Any) -> Any:
-    """_check_json of 06_json.sql, for `raw` and the value that it writes. Most calls are too small to break a rule.
+    """Reject JSON that some client cannot decode, like `_check_json` of 06_json.sql. raw: `value` as text.
 
-    Raises KernelRejected, as no function of the kernel has begun yet.
+    Most calls are too small to break a rule. Raises KernelRejected, as no function of the kernel has begun yet.
     """
     if len(raw) > BYTES_MAX:
         raise KernelRejected(f"over {BYTES_MAX} bytes of JSON; send less in one call", code="json_too_large")

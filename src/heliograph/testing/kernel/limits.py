@@ -91,7 +91,10 @@ def reject_activations(tx: Transaction, run_id: str | None, activations: Any, li
 
 
 def store_content(tx: Transaction, content: Any, limit: int) -> Any:
-    """Raises 23502 if there is no content: every caller stores it in a column that requires content."""
+    """Return content as a card keeps it: itself, or a pointer to its blob.
+
+    Raises 23502 if there is no content, because every caller stores it in a column that requires content.
+    """
     if content is ABSENT:
         raise SqlError("23502", "null value in column content")
     if j.octets(content) <= limit and not j.has(content, "$blob"):
@@ -104,7 +107,7 @@ def store_content(tx: Transaction, content: Any, limit: int) -> Any:
 
 
 def content_of(tx: Transaction, content: Any) -> Any:
-    """`_content`."""
+    """Return the content of a card, from the card or its blob."""
     blob = tx.tables.blobs.get(get_text(content, "$blob"))
     return content if blob is None else blob["content"]
 

@@ -104,7 +104,7 @@ def open_rates(tx: Transaction, items: list[Any]) -> None:
 
 
 def _reject_rate(rate: _Rate, wait: int | None, retry: int | None) -> Row:
-    """wait, retry: in microseconds."""
+    """Reject a call by a bucket. wait, retry: in microseconds."""
     limit = f"the rate limit of {rate.kind} {rate.name} is {rate.count} in {rate.seconds} s"
     if wait is None:
         message = f"the call needs {rate.amount} tokens, and {limit}: raise the limit"
@@ -117,7 +117,7 @@ def _reject_rate(rate: _Rate, wait: int | None, retry: int | None) -> Row:
 
 
 def take_tokens(tx: Transaction, given: list[Any], timeout: float | None) -> Row:
-    """Returns {rate} or a rejection. Bug: rate_ignored."""
+    """Give a call its start, and take its tokens, or reject it. Returns {rate} or a rejection. Bug: rate_ignored."""
     now, rates, table = tx.now * 1000, _rates(given), tx.tables.rate_buckets
     last = (tx.now + interval(_WAIT_SECONDS_MAX if timeout is None else timeout)) * 1000
     starts = [(_start(table[rate.kind, rate.name], rate, now), rate) for rate in rates]
@@ -168,7 +168,7 @@ def _answer(tx: Transaction, rate: Row) -> Row:
 
 
 def take_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: set[int]) -> None:
-    """opened: the places of calls that were opened just now."""
+    """Take the tokens of the calls that begin_call admits. opened: the places of calls that this transaction has opened."""
     rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         rates, call = get(item, "rates"), (answer["turn_id"], answer["call_id"])

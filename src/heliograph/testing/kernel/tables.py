@@ -63,7 +63,7 @@ class Table(dict[Any, Row]):
         self.groups: dict[Any, dict[Any, Row]] = {}
 
     def check(self, row: Row) -> None:
-        """Raises 23502 or 23514."""
+        """Check the constraints of a row. Raises 23502 or 23514."""
         for column in self.required:
             if row[column] is None:
                 raise SqlError("23502", f"null value in column {column} of {self.name}")

@@ -41,7 +41,7 @@ class Transaction:
         return self._counters[counter]
 
     def insert(self, table: Table, key: Hashable, row: Row) -> Row:
-        """Raises 23502, 23505 or 23514."""
+        """Insert a row. Raises 23502, 23505 or 23514."""
         table.check(row)
         if key in table:
             raise SqlError("23505", f"{table.name} has a row {key} already")
@@ -50,7 +50,7 @@ class Transaction:
         return row
 
     def offer(self, table: Table, key: Hashable, row: Row) -> bool:
-        """`on conflict do nothing`: whether the row is new. Raises 23502 or 23514."""
+        """Insert a row unless its key exists, like `on conflict do nothing`; return whether it is new. Raises 23502 or 23514."""
         table.check(row)
         if key in table:
             return False
@@ -58,7 +58,7 @@ class Transaction:
         return True
 
     def update(self, table: Table, row: Row, **values: Any) -> None:
-        """Raises 23502 or 23514."""
+        """Change columns, and check the row. Raises 23502 or 23514."""
         self.set(row, **values)
         table.check(row)
 

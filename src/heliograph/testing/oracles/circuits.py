@@ -20,7 +20,10 @@ _Call: TypeAlias = tuple[str, str]  # turn and call
 
 @dataclass(slots=True)
 class CircuitOracle:
-    """admitted: the calls that each generation of a breaker admitted. open_until: by type and target."""
+    """The oracle of circuit breakers: which calls they may admit.
+
+    admitted: the calls that each generation of a breaker admitted. open_until: by type and target.
+    """
 
     books: Books
     count: Callable[[str], None]

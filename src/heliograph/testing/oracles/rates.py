@@ -15,7 +15,7 @@ _SECOND = 1_000_000
 
 @dataclass(slots=True)
 class RateOracle:
-    """starts: by bucket, the starts of its calls in microseconds; the calls that are counted already, by owner."""
+    """Counts the tokens of each bucket. starts: the starts of its calls, in microseconds. counted: the calls that are counted already, by owner."""
 
     count: Callable[[str], None]
     blame: Callable[[str, str], None]
