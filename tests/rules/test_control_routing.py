@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.control.envelope import Envelope, read_envelope
-from heliograph.control.payloads import DelegationPayload, HaltPayload, ToolCallPayload
+from heliograph.control.payloads import DelegationPayload, HaltPayload, Priority, ToolCallPayload
 from heliograph.control.rates import RateLimit
 from heliograph.control.routing import Destination, Match, Route, RouteTable, read_routes
 from heliograph.control.signals import DelegationSignal, HaltSignal, ToolCallSignal, WireSignal
@@ -49,8 +49,8 @@ def tool(name: str) -> WireSignal:
     return ToolCallSignal(payload=ToolCallPayload(tool_name=name, parameters={}))
 
 
-def delegation(target: str, priority: Any = None) -> WireSignal:
-    return DelegationSignal(payload=DelegationPayload(target_agent=target, task={}, priority=priority))
+def delegation(target: str) -> WireSignal:
+    return DelegationSignal(payload=DelegationPayload(target_agent=target, task={}))
 
 
 def halt() -> WireSignal:
@@ -203,9 +203,10 @@ def test_destination_with_both_or_neither_of_queue_and_gateway_is_rejected(desti
 @pytest.mark.proves("G-25", "RTE-06")
 def test_priority_of_the_payload_wins_unless_the_route_forces_its_own() -> None:
     plain, forced = Destination(queue="q", priority="low"), Destination(queue="q", priority="low", force=True)
-    assert [plain.priority_of(delegation("a", own)) for own in ("critical", None)] == ["critical", "low"]
-    assert [forced.priority_of(delegation("a", own)) for own in ("critical", None)] == ["low", "low"]
-    assert Destination(queue="q").priority_of(tool("a")) is None
+    own: tuple[Priority | None, ...] = ("critical", None)
+    assert [plain.choose_priority(each) for each in own] == ["critical", "low"]
+    assert [forced.choose_priority(each) for each in own] == ["low", "low"]
+    assert Destination(queue="q").choose_priority(None) is None
     assert rejected(destination={"queue": "q", "force": True}).path == "/routes/0/destination/priority"
 
 

@@ -34,7 +34,7 @@ async def test_repeated_turn_remembers_once_and_recalls_the_same_memories(rig: R
 
 
 @pytest.mark.proves("S1")
-async def test_agent_recalls_its_own_memories_and_those_of_others_only_everywhere(rig: Rig) -> None:
+async def test_agent_recalls_memories_of_others_only_with_everywhere(rig: Rig) -> None:
     app = Heliograph("two")
 
     @app.agent(activate_on=START, emits=["told"])

@@ -117,12 +117,8 @@ class Destination(WireModel):
     def to_wire(self) -> JsonObject:
         return {key: value for key, value in super().to_wire().items() if (key, value) != ("force", False)}
 
-    def priority_of(self, signal: WireSignal) -> Priority | None:
-        """Return the priority with which a signal travels: its own if it has one, unless the route forces another."""
-        return self.choose_priority(getattr(signal.payload, "priority", None))
-
     def choose_priority(self, own: Priority | None) -> Priority | None:
-        """As `priority_of`, for a signal whose own priority is `own`."""
+        """Return the priority with which a signal travels: its own if it has one, unless the route forces another."""
         return self.priority if self.force or own is None else own
 
 

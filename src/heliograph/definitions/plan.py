@@ -51,11 +51,6 @@ class Plan:
     steps: list[PlanStep] = field(default_factory=list)
     summary: str = ""
 
-    @property
-    def tools_required(self) -> list[str]:
-        """The tools that the plan calls, and `delegate_to_<agent>` for its delegations, each once."""
-        return list(dict.fromkeys(tools_of(to_json(self))))  # type: ignore[arg-type]  # a plan is an object
-
 
 @dataclass(frozen=True, slots=True)
 class GoalAchieved:
