@@ -26,6 +26,7 @@ RATE_LIMITED = "RATE_LIMITED"
 IN_DOUBT = "IN_DOUBT"
 NOT_DETERMINISTIC = "NOT_DETERMINISTIC"
 RESULT_MISSING = "RESULT_MISSING"
+RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
 DENIED = "DENIED"
 MODEL_TIMEOUT = "MODEL_TIMEOUT"
 MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
@@ -104,6 +105,12 @@ CODES = (
     Code(IN_DOUBT, "any", False, "a side effect that must not be repeated had started, and its result is unknown"),
     Code(RESULT_SCHEMA, "any", False, "the result of a call does not match the `result_schema` of its tool"),
     Code(
+        RESULT_TOO_LARGE,
+        "any",
+        False,
+        "the result of a model's tool call is too large to be recorded; the message states whether its effect happened",
+    ),
+    Code(
         RESULT_MISSING,
         "any",
         False,
@@ -181,8 +188,15 @@ RUN_CODES = (
 # The reason of a stop is free text (G-70). A halt on the wire has one of these five reasons, and the text as its message.
 REASONS = (
     (USER_INTERRUPT, "a person stopped it with `helio`, or a program stopped it without giving a reason"),
-    (RESOURCE_LIMIT, "the caller gave this reason: a quota is exceeded"),
-    (POLICY_VIOLATION, "the caller gave this reason: a rule of security or compliance is violated"),
+    (
+        RESOURCE_LIMIT,
+        "the caller gave this reason: a quota is exceeded. Also of a turn that the runtime itself halts at a budget",
+    ),
+    (
+        POLICY_VIOLATION,
+        "the caller gave this reason: a rule of security or compliance is violated. Also of a turn that the runtime itself halts at a "
+        "rule about egress or untrusted content",
+    ),
     (EXTERNAL_SIGNAL, "a caller of the kernel function `stop` gave no reason"),
     (PARENT_TERMINATION, "the turn that waited for it has ended"),
 )

@@ -19,6 +19,7 @@ from heliograph import (
     MCPServer,
     RunResult,
     ScriptedModel,
+    ToolCall,
 )
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.human_task_kit import open_tasks
@@ -226,6 +227,18 @@ async def provoke_result_schema(rig: Rig, _provider: Provider) -> Any:
         await command.report(result="no number")
         await rig.ended(run_id)
     return errors[0]
+
+
+@provokes("RESULT_TOO_LARGE")
+async def provoke_result_too_large(rig: Rig, _provider: Provider) -> Any:
+    def dump() -> str:
+        """Dump."""
+        return "x" * 2_000_000
+
+    app = Heliograph("failing")
+    app.prompt_agent("worker", "Work.", model=ScriptedModel([ToolCall("1", "dump", {}), "it was too large"]), tools=[dump],
+                     activate_on=START)  # fmt: skip
+    return one((await rig.run(app)).signals, "tool:result")["error"]
 
 
 @provokes("RESULT_MISSING")

@@ -112,7 +112,8 @@ def local(url: str, task: Any, **options: Any) -> Heliograph:
         try:
             price = await ctx.delegate("appraiser", task, context={"from": "buyer"}, **options)
         except DelegationFailed as error:
-            return [error.code, error.outcome, error.error["code"]]
+            details: Any = error.error.get("details") or {}
+            return [error.code, error.outcome, error.error["code"], *details.values()]
         try:
             return [price, await ctx.call("far_sum", {"a": 1, "b": 2}), await ctx.call("far_none")]
         except ToolFailed as error:

@@ -8,21 +8,29 @@ from typing import Any
 import pytest
 
 from heliograph import (
+    Agent,
     AgentFailed,
     BudgetExceeded,
     Context,
     DelegationFailed,
     Denied,
     Heliograph,
+    MCPServer,
     ModelReply,
+    PhaseContext,
+    Plan,
     ToolFailed,
+    ToolStep,
+    tool,
 )
 from heliograph.codes import POLICY_VIOLATION, RESOURCE_LIMIT
 from heliograph.policy.egress import EgressRejected
 from heliograph.turn.halt_reasons import halt_reason_of
 from tests.runtime.gateway_kit import SECRET
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.taint_kit import MAIL, mail
 from tests.runtime.test_agent_loop import add
 
 
@@ -34,6 +42,18 @@ async def halt_of(rig: Rig, run_id: str) -> dict[str, Any]:
     [sent] = [each async for each in rig.client.control_signals(run_id) if each.signal.type == "halt"]
     assert (sent.source, sent.signal.payload.to_wire()) == ("runtime", logged)
     return logged  # type: ignore[no-any-return]
+
+
+def planned(tools: Any, *steps: ToolStep, **options: Any) -> Heliograph:
+    """An application whose agent executes these steps."""
+    app = Heliograph("planned")
+
+    class Planner(Agent):
+        def plan(self, _ctx: PhaseContext) -> Plan:
+            return Plan(list(steps))
+
+    app.agent(name="payer", activate_on=START, tools=tools, model=Model("no model step"), **options)(Planner)
+    return app
 
 
 @pytest.mark.proves("CTL-32")
@@ -90,29 +110,121 @@ async def test_turn_that_calls_a_forbidden_address_is_halted_as_policy_violation
     assert (failed["outcome"], failed["error"]["code"]) == ("failed", "DELEGATION_ERROR")
 
 
+@pytest.mark.proves("CTL-33")
+async def test_tool_call_to_a_forbidden_gateway_is_halted_as_policy_violation(rig: Rig) -> None:
+    rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,))
+    route = {"match": {"tool_name": "far"}, "destination": {"gateway": "http://127.0.0.1:1/"}}
+    app = Heliograph("leaks", routes={"kind": "MessageRouting", "routes": [route]})
+
+    @app.agent(activate_on=START)
+    async def caller(ctx: Context) -> Any:
+        return await ctx.call("far", {"secret": 1})
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert (await halt_of(rig, run_id))["reason"] == POLICY_VIOLATION
+    log = await rig.runtime.reader.all_signals(run_id)
+    assert one(log, "agent:failed")["error"]["code"] == "TOOL_ERROR"
+    assert one(log, "tool:result")["error"]["details"] == {"reason": "egress_rejected"}
+
+
+@pytest.mark.proves("CTL-33")
+async def test_agent_whose_server_has_a_forbidden_address_is_halted_as_policy_violation(rig: Rig) -> None:
+    result = await rig.run(agent(Model("never called"), [MCPServer(url="http://127.0.0.1:1/mcp")], retries=0))
+    assert result.outcome == "failed"
+    assert (await halt_of(rig, result.run_id))["reason"] == POLICY_VIOLATION
+
+
+@pytest.mark.proves("CTL-33")
+@pytest.mark.parametrize("required_by", ["untrusted content", "the tool"])
+async def test_denial_halts_as_policy_violation_if_untrusted_content_required_the_approval(
+    rig: Rig, required_by: str
+) -> None:
+    @tool(effect="once", approval=required_by == "the tool")
+    def pay(amount: int) -> str:
+        """Pay."""
+        raise AssertionError("it was denied")
+
+    app = planned([mail, pay], ToolStep("mail"), ToolStep("pay", {"amount": 5}))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        [task] = await open_tasks(rig, run_id=run_id)
+        await rig.client.deny(task.turn_id, task.call_id, by="ann")
+        log = await rig.ended(run_id)
+    assert one(log, "agent:failed")["error"]["code"] == "DENIED"
+    if required_by == "the tool":
+        assert "halt" not in names(log)
+    else:
+        assert (await halt_of(rig, run_id))["reason"] == POLICY_VIOLATION
+
+
+@pytest.mark.proves("CTL-33")
+async def test_denied_question_of_an_agent_that_has_read_untrusted_content_halts_nothing(rig: Rig) -> None:
+    app = Heliograph("asks")
+
+    @app.agent(activate_on=START)
+    async def asker(ctx: Context) -> None:
+        await ctx.approve(f"Forward {await ctx.call('fetch')}?")
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        [command] = await rig.taken("fetch")
+        await command.report(result=MAIL)
+        [task] = await open_tasks(rig, run_id=run_id)
+        await rig.client.deny(task.turn_id, task.call_id)
+        log = await rig.ended(run_id)
+    assert one(log, "agent:failed")["error"]["code"] == "DENIED"
+    assert "halt" not in names(log)
+
+
+@pytest.mark.proves("CTL-32")
+async def test_turn_whose_plan_exceeds_its_budget_is_halted_as_resource_limit(rig: Rig) -> None:
+    step = ToolStep("add", {"a": 1, "b": 1})
+    result = await rig.run(planned([tool(add)], step, step, budget={"tool_calls": 1}))
+    assert one(result.signals, "agent:failed")["error"]["code"] == "BUDGET_EXCEEDED"
+    assert (await halt_of(rig, result.run_id))["reason"] == RESOURCE_LIMIT
+
+
+@pytest.mark.proves("CTL-32", "CTL-33")
+@pytest.mark.parametrize("code", ["BUDGET_EXCEEDED", "egress_rejected", "DENIED"])
+async def test_code_that_a_tool_reports_halts_nothing(rig: Rig, code: str) -> None:
+    app = Heliograph("far")
+
+    @app.agent(activate_on=START)
+    async def caller(ctx: Context) -> Any:
+        return await ctx.call("far")
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        [command] = await rig.taken("far")
+        await command.report(error={"code": code, "message": "one of theirs", "recoverable": False})
+        log = await rig.ended(run_id)
+    assert "halt" not in names(log)
+
+
 @pytest.mark.proves("CTL-32", "CTL-33")
 @pytest.mark.parametrize(
-    ("error", "has_read_untrusted", "reason"),
+    ("error", "reason"),
     [
-        (BudgetExceeded("no more"), False, RESOURCE_LIMIT),
-        (Denied("ann said no"), True, POLICY_VIOLATION),
-        (Denied("ann said no"), False, None),
-        (EgressRejected("not this host"), False, POLICY_VIOLATION),
-        (ToolFailed("the call failed", error={"code": "egress_rejected"}), False, POLICY_VIOLATION),
-        (DelegationFailed("the task failed", error={"code": "egress_rejected"}), False, POLICY_VIOLATION),
-        (ToolFailed("the call failed", error={"code": "TOOL_ERROR"}), True, None),
-        (AgentFailed("no"), True, None),
-        (ValueError("no"), True, None),
+        (BudgetExceeded("no more"), RESOURCE_LIMIT),
+        (Denied("ann said no", error={"untrusted": True}), POLICY_VIOLATION),
+        (Denied("ann said no"), None),
+        (EgressRejected("not this host"), POLICY_VIOLATION),
+        (ToolFailed("the call failed", error={"egress": {"url": "http://10.0.0.1/"}}), POLICY_VIOLATION),
+        (DelegationFailed("the task failed", error={"egress": {"url": "http://10.0.0.1/"}}), POLICY_VIOLATION),
+        (ToolFailed("the call failed", error={"code": "egress_rejected"}), None),
+        (ToolFailed("the call failed", code="BUDGET_EXCEEDED"), None),
+        (AgentFailed("no"), None),
+        (ValueError("no"), None),
     ],
 )
-def test_reason_of_a_halt_follows_from_the_failure(
-    error: Exception, has_read_untrusted: bool, reason: str | None
-) -> None:
-    assert halt_reason_of(error, has_read_untrusted=has_read_untrusted) == reason
+def test_reason_of_a_halt_follows_from_the_failure(error: Exception, reason: str | None) -> None:
+    assert halt_reason_of(error) == reason
 
 
 @pytest.mark.proves("CTL-33")
 def test_error_that_a_forbidden_address_causes_is_a_policy_violation() -> None:
     error = AgentFailed("the server cannot be used")
     error.__cause__ = EgressRejected("not this host")
-    assert halt_reason_of(error, has_read_untrusted=False) == POLICY_VIOLATION
+    assert halt_reason_of(error) == POLICY_VIOLATION

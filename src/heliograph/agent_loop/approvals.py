@@ -29,6 +29,10 @@ class Approvals:
             tool.tool.needs_approval(arguments) or self._taint.needs_approval(tool.tool)
         )
 
+    def are_due_to_taint(self, tool: BoundTool, arguments: dict[str, Any]) -> bool:
+        """Whether only untrusted content requires the approval of this call, and no rule of the tool."""
+        return self._taint.needs_approval(tool.tool) and not tool.tool.needs_approval(arguments)
+
     def granted_arguments(
         self, step: int, n: int, tool: BoundTool, request: CallRequest, result: CallResult, time: int
     ) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from heliograph.agent_loop.concurrency import Slot, slot_of
 from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resolve_doubt
 from heliograph.agent_loop.tool_guards import guarded
+from heliograph.codes import RESULT_TOO_LARGE
 from heliograph.errors import AgentFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
@@ -97,7 +98,7 @@ class LocalToolExecutor:
         except AgentFailed as error:
             if error.code != _TOO_LARGE:
                 raise
-            failed = await self._replay.steps.fail(fallback_step(request), "RESULT_TOO_LARGE", error.message)
+            failed = await self._replay.steps.fail(fallback_step(request), RESULT_TOO_LARGE, error.message)
             return replace(failed, call_id=request.call_id)
 
     async def _decisions(
@@ -145,7 +146,7 @@ class LocalToolExecutor:
                 if error.code != _TOO_LARGE:
                     raise
                 did = "was undone" if request.effect == "transactional" else "was done"
-                return await self._replay.steps.fail(request, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
+                return await self._replay.steps.fail(request, RESULT_TOO_LARGE, f"it {did}; {error.message}")
 
     async def _invoke(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
         given = resolved(arguments, tool.tool.secrets, self._owned.workflow.secrets)

@@ -15,7 +15,7 @@ from heliograph.agent_loop.phase_prompts import results_text
 from heliograph.agent_loop.recorded_model import recorded_reply
 from heliograph.agent_loop.tool_call_router import ToolCallRouter
 from heliograph.agent_loop.turn_tools import TurnTools
-from heliograph.codes import ACTION_FAILED, TOOL_ERROR
+from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, DENIED, TOOL_ERROR
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.agent_checks import check_contexts
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
@@ -23,7 +23,7 @@ from heliograph.definitions.plan import DelegationStep, ModelStep, PlanStep, Too
 from heliograph.definitions.step_references import resolved
 from heliograph.definitions.tool import DELEGATE
 from heliograph.error_text import safe_repr
-from heliograph.errors import AgentFailed, InvalidInput
+from heliograph.errors import AgentFailed, BudgetExceeded, Denied, HeliographError, InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
@@ -69,6 +69,7 @@ class _Execution:
         self._tools = TurnTools(owned, check_contexts(spec.name, contexts))
         self._router = ToolCallRouter(owned, replay, self._tools)
         self._calls = 0  # of this phase: each step and each repetition has its number
+        self._failure: Mapping[str, Json] = {}  # of the last call of a tool that failed
         self.results: list[JsonObject] = []
 
     async def run(self, step: PlanStep, *, is_last: bool) -> None:
@@ -84,7 +85,7 @@ class _Execution:
         if not result["success"] and lifecycle.on_tool_error != "skip":
             error: Any = result["error"]
             message = f"step {len(self.results) + 1} of the plan ({result['name']}) failed: {error['message']}"
-            raise AgentFailed(message, code=str(error["code"]))
+            raise _failure_of_step(message, error, self._failure)
         self.results.append(result)
 
     def _with_outputs(self, step: PlanStep) -> PlanStep:
@@ -125,7 +126,7 @@ class _Execution:
         head = _head(step, is_success=not message.is_error)
         if not message.is_error:
             return {**head, "output": message.content}
-        error: Mapping[str, Json] = (known.error if known is not None else None) or {}
+        error = self._failure = (known.error if known is not None else None) or {}
         return {**head, "error": {"code": str(error.get("code") or TOOL_ERROR), "message": str(error.get("message") or message.content),
                                   "recoverable": bool(error.get("recoverable", False))}}  # fmt: skip
 
@@ -151,6 +152,14 @@ class _Execution:
         if not journal.has_call(str(journal.call_id(following, 1))):
             key = f"{self._owned.claimed.turn_id}/{following}"
             await self._owned.world.sleep(RetryPolicy().delay_seconds(attempt, key))
+
+
+def _failure_of_step(message: str, error: Mapping[str, Json], failure: Mapping[str, Json]) -> HeliographError:
+    """The exception of a step that failed. A budget and a denial keep their class, because they may halt the turn."""
+    code = str(error["code"])
+    if code == BUDGET_EXCEEDED and "budget" in failure:
+        return BudgetExceeded(message, error=failure)
+    return Denied(message, error=failure) if code == DENIED else AgentFailed(message, code=code)
 
 
 def _head(step: PlanStep, *, is_success: bool) -> JsonObject:

@@ -64,7 +64,7 @@ class ToolCallRouter:
         return self._results[tool]
 
     def result_of(self, call: ToolCall) -> CallResult | None:
-        """The result of a call of the last batch; None for a call that was rejected before it began."""
+        """The result of a call of the last batch, or its denial; None for a call that was rejected before it began."""
         return self._results_of.get(call.id)
 
     async def execute(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
@@ -144,7 +144,9 @@ class ToolCallRouter:
             try:
                 allowed = self._approvals.granted_arguments(step, n, tool, waits[n], results[n], time)
             except Denied as error:
-                messages[n] = failed_message(calls[n], f"{error.message}; it was not called")
+                messages[n] = self._denied_message(
+                    calls[n], waits[n], error, self._approvals.are_due_to_taint(tool, arguments)
+                )
                 continue
             except BadArguments as error:
                 again[n] = self._approvals.request(step, n, tool, arguments, time + 1, error.message)
@@ -206,6 +208,15 @@ class ToolCallRouter:
     def _tool_message(self, call: ToolCall, result: CallResult) -> ToolMessage:
         self._results_of[call.id] = result
         return tool_message(call, result, is_untrusted=not self._tools.is_trusted(call.tool))
+
+    def _denied_message(
+        self, call: ToolCall, request: CallRequest, error: Denied, is_due_to_taint: bool
+    ) -> ToolMessage:
+        message = f"{error.message}; it was not called"
+        failure: JsonObject = {**error.error, "code": error.code, "message": message, "recoverable": False,
+                               "untrusted": is_due_to_taint}  # fmt: skip
+        self._results_of[call.id] = CallResult(request.call_id, "failed", None, failure)
+        return failed_message(call, message)
 
     def _validated_message(self, call: ToolCall, request: CallRequest, result: CallResult) -> ToolMessage:
         """The message for a result from elsewhere. A person's answer that does not match its form becomes an error."""

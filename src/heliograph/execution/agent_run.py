@@ -152,7 +152,7 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal, limits: At
     if isinstance(error, HeliographError):
         return Raised("failed", code, safe_repr(with_hint(error), MESSAGE_MAX), error.recoverable,
                       details=details_of(error.details),
-                      halt=halt_reason_of(error, has_read_untrusted=owned.taint.has_read))  # fmt: skip
+                      halt=halt_reason_of(error))  # fmt: skip
     log.warning("agent %s raised in %s", spec.name, owned.claimed.turn_id, exc_info=error)
     return Raised("failed", code, format_exception(error, MESSAGE_MAX), code == NETWORK_ERROR)
 

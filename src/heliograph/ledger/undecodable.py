@@ -10,6 +10,7 @@ import msgspec
 from heliograph.codes import UNDECODABLE
 from heliograph.ledger.decoding import MARK, holds_placeholder, problem_of, read_rows, undecodable
 from heliograph.records import Callback, Event, PendingRun
+from heliograph.turn.calls import GATEWAY
 
 
 def read_pending(rows: list[dict[str, Any]]) -> list[PendingRun]:
@@ -79,6 +80,25 @@ def _mark_command(row: dict[str, Any]) -> None:
         row.setdefault(MARK, "body/arguments is not an object")
     elif not isinstance(body.get("token"), str | None):
         row.setdefault(MARK, "body/token is not a string")
+    elif row.get("tool") == GATEWAY and not _has_request(body):
+        row.setdefault(MARK, "body/request is no envelope for a gateway")
+
+
+def _has_request(body: dict[str, Any]) -> bool:
+    """Whether the command of a call through a gateway has the URL, and the envelope to send."""
+    request = body.get("request")
+    envelope = request.get("envelope") if isinstance(request, dict) else None
+    signal = envelope.get("signal") if isinstance(envelope, dict) else None
+    payload = signal.get("payload") if isinstance(signal, dict) else None
+    return (
+        isinstance(body.get("gateway"), str)
+        and isinstance(envelope, dict)
+        and isinstance(envelope.get("id"), str)
+        and isinstance(signal, dict)
+        and isinstance(signal.get("type"), str)
+        and isinstance(payload, dict)
+        and isinstance(payload.get("correlation_id"), str)
+    )
 
 
 def failed_call(row: dict[str, Any]) -> dict[str, Any]:

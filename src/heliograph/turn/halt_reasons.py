@@ -1,33 +1,33 @@
-"""The failures after which the runtime logs a halt: at a budget, or at a rule about egress or untrusted content. Pure."""
+"""The failures with which the runtime itself halts a turn: a budget, or a rule about egress or untrusted content. Pure.
+
+The reason never follows from a code alone, because tools and other systems report codes of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from heliograph.codes import BUDGET_EXCEEDED, POLICY_VIOLATION, RESOURCE_LIMIT, HaltReason
-from heliograph.errors import EGRESS_REJECTED, Denied, HeliographError
+from heliograph.errors import EGRESS_REJECTED, BudgetExceeded, Denied, HeliographError, Rejected
 
 
-def halt_reason_of(error: BaseException, *, has_read_untrusted: bool) -> HaltReason | None:
-    """Return the reason to halt a turn that fails with `error`; None for an ordinary failure.
-
-    has_read_untrusted: the turn has read untrusted content, so a denied approval is a violation of that rule.
-    """
-    if isinstance(error, Denied):
-        return POLICY_VIOLATION if has_read_untrusted else None
-    if not isinstance(error, HeliographError):
-        return None
-    inner = getattr(error, "error", None)  # the error of the failed call
-    codes = {
-        error.code,
-        inner.get("code") if isinstance(inner, Mapping) else None,
-        getattr(error.__cause__, "code", None),
-    }
-    if EGRESS_REJECTED in codes:
+def halt_reason_of(error: BaseException) -> HaltReason | None:
+    """Return the reason to halt a turn that fails with `error`; None for an ordinary failure."""
+    if isinstance(error, BudgetExceeded):
+        return RESOURCE_LIMIT
+    if any(_is_forbidden_address(each) for each in (error, error.__cause__)):
         return POLICY_VIOLATION
-    return halt_reason_of_code(error.code)
+    return POLICY_VIOLATION if isinstance(error, Denied) and error.error.get("untrusted") is True else None
 
 
-def halt_reason_of_code(code: str) -> HaltReason | None:
-    """Return the reason to halt a turn that a limit with this code ends."""
-    return RESOURCE_LIMIT if code == BUDGET_EXCEEDED else None
+def halt_reason_of_limit(limit: Mapping[str, object]) -> HaltReason | None:
+    """Return the reason to halt a turn that one of its own limits cuts short."""
+    return RESOURCE_LIMIT if limit.get("code") == BUDGET_EXCEEDED else None
+
+
+def _is_forbidden_address(error: BaseException | None) -> bool:
+    """Whether the egress policy of this worker forbids an address: of the agent, or of a gateway that its call was to reach."""
+    if isinstance(error, Rejected):
+        return error.code == EGRESS_REJECTED
+    given = getattr(error, "error", None) if isinstance(error, HeliographError) else None
+    return isinstance(given, Mapping) and "egress" in given

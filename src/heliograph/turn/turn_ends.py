@@ -20,7 +20,7 @@ from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.deliverable import deliverable_of, deliverable_of_error
 from heliograph.turn.events import Act, Deliver, Effect, Emit, RecordPhase
-from heliograph.turn.halt_reasons import halt_reason_of_code
+from heliograph.turn.halt_reasons import halt_reason_of_limit
 from heliograph.turn.phase_signals import Turn, draft, error_draft
 from heliograph.turn.phases import Phase, next_phase
 from heliograph.turn.rounds import Rounds, TurnEnd
@@ -66,7 +66,7 @@ def fail(
 
 def halts_of_limit(turn: Turn, limit: JsonObject | None, now: datetime) -> list[Draft]:
     """Return the halt of a turn that a budget has cut short and that still ends with an output."""
-    return [] if limit is None else halts(turn, halt_reason_of_code(str(limit["code"])), str(limit["message"]), now)
+    return [] if limit is None else halts(turn, halt_reason_of_limit(limit), str(limit["message"]), now)
 
 
 def halts(turn: Turn, reason: HaltReason | None, message: str, now: datetime) -> list[Draft]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from heliograph.codes import DELEGATION_ERROR, TOOL_ERROR
 from heliograph.egress.messenger import Messenger
 from heliograph.egress.post import PostFailed
 from heliograph.errors import EGRESS_REJECTED
@@ -21,7 +22,7 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.policy.egress import EgressRejected
 from heliograph.policy.retry import RetryPolicy
 from heliograph.turn.calls import GATEWAY
-from heliograph.types import JsonObject
+from heliograph.types import Json, JsonObject
 from heliograph.world.seam import Task
 
 log = logging.getLogger("heliograph.worker")
@@ -77,8 +78,7 @@ async def _report(services: ProjectServices, row: dict[str, Any], report: JsonOb
     call = {"turn_id": row["turn_id"], "call_id": row["call_id"], "token": row["body"].get("token")}
     reported = await services.ledger.report({**call, **report})
     if reported.outcome in ("rejected", "invalid"):
-        error = {"code": reported.code, "message": reported.message, "recoverable": False}
-        await services.ledger.report({**call, "status": "failed", "error": error})
+        await services.ledger.report({**call, **_failed(row, str(reported.code), str(reported.message))})
 
 
 async def _attempt(messenger: Messenger, row: dict[str, Any], now: datetime) -> JsonObject | None:
@@ -89,10 +89,18 @@ async def _attempt(messenger: Messenger, row: dict[str, Any], now: datetime) -> 
                                       seconds=POLL_SECONDS + 10, body_bytes_max=BODY_BYTES_MAX)  # fmt: skip
     except EgressRejected as error:
         message = f"the gateway {url} is not allowed: {error.message}"
-        return {"status": "failed", "error": {"code": EGRESS_REJECTED, "message": message, "recoverable": False}}
+        return _failed(row, EGRESS_REJECTED, message, egress={"url": url})
     except PostFailed as error:
         log.info("call %s of %s: %s; it is repeated", row["call_id"], row["turn_id"], error.message)
         return None
     from heliograph.policy.gateway_answers import report_of  # slow to import, and most workers send nothing
 
     return report_of(request, posted.status, posted.body)
+
+
+def _failed(row: dict[str, Any], reason: str, message: str, **more: Json) -> JsonObject:
+    """The report of a call that fails on this side. No gateway can send one with `more`, which only this worker adds."""
+    is_tool_call = row["body"]["request"]["envelope"]["signal"]["type"] == "tool_call"
+    error: JsonObject = {"code": TOOL_ERROR if is_tool_call else DELEGATION_ERROR, "message": message, "recoverable": False,
+                         "details": {"reason": reason}, **more}  # fmt: skip
+    return {"status": "failed", "error": error}
