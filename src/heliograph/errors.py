@@ -200,7 +200,7 @@ class BudgetExceeded(ToolFailed):
 class CircuitOpen(ToolFailed):
     """A call was not made, because its target fails and its circuit breaker is open, or half open with all trials under way.
 
-    circuit: {type, target, state, until}: the breaker, and when it may admit a call again.
+    circuit: {type, target, state, until, retry_seconds}: the breaker, and when it may admit a call again.
     """
 
     default_code = CIRCUIT_OPEN

@@ -147,7 +147,7 @@ class StopOrder(msgspec.Struct, frozen=True):
 class CallRejection(msgspec.Struct, frozen=True):
     """Why a circuit breaker or a rate limit did not admit a call.
 
-    circuit: {type, target, state, until}. rate: {kind, name, count, seconds, amount, retry_seconds}.
+    circuit: {type, target, state, until, retry_seconds}. rate: {kind, name, count, seconds, amount, retry_seconds}.
     """
 
     message: str

@@ -35,6 +35,7 @@ async def test_failures_in_a_row_open_a_breaker_and_it_then_opens_no_wait(kernel
     assert (answer["outcome"], answer["code"]) == ("rejected", "CIRCUIT_OPEN")
     assert answer["circuit"] == {
         "type": "tool_call", "target": "charge", "state": "open", "until": "2030-01-01T00:01:00+00:00",
+        "retry_seconds": 60,
     }  # fmt: skip
     assert await kernel.rows("turn_waiting_tools", "tool_call_id", "tool_call_id = 'c1'") == []
     assert [call for _, _, call in await edges(kernel, "turn_a")] == [None, "f0", "f1", "f2"]
@@ -148,6 +149,7 @@ async def test_trial_without_a_result_fails_at_its_deadline(kernel: Kernel) -> N
     answer = await begin(kernel, claimed, "x", circuit_breaker=BREAKER)
     assert answer["circuit"] == {
         "type": "tool_call", "target": "charge", "state": "open", "until": "2030-01-01T00:02:10+00:00",
+        "retry_seconds": 60,
     }  # fmt: skip
 
 

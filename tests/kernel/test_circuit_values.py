@@ -75,6 +75,16 @@ async def test_breaker_that_a_fast_clock_has_opened_is_open_for_its_time_only(ke
     assert await try_call(kernel, claimed, "c2") == "fresh"
 
 
+@pytest.mark.proves("CB-05", "K20")
+async def test_breaker_that_was_open_until_before_a_future_change_admits_calls(kernel: Kernel) -> None:
+    claimed = await opened(kernel)
+    await kernel.harm(
+        "update circuit_breakers set changed_at = '2299-01-01', open_until = '1950-01-01' where project_id = $1"
+    )
+    assert await try_call(kernel, claimed, "t0") == "fresh"
+    assert await breaker(kernel) == ("half_open", 0, 0, 1)
+
+
 @pytest.mark.proves("CB-07", "K20")
 async def test_upgrade_removes_values_that_the_constraints_reject(kernel: Kernel) -> None:
     await half_open(kernel, 2)

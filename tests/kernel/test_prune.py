@@ -33,6 +33,8 @@ NOTHING: Item = {
     "blobs": 0,
     "tombstones": 0,
     "memories": 0,
+    "breakers": 0,
+    "rates": 0,
     "more": False,
 }
 

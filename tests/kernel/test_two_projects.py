@@ -130,7 +130,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("replace_boxes", ([turn_item(claimed, context_box_id="context_1")],), [stale]),
         ("read_box", ("context_1", 0, 1000), []),
         ("prune", (now, 1000), {"turns": 0, "runs": 0, "signals": 0, "cards": 0, "boxes": 0, "blobs": 0,
-                                      "tombstones": 0, "memories": 0, "more": False}),
+                                      "tombstones": 0, "memories": 0, "breakers": 0, "rates": 0, "more": False}),
         ("remember", ([{"memory_id": "memory_0", "text": "mine"}],), [{"memory_id": "memory_0", "outcome": "remembered"}]),
         ("recall", ("secret", None, 100), []),
         ("forget", ([{"memory_id": "memory_1"}],), [{"memory_id": "memory_1", "outcome": "unknown"}]),

@@ -14,6 +14,8 @@ from tests.simulator.compare import answers_of_both, stored
 from tests.simulator.test_in_memory_circuits import START, Walk
 
 LIMITS = {"a": (2, 1), "b": (3, 2), "c": (20, 5)}
+# the limits of bucket d, of which no window is checked
+CHANGING = [(20, 5), (1, 3600), (30, 60), (20, 5)]
 
 
 class RateWalk(Walk):
@@ -35,14 +37,16 @@ class RateWalk(Walk):
         return super()._settings() if self.dice.random() < 0.3 else None
 
     def _with_rates(self, item: dict[str, Any]) -> dict[str, Any]:
-        names = self.dice.sample("abc", self.dice.choice([0, 1, 1, 2, 3]))
+        names = self.dice.sample("abcd", self.dice.choice([0, 1, 1, 2, 3]))
         return {**item, "rates": [self._rate(name) for name in names] or (None if self.dice.random() < 0.5 else [])}
 
     def _rate(self, name: str) -> dict[str, Any]:
-        count, seconds = LIMITS[name]
-        amount = self.dice.choice([3, 9, 15, 20, 21]) if name == "c" else 1
+        count, seconds = self.dice.choice(CHANGING) if name == "d" else LIMITS[name]
+        amount = (
+            self.dice.choice([3, 9, 15, 20, 21]) if name == "c" else self.dice.randint(1, count) if name == "d" else 1
+        )
         return {
-            "kind": "model_tokens" if name == "c" else "tool",
+            "kind": "model_tokens" if name in "cd" else "tool",
             "name": name,
             "count": count,
             "seconds": seconds,
@@ -86,7 +90,7 @@ class Ledger:
     def _take(self, key: tuple[str, str], starts_at: Any, rates: list[dict[str, Any]]) -> None:
         at = (datetime.fromisoformat(starts_at) - START).total_seconds()
         self._estimates.pop(key, None)
-        for rate in rates:
+        for rate in (rate for rate in rates if rate["name"] in LIMITS):
             entry = [at, float(rate["amount"])]
             self.taken[rate["name"]].append(entry)
             if rate["kind"] == "model_tokens":

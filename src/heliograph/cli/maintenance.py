@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 NUMBER_MAX = 2**31 - 1
 _MAY_BE_ZERO = ("depth_max", "deferrals_max")
-_KINDS = ("runs", "turns", "signals", "cards", "boxes", "blobs", "tombstones", "memories")
+_KINDS = ("runs", "turns", "signals", "cards", "boxes", "blobs", "tombstones", "memories", "breakers", "rates")
 
 
 class _DryRun(Exception):

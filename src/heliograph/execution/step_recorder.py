@@ -7,7 +7,6 @@ effect may be repeated, and `in_doubt` where it may not.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from datetime import datetime
 from functools import partial
 from math import ceil
 from typing import Any, Literal, TypeVar
@@ -94,7 +93,7 @@ class StepRecorder:
                 begun.message,
                 tool=request.tool,
                 call_id=request.call_id,
-                error=circuit_error(begun.message, begun.circuit, self.world.now()),
+                error=circuit_error(begun.message, begun.circuit),
             )
         if begun.code == RATE_LIMITED:
             assert begun.rate is not None
@@ -208,13 +207,10 @@ def budget_error(answer: BeginResult | WriteResult) -> JsonObject:
     }
 
 
-def circuit_error(message: str, circuit: Mapping[str, Any] | None, now: datetime) -> JsonObject:
+def circuit_error(message: str, circuit: Mapping[str, Any] | None) -> JsonObject:
     """The error of a call that a circuit breaker does not admit. Its details have the time until the breaker may admit one."""
     assert circuit is not None
-    details = None
-    if circuit["until"] is not None:
-        seconds = (datetime.fromisoformat(circuit["until"]) - now).total_seconds()
-        details = {"retry_after_ms": max(0, ceil(seconds * 1000))}
+    details = {"retry_after_ms": ceil(circuit["retry_seconds"] * 1000)}
     return {**error_of(CIRCUIT_OPEN, message, is_recoverable=True, details=details), "circuit": dict(circuit)}
 
 

@@ -88,14 +88,14 @@ async def reject_not_admitted(owned: OwnedTurn, effect: SuspendTurn, result: Wri
 
     As in `reject_calls`, the agent continues and makes the other calls again.
     """
-    steps, now = StepRecorder(owned), owned.world.now()
+    steps = StepRecorder(owned)
     has_failed: set[str] = set()
     for request in effect.calls:
         if (rejected := result.calls.get(request.call_id)) is None:
             continue
         if request.step_id not in has_failed:
             await steps.reject(request, rate_error(rejected.message, rejected.rate) if rejected.rate is not None else
-                               circuit_error(rejected.message, rejected.circuit, now))  # fmt: skip
+                               circuit_error(rejected.message, rejected.circuit))  # fmt: skip
         if request.fails_fast and request.fallback is None:
             has_failed.add(request.step_id)
 

@@ -39,6 +39,7 @@ def is_replaced(request: CallRequest, result: CallResult) -> bool:
 
 
 def fallback_step(request: CallRequest) -> CallRequest:
-    """The step that runs the fallback of a call."""
+    """The step that runs the fallback of a call, within its timeout."""
     call_id, step_id = first_id(request.call_id, request.attempt), first_id(request.step_id, request.attempt)
-    return CallRequest(fallback_id(call_id), fallback_id(step_id), _NAME, "inline", effect="idempotent")
+    return CallRequest(fallback_id(call_id), fallback_id(step_id), _NAME, "inline", timeout_seconds=request.timeout_seconds,
+                       effect="idempotent")  # fmt: skip

@@ -44,14 +44,14 @@ def check_circuit(path: str, circuit: Any) -> None:
         raise SqlError("22023", wrong)
 
 
-def _reject_circuit(circuit: Row, state: str, until: int | None) -> Row:
+def _reject_circuit(circuit: Row, state: str, until: int | None, now: int) -> Row:
     kind, target, at = circuit["type"], circuit["target"], None if until is None else timestamp(until)
     why = (
         f"open until {at}: its target fails" if state == "open"
         else "half open, and all its trial calls are under way"
     )  # fmt: skip
     return {**rejection("CIRCUIT_OPEN", f"the circuit breaker of {kind} {target} is {why}"),
-            "circuit": {"type": kind, "target": target, "state": state, "until": at}}  # fmt: skip
+            "circuit": {"type": kind, "target": target, "state": state, "until": at, "retry_seconds": max((until or now) - now, 0) / 1_000_000}}  # fmt: skip
 
 
 def admit_call(tx: Transaction, turn_id: str, call_id: str, circuit: Row, timeout: float | None) -> Row:
@@ -60,12 +60,12 @@ def admit_call(tx: Transaction, turn_id: str, call_id: str, circuit: Row, timeou
     if breaker["state"] != "closed" or len(_calls(tx, breaker)) >= circuit["failure_threshold"]:
         breaker = _move_circuit(tx, circuit)
     if breaker["state"] == "open" and "open_admits" not in tx.bugs:
-        return _reject_circuit(circuit, "open", breaker["open_until"])
+        return _reject_circuit(circuit, "open", breaker["open_until"], tx.now)
     if breaker["state"] == "half_open":
         calls = _calls(tx, breaker)
         if len(calls) >= circuit["half_open_max_calls"] and "trials_unbounded" not in tx.bugs:
             until = min((c["expires_at"] for c in calls if c["status"] == "trial"), default=None)
-            return _reject_circuit(circuit, "half_open", until)
+            return _reject_circuit(circuit, "half_open", until, tx.now)
         _insert_call(tx, breaker, turn_id, call_id, "trial", expires_at=_expiry(tx, circuit, timeout))
     mark = {key: breaker[key] for key in ("type", "target", "generation")}
     return {"circuit": {**mark, "is_trial": breaker["state"] == "half_open"}}
@@ -110,7 +110,10 @@ def _move_circuit(tx: Transaction, circuit: Row) -> Row:
         breaker = _circuit_breaker(tx, circuit)
         if breaker["state"] == "open" and breaker["changed_at"] > tx.now:
             tx.update(
-                table, breaker, open_until=tx.now + breaker["open_until"] - breaker["changed_at"], changed_at=tx.now
+                table,
+                breaker,
+                open_until=tx.now + max(breaker["open_until"] - breaker["changed_at"], 0),
+                changed_at=tx.now,
             )
         elif breaker["state"] == "half_open":
             _end_lost_trials(tx, breaker)
@@ -212,6 +215,11 @@ def _prolong_trial(tx: Transaction, item: Any, answer: Row) -> bool:
         timeout = j.parse_float(get_text(item, "timeout_seconds"))
         tx.update(tx.tables.circuit_calls, trial, expires_at=_expiry(tx, circuit, timeout))
     return bool(trials)
+
+
+def shift_trial(tx: Transaction, turn_id: str, call_id: str, mark: Row | None, start: int) -> None:
+    for trial in _trials_of(tx, turn_id, call_id, mark) if mark is not None else ():
+        tx.update(tx.tables.circuit_calls, trial, expires_at=trial["expires_at"] + max(start - tx.now, 0))
 
 
 def has_circuits(items: list[Any]) -> bool:

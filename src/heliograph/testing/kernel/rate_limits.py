@@ -11,7 +11,7 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import settle
-from heliograph.testing.kernel.circuit_breakers import release_trials, unopen
+from heliograph.testing.kernel.circuit_breakers import release_trials, shift_trial, unopen
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row, interval, microseconds_of, timestamp
@@ -139,15 +139,33 @@ def take_tokens(tx: Transaction, given: list[Any], timeout: float | None) -> Row
 def _start(bucket: Row, rate: _Rate, now: int) -> int | None:
     if rate.amount > rate.count:
         return None
-    free_at = max(now, bucket["full_at"] + (rate.amount - rate.count) * rate.interval_ns)
+    free_at = max(now, _full_at(bucket, rate, now) + (rate.amount - rate.count) * rate.interval_ns)
     return int(-(-free_at // 1000) * 1000)
 
 
+def _refill_ns(bucket: Row) -> int:
+    return int(-(-bucket["seconds"] * 1_000_000_000 // bucket["tokens_max"]))
+
+
+def _empty_ns(bucket: Row, rate: _Rate) -> int | None:
+    """How far from full the bucket is at most, because the limit of the last call was another one."""
+    is_same = (bucket["tokens_max"], bucket["seconds"]) == (rate.count, rate.seconds)
+    return None if is_same else rate.count * rate.interval_ns
+
+
+def _full_at(bucket: Row, rate: _Rate, now: int) -> int:
+    full_at, empty = int(bucket["full_at"]), _empty_ns(bucket, rate)
+    return full_at if empty is None else min(full_at, max(bucket["last_start"], now) + empty)
+
+
 def _take(tx: Transaction, bucket: Row, rate: _Rate, start: int) -> None:
-    length, distance = rate.amount * rate.interval_ns, max(bucket["full_at"] - start, 0)
-    peaks = _peaks(bucket["peaks"], start, length, (start, distance)) if rate.kind == "model_tokens" else []
+    length, full_at, peaks = rate.amount * rate.interval_ns, _full_at(bucket, rate, tx.now * 1000), []
+    if rate.kind == "model_tokens":
+        empty = _empty_ns(bucket, rate)
+        earlier = [[at, distance if empty is None else min(distance, empty)] for at, distance in bucket["peaks"]]
+        peaks = _peaks(earlier, start, length, (start, max(full_at - start, 0)))
     tx.update(tx.tables.rate_buckets, bucket, tokens_max=rate.count, seconds=rate.seconds, peaks=peaks,
-              last_start=max(bucket["last_start"], start), full_at=max(bucket["full_at"], start) + length)  # fmt: skip
+              last_start=max(bucket["last_start"], start), full_at=max(full_at, start) + length)  # fmt: skip
 
 
 def _peaks(peaks: list[Any], after: int, change: int, new: tuple[int, int] | None = None) -> list[list[int]]:
@@ -178,6 +196,9 @@ def take_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: s
                 taken = take_tokens(tx, rates, j.parse_float(get_text(item, "timeout_seconds")))
                 if "outcome" not in taken:
                     tx.set(tx.tables.waits[call], rate=taken["rate"])
+                    shift_trial(
+                        tx, *call, tx.tables.waits[call]["circuit"], microseconds_of(taken["rate"]["starts_at"])
+                    )
             elif (known := tx.tables.waits[call]["rate"]) is not None:
                 taken = {"rate": known}
             if taken is not None and "outcome" in taken:
@@ -218,6 +239,9 @@ def take_calls(tx: Transaction, item: Any) -> Row:
             rejected[str(get_text(call, "call_id"))] = {"message": taken["message"], "rate": taken["rate"]}
         else:
             calls.append({**call, **taken})
+            if taken and get_text(call, "timeout_seconds") is None:
+                shift_trial(tx, turn_id, str(get_text(call, "call_id")), call.get("circuit"),
+                               microseconds_of(taken["rate"]["starts_at"]))  # fmt: skip
     if rejection_of is None:
         return {**item, "calls": calls}
     for key, row in before.items():
@@ -237,6 +261,7 @@ def correct_tokens(tx: Transaction, item: Any) -> None:
         bucket = tx.tables.rate_buckets[rate.kind, rate.name]
         start = microseconds_of(wait["rate"]["starts_at"]) * 1000
         later = [distance for at, distance in bucket["peaks"] if at > start]
-        back = max(min([(rate.amount - int(used)) * rate.interval_ns, *later]), _BACK_MIN)
+        refill = _refill_ns(bucket) if rate.amount <= int(used) else min(rate.interval_ns, _refill_ns(bucket))
+        back = max(min([(rate.amount - int(used)) * refill, *later]), _BACK_MIN)
         full_at = max(0, min((max(bucket["full_at"], now) if back < 0 else bucket["full_at"]) - back, _FULL_AT_MAX))
         tx.update(tx.tables.rate_buckets, bucket, full_at=full_at, peaks=_peaks(bucket["peaks"], start, -back))

@@ -155,9 +155,9 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "trials_kept": (("and (c.expires_at <= p_now or w.state = 'closed')", "and false"),),
     "open_admits": (
         ("if v_breaker.state = 'open' and p_now >= v_breaker.changed_at and p_now < v_breaker.open_until then", "if false then"),
-        ("if v_breaker.state = 'open' then\nreturn heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until);\nelsif", "if"),
+        ("if v_breaker.state = 'open' then\nreturn heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until, p_now);\nelsif", "if"),
     ),
-    "rate_ignored": (("(greatest(v_now, b.full_at + (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000", "v_now"),),
+    "rate_ignored": (("(greatest(v_now, heliograph._full_at(b, x.count, x.seconds, x.interval_ns, v_now)\n+ (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000", "v_now"),),
     "failures_forgotten": (("where not r.is_trial and r.verdict = 'failure' and", "where false and"),),
     "depth_unbounded": (("from queue q where v_depth > p_limits.depth_max", "from queue q where false"),
                         ("elsif (p_message ->> 'depth')::integer > p_limits.depth_max then", "elsif false then")),

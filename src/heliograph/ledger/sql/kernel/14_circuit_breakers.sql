@@ -45,15 +45,17 @@ create function heliograph._circuit_lock(p_project text, p_circuit jsonb) return
 $$;
 
 -- _reject_circuit: the rejection of a call by a breaker. p_until: when it may admit a call again, at the latest.
-create function heliograph._reject_circuit(p_circuit jsonb, p_state text, p_until timestamptz) returns jsonb
-    language sql stable as $$
+create function heliograph._reject_circuit(
+    p_circuit jsonb, p_state text, p_until timestamptz, p_now timestamptz
+) returns jsonb language sql stable as $$
     select heliograph._rejection('CIRCUIT_OPEN', case p_state
                when 'open' then format('the circuit breaker of %s %s is open until %s: its target fails',
                                        p_circuit ->> 'type', p_circuit ->> 'target', to_jsonb(p_until) #>> '{}')
                else format('the circuit breaker of %s %s is half open, and all its trial calls are under way',
                            p_circuit ->> 'type', p_circuit ->> 'target') end)
            || jsonb_build_object('circuit', jsonb_build_object(
-                  'type', p_circuit -> 'type', 'target', p_circuit -> 'target', 'state', p_state, 'until', p_until))
+                  'type', p_circuit -> 'type', 'target', p_circuit -> 'target', 'state', p_state, 'until', p_until,
+                  'retry_seconds', greatest(extract(epoch from p_until - p_now), 0)))
 $$;
 
 -- _admit_call: admit a new call, or reject it. p_circuit: the settings of its breaker. p_timeout_seconds: of the call.
@@ -73,21 +75,21 @@ begin
        and c.generation = v_breaker.generation and v_breaker.state = 'closed';
     if v_breaker.state <> 'closed' or v_calls >= heliograph._as_whole(p_circuit -> 'failure_threshold') then
         if v_breaker.state = 'open' and p_now >= v_breaker.changed_at and p_now < v_breaker.open_until then
-            return heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until);
+            return heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until, p_now);
         elsif not pg_try_advisory_xact_lock(heliograph._circuit_lock(p_project, p_circuit)) then
-            return heliograph._reject_circuit(p_circuit, 'half_open', p_now);
+            return heliograph._reject_circuit(p_circuit, 'half_open', p_now, p_now);
         end if;
         v_breaker := heliograph._move_circuit(p_project, p_circuit, p_now);
     end if;
     if v_breaker.state = 'open' then
-        return heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until);
+        return heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until, p_now);
     elsif v_breaker.state = 'half_open' then
         select count(*), min(c.expires_at) filter (where c.status = 'trial') into v_calls, v_until
           from heliograph.circuit_calls c
          where c.project_id = p_project and c.type = v_breaker.type and c.target = v_breaker.target
            and c.generation = v_breaker.generation;
         if v_calls >= heliograph._as_whole(p_circuit -> 'half_open_max_calls') then
-            return heliograph._reject_circuit(p_circuit, 'half_open', v_until);
+            return heliograph._reject_circuit(p_circuit, 'half_open', v_until, p_now);
         end if;
         insert into heliograph.circuit_calls (project_id, type, target, generation, agent_turn_id, call_id, status,
                                               expires_at)
@@ -135,7 +137,7 @@ begin
         v_breaker := heliograph._circuit_breaker(p_project, p_circuit);
         if v_breaker.state = 'open' and v_breaker.changed_at > p_now then
             update heliograph.circuit_breakers b
-               set open_until = p_now + (b.open_until - b.changed_at), changed_at = p_now
+               set open_until = greatest(p_now, p_now + (b.open_until - b.changed_at)), changed_at = p_now
              where b.project_id = p_project and b.type = v_breaker.type and b.target = v_breaker.target
             returning b.* into v_breaker;
         elsif v_breaker.state = 'half_open' then

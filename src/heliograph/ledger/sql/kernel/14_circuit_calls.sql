@@ -70,6 +70,21 @@ begin
     return found;
 end $$;
 
+-- _shift_trial: the time of a trial that this transaction has admitted begins with the start of its call. p_circuit:
+--   the mark of the call, p_rate: its start, see 15_rate_limits.sql; null: none.
+create function heliograph._shift_trial(
+    p_project text, p_turn_id text, p_call_id text, p_circuit jsonb, p_rate jsonb, p_now timestamptz
+) returns void language sql as $$
+    update heliograph.circuit_calls c
+       set expires_at = c.expires_at + greatest((p_rate ->> 'starts_at')::timestamptz - p_now, interval '0')
+      from (select x.ctid as at from heliograph.circuit_calls x
+             where p_rate is not null and x.project_id = p_project and x.type = p_circuit ->> 'type'
+               and x.target = p_circuit ->> 'target' and x.generation = (p_circuit -> 'generation')::bigint
+               and x.agent_turn_id = p_turn_id and x.call_id = p_call_id and x.status = 'trial'
+             order by x.position for update skip locked) own
+     where c.ctid = own.at
+$$;
+
 -- _has_circuits: whether an item of suspend has a call with a breaker.
 create function heliograph._has_circuits(p_items jsonb) returns boolean
     language sql immutable as $$
@@ -189,7 +204,8 @@ create function heliograph._count_circuits(p_project text, p_results jsonb, p_no
           from result r
          where not r.is_trial and r.verdict = 'failure' and r.generation = coalesce((
                select b.generation from heliograph.circuit_breakers b
-                where b.project_id = p_project and b.type = r.type and b.target = r.target), 0)
+                where b.project_id = p_project and b.type = r.type and b.target = r.target
+                order by b.target for key share skip locked), 0)  -- prune deletes no breaker that has calls
          order by r.n
     ), recovered as materialized (
         select c.ctid as at from heliograph.circuit_calls c

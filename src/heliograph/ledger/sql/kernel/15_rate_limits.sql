@@ -52,6 +52,21 @@ $$;
 create function heliograph._nanoseconds(p_at timestamptz) returns bigint
     language sql stable as $$ select (extract(epoch from p_at) * 1000000)::bigint * 1000 $$;
 
+-- _refill_ns: the time in which a bucket refills one token, by the limit of its last call.
+create function heliograph._refill_ns(p_bucket heliograph.rate_buckets) returns bigint
+    language sql immutable as $$
+    select (p_bucket.seconds::bigint * 1000000000 + p_bucket.tokens_max - 1) / p_bucket.tokens_max
+$$;
+
+-- _full_at: when a bucket is full for a call with this limit. If the limit of the last call was another one, the bucket
+--   is empty at most once the calls that wait have started. So a raised limit counts at once.
+create function heliograph._full_at(
+    p_bucket heliograph.rate_buckets, p_count bigint, p_seconds bigint, p_interval bigint, p_now bigint
+) returns bigint language sql immutable as $$
+    select case when (p_bucket.tokens_max, p_bucket.seconds) = (p_count, p_seconds) then p_bucket.full_at
+                else least(p_bucket.full_at, greatest(p_bucket.last_start, p_now) + p_count * p_interval) end
+$$;
+
 -- _has_rates: whether an item of begin_call, or a call of an item of suspend, has rate limits.
 create function heliograph._has_rates(p_items jsonb) returns boolean
     language sql immutable as $$
@@ -65,16 +80,23 @@ create function heliograph._lock_rates(p_project text, p_items jsonb) returns vo
 declare
     v_rates constant jsonb := jsonb_path_query_array(p_items, '$[*].rates[*] ? (@.kind != null)')
                               || jsonb_path_query_array(p_items, '$[*].calls[*].rates[*] ? (@.kind != null)');
+    v_count constant bigint := (select count(distinct (r.kind, r.name)) from heliograph._rates(v_rates) r);
+    v_locked bigint;
 begin
-    insert into heliograph.rate_buckets (project_id, kind, name, tokens_max, seconds, full_at, last_start, peaks)
-    select p_project, r.kind, r.name, min(r.count), min(r.seconds), 0, 0, '[]' from heliograph._rates(v_rates) r
-     where not exists (select from heliograph.rate_buckets b
-                        where b.project_id = p_project and b.kind = r.kind and b.name = r.name)
-     group by r.kind, r.name order by r.kind collate "C", r.name collate "C"
-    on conflict do nothing;
-    perform from heliograph.rate_buckets b
-     where b.project_id = p_project and (b.kind, b.name) in (select r.kind, r.name from heliograph._rates(v_rates) r)
-     order by b.kind, b.name for update;
+    loop  -- once, unless prune deletes a bucket meanwhile
+        insert into heliograph.rate_buckets (project_id, kind, name, tokens_max, seconds, full_at, last_start, peaks)
+        select p_project, r.kind, r.name, min(r.count), min(r.seconds), 0, 0, '[]' from heliograph._rates(v_rates) r
+         where not exists (select from heliograph.rate_buckets b
+                            where b.project_id = p_project and b.kind = r.kind and b.name = r.name)
+         group by r.kind, r.name order by r.kind collate "C", r.name collate "C"
+        on conflict do nothing;
+        perform from heliograph.rate_buckets b
+         where b.project_id = p_project
+           and (b.kind, b.name) in (select r.kind, r.name from heliograph._rates(v_rates) r)
+         order by b.kind, b.name for update;
+        get diagnostics v_locked = row_count;
+        exit when v_locked = v_count;
+    end loop;
 end $$;
 
 -- _reject_rate: the rejection of a call by a bucket. p_retry: the seconds after which such a call is not rejected if
@@ -110,7 +132,8 @@ begin
                                        'amount', r.amount)
       into v_start, v_rate
       from (select x.*, case when x.amount <= x.count  -- whole microseconds, because a timestamp has no more
-                   then (greatest(v_now, b.full_at + (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000
+                   then (greatest(v_now, heliograph._full_at(b, x.count, x.seconds, x.interval_ns, v_now)
+                                             + (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000
                    end as start
               from heliograph._rates(p_rates) x
               join heliograph.rate_buckets b on b.project_id = p_project and b.kind = x.kind and b.name = x.name) r
@@ -124,12 +147,18 @@ begin
     update heliograph.rate_buckets b
        set tokens_max = r.count, seconds = r.seconds,
            peaks = case when r.kind = 'model_tokens'  -- the others give nothing back
-                        then heliograph._peaks(b.peaks, v_start, r.amount * r.interval_ns, v_start,
-                                               greatest(b.full_at - v_start, 0)) else '[]' end,
+                        then heliograph._peaks(f.peaks, v_start, r.amount * r.interval_ns, v_start,
+                                               greatest(f.full_at - v_start, 0)) else '[]' end,
            last_start = greatest(b.last_start, v_start),
-           full_at = greatest(b.full_at, v_start) + r.amount * r.interval_ns
+           full_at = greatest(f.full_at, v_start) + r.amount * r.interval_ns
       from heliograph._rates(p_rates) r
-     where b.project_id = p_project and b.kind = r.kind and b.name = r.name;
+     cross join lateral (
+           select y.ctid as at, heliograph._full_at(y, r.count, r.seconds, r.interval_ns, v_now) as full_at,
+                  case r.kind when 'model_tokens'
+                      then heliograph._peaks_for(y, r.count, r.seconds, r.interval_ns) end as peaks
+             from heliograph.rate_buckets y
+            where y.project_id = p_project and y.kind = r.kind and y.name = r.name offset 0) f
+     where b.ctid = f.at;
     return jsonb_build_object('rate', jsonb_build_object(
         'starts_at', p_now + (v_start - v_now) / 1000 * interval '1 microsecond', 'rates', p_rates));
 end $$;
@@ -156,6 +185,16 @@ create function heliograph._peaks(
     select coalesce(jsonb_agg(jsonb_build_array(k.at, case k.n when 100 then k.least else k.distance end) order by k.at)
                         filter (where k.n <= 100), '[]')
       from (select *, min(distance) over () as least from kept) k
+$$;
+
+-- _peaks_for: the peaks of a bucket for a call with this limit; see _full_at.
+create function heliograph._peaks_for(
+    p_bucket heliograph.rate_buckets, p_count bigint, p_seconds bigint, p_interval bigint
+) returns jsonb language sql immutable as $$
+    select case when (p_bucket.tokens_max, p_bucket.seconds) = (p_count, p_seconds) then p_bucket.peaks else (
+        select coalesce(jsonb_agg(jsonb_build_array(
+                   p.item -> 0, least((p.item -> 1)::bigint, p_count * p_interval)) order by p.n), '[]')
+          from jsonb_array_elements(p_bucket.peaks) with ordinality p (item, n)) end
 $$;
 
 -- _rate_answer: what the owner of a call receives: the start, and the seconds until then.
@@ -196,6 +235,11 @@ begin
                 update heliograph.turn_waiting_tools set rate = v_taken -> 'rate'
                  where v_taken ->> 'outcome' is null and project_id = p_project
                    and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
+                perform heliograph._shift_trial(p_project, v_each.turn_id, v_each.call_id, w.circuit,
+                                                   v_taken -> 'rate', p_now)
+                   from heliograph.turn_waiting_tools w
+                  where w.project_id = p_project and w.agent_turn_id = v_each.turn_id
+                    and w.tool_call_id = v_each.call_id and (w.circuit -> 'is_trial')::boolean;
             else
                 v_taken := (select jsonb_build_object('rate', w.rate) from heliograph.turn_waiting_tools w
                              where w.project_id = p_project and w.agent_turn_id = v_each.turn_id
@@ -271,6 +315,10 @@ begin
                 'message', v_taken -> 'message', 'rate', v_taken -> 'rate'));
         else
             v_calls := v_calls || (v_call || v_taken);
+            if v_call ->> 'timeout_seconds' is null then  -- otherwise its timeout includes the time until its start
+                perform heliograph._shift_trial(p_project, p_item ->> 'turn_id', v_call ->> 'call_id',
+                                                   v_call -> 'circuit', v_taken -> 'rate', p_now);
+            end if;
         end if;
     end loop;
     if v_rejection is null then
@@ -302,7 +350,8 @@ begin
     end if;
 end $$;
 
--- _correct_tokens: replace the estimate of a model call by its actual tokens. More tokens than estimated are taken from
+-- _correct_tokens: replace the estimate of a model call by its actual tokens. If the limit has changed since the call
+--   began, they come back by the quicker one. More tokens than estimated are taken from
 --   later calls, by three years at most: a provider may report any number.
 --   A bucket whose row has been removed since the call began is full, and stays so.
 --   The caller holds the head, the run and the buckets.
@@ -313,13 +362,14 @@ create function heliograph._correct_tokens(p_project text, p_item jsonb, p_now t
                case when d.back < 0 then greatest(b.full_at, d.at) else b.full_at end - d.back, 7258118400000000000)),
            peaks = heliograph._peaks(b.peaks, d.start, -d.back, null, null)
       from (select x.kind, x.name, n.at, n.start, greatest(-100000000000000000, least(
-                       (r.amount - (p_item -> 'rate_tokens')::bigint)::numeric * r.interval_ns,
+                       (r.amount - n.used)::numeric * case when r.amount > n.used
+                           then least(r.interval_ns, heliograph._refill_ns(x)) else heliograph._refill_ns(x) end,
                        (select min((p -> 1)::bigint) from jsonb_array_elements(x.peaks) p
                          where (p -> 0)::bigint > n.start)))::bigint as back
               from heliograph.turn_waiting_tools w
              cross join lateral heliograph._rates(w.rate -> 'rates') r
              cross join lateral (
-                   select heliograph._nanoseconds(p_now) as at,
+                   select heliograph._nanoseconds(p_now) as at, (p_item -> 'rate_tokens')::bigint as used,
                           heliograph._nanoseconds((w.rate ->> 'starts_at')::timestamptz) as start offset 0) n
              cross join lateral (
                    select y.* from heliograph.rate_buckets y

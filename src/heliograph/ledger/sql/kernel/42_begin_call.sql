@@ -18,9 +18,10 @@
 --   with its result. 'done', with status and content: the result is recorded. 'in_doubt', with status and content: an
 --   earlier owner began a call that must not run twice; its status is now unknown. 'stale'. 'rejected' with code and
 --   message: too_many_waits; not_inline, if the id is that of a call for which the turn waits; BUDGET_EXCEEDED, if a
---   budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type, target, state, until}, if
---   the breaker does not admit the call; RATE_LIMITED with rate: {kind, name, count, seconds, amount, retry_seconds},
---   if the tokens come after the timeout. retry_seconds is null for a call that takes more than the bucket ever has.
+--   budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type, target, state, until,
+--   retry_seconds}, if the breaker does not admit the call; RATE_LIMITED with rate: {kind, name, count, seconds,
+--   amount, retry_seconds}, if the tokens come after the timeout. retry_seconds: after which such a call may be
+--   admitted; null for a call that takes more than the bucket ever has.
 --   raises: see _enter; 22023 for an id without 1 to 200 bytes, an unknown effect, a timeout out of range
 --   locks:  the heads, then the runs, then the buckets
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb

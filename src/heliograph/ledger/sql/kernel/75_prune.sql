@@ -2,16 +2,17 @@
 -- 30 days.
 
 -- prune: delete finished turns and ended runs from before p_before with everything that belongs to them; the unneeded
---   front of the logs of open runs; unused contexts, blobs and tombstones; and expired memories.
+--   front of the logs of open runs; unused contexts, blobs and tombstones; expired memories; and circuit breakers and
+--   rate limits that nobody has used for 30 days more.
 --   A turn remains while a row of its outbox or its callback is pending, or while a fork or another turn reads one of
 --   its boxes. A log keeps pending signals and the causes of remaining turns. Each deleted turn and run leaves a
 --   tombstone, by which a late duplicate is recognized; prune deletes it 30 days later. Rows that another transaction
 --   has locked remain until the next call. p_limit: the maximum of each kind in this call.
---   Returns {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals counts rows of the log;
---   more: call again.
+--   Returns {turns, runs, signals, cards, boxes, blobs, tombstones, memories, breakers, rates, more}; signals counts
+--   rows of the log; more: call again.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
---   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories: rows that
---           another transaction has locked are skipped
+--   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories, the
+--           breakers and the buckets: rows that another transaction has locked are skipped
 create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -33,7 +34,8 @@ begin
               || heliograph._prune_logs(p_project, v_runs, p_before, p_limit, p_now)
               || heliograph._prune_contexts(p_project, p_before, p_limit)
               || heliograph._prune_rest(p_project, p_before, p_limit)
-              || heliograph._prune_memories(p_project, p_limit, p_now);
+              || heliograph._prune_memories(p_project, p_limit, p_now)
+              || heliograph._prune_targets(p_project, p_before, p_limit);
     return v_done || jsonb_build_object('more', exists (
         select from jsonb_each_text(v_done - 'cards') d where d.value::integer >= p_limit));
 end $$;
