@@ -292,7 +292,7 @@ def _check_routes(routes: Any, gateways: Any) -> RouteTable | None:
             raise InvalidInput("gateways name the destinations of routes; add routes, or remove gateways", code="no_effect",
                                path="/gateways")  # fmt: skip
         return None
-    from heliograph.control.app_routes import check_routes  # slow to import
+    from heliograph.policy.app_routes import check_routes  # slow to import
 
     return check_routes(routes, gateways)
 

@@ -109,7 +109,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
     epoch: the fencing token. waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred.
     budget: the rest of its budgets, by kind; None without budgets. has_emitted_signals: whether an earlier owner has logged
-    anything except suspensions. age_seconds: the time since the first claim.
+    anything except suspensions. age_seconds: the time since the first claim. depth: how many delegations led to the turn.
     """
 
     agent_id: str
@@ -132,6 +132,7 @@ class Claimed(msgspec.Struct, frozen=True):
     defer_count: int = 0
     result_fields: list[dict[str, Any]] | None = None
     parent_turn_id: str | None = None
+    depth: int = 0
     message_type: Literal["turn", "ui_action"] = "turn"
     budget: dict[str, int] | None = None
     has_emitted_signals: bool = False

@@ -64,6 +64,7 @@ class ActivationItem(TypedDict):
     actor: NotRequired[str | None]
     budget: NotRequired[Mapping[str, int] | None]
     callback_url: NotRequired[str | None]
+    depth: NotRequired[int]
 
 
 class StopsItem(TypedDict):

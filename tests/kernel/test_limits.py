@@ -92,6 +92,20 @@ async def test_delegation_depth_is_limited(kernel: Kernel) -> None:
     assert (answer["outcome"], answer["code"]) == ("rejected", "recursion_depth_exceeded")
 
 
+@pytest.mark.proves("G-74", "S12")
+async def test_task_of_another_deployment_continues_the_depth_of_its_sender(kernel: Kernel) -> None:
+    await limit(kernel, depth_max=3)
+    before = await kernel.everything()
+    answer = await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, depth=4)
+    assert (answer["outcome"], answer["code"]) == ("rejected", "recursion_depth_exceeded")
+    assert await kernel.everything() == before
+    assert (await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, depth=2))["outcome"] == "started"
+    assert (await kernel.claim_one())["depth"] == 2
+    child = await kernel.enqueue("run_a", "critic", "turn_b", parent_turn_id="turn_a")
+    below = await kernel.enqueue("run_a", "critic", "turn_c", parent_turn_id="turn_b")
+    assert (child["outcome"], below["code"]) == ("queued", "recursion_depth_exceeded")
+
+
 @pytest.mark.proves("S12", "G-74")
 async def test_exponential_delegation_ends(kernel: Kernel) -> None:
     await limit(kernel, depth_max=4, queue_max=1000)

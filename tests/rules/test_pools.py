@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
-from heliograph.control.app_routes import check_routes
 from heliograph.control.routing import read_routes
 from heliograph.definitions.pools import check_pools
 from heliograph.errors import InvalidInput
 from heliograph.execution.call_routes import destination_of_call, priority_of_delegation
+from heliograph.policy.app_routes import check_routes
 from heliograph.turn.calls import CallRequest
 from tests.rules.control_examples import ROUTES
 

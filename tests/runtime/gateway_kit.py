@@ -59,7 +59,8 @@ class Served:
     async def send(self, body: bytes, headers: Mapping[str, str], method: str = "POST") -> Answer:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            fields = {"host": "gateway", "content-length": str(len(body)), "connection": "close", **headers}
+            fields = {"host": "gateway", "content-type": "application/json", "content-length": str(len(body)),
+                      "connection": "close", **headers}  # fmt: skip
             lines = [f"{method} / HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
             writer.write("\r\n".join(lines).encode() + body)
             async with asyncio.timeout(SOON_SECONDS):
@@ -71,10 +72,10 @@ class Served:
 
 
 @asynccontextmanager
-async def gateway_of(rig: Rig, *apps: Heliograph, **options: Any) -> AsyncIterator[Served]:
-    """Serve a gateway of these applications, in the rig's project."""
+async def gateway_of(rig: Rig, *apps: Heliograph, port: int = 0, **options: Any) -> AsyncIterator[Served]:
+    """Serve a gateway of these applications, in the rig's project. port: 0 for any."""
     gateway = Gateway(*apps, secrets=[SECRET], url=rig.url, project=rig.runtime.settings.project, **options)
-    server = Server(uvicorn.Config(gateway, port=0, lifespan="on", log_level="error", ws="none"))
+    server = Server(uvicorn.Config(gateway, port=port, lifespan="on", log_level="error", ws="none"))
     serving = asyncio.create_task(server.serve())
     while not server.started:
         assert not serving.done()

@@ -73,7 +73,8 @@ async def test_calls_of_one_deployment_run_in_another(rig: Rig, lone_rig: Rig) -
     assert ("tool_call_response", "far_sum", "buyer") in kinds
     [request] = [each for each in sent if each.signal.type == "delegation"]
     payload: Any = task.signal.payload
-    assert (task.source, task.trace_id, task.span_id) == ("buyer", request.trace_id, request.span_id)
+    sender = f"{rig.runtime.settings.project}/local/buyer"
+    assert (task.source, task.trace_id, task.span_id) == (sender, request.trace_id, request.span_id)
     assert payload.correlation_id == request.signal.payload["correlation_id"]
     turn = await lone_rig.turn_of("appraiser")
     [row] = await lone_rig.fetch("select priority from heliograph.agent_turns where agent_turn_id = $1", turn.turn_id)

@@ -142,10 +142,15 @@ async def test_request_without_a_valid_signature_is_rejected_before_its_body_is_
         assert await counts(rig) == before
 
 
-async def test_other_methods_and_slow_bodies_are_rejected(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_methods_content_types_and_slow_bodies_are_rejected(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with gateway_of(rig, application()) as served:
         got = await served.send(b"", {}, method="GET")
         assert (got.status, got.headers["allow"]) == (405, "post")
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""):
+            assert (await served.post(delegation(), content_type=kind)).error == (415, "unsupported_media_type", None)
+        assert (await served.post({}, content_type="Application/JSON; charset=utf-8")).status == 400
         declared = await served.send(b"", {"content-length": str(BODY_BYTES_MAX + 1)})  # rejected without its body
         assert declared.error == (413, "payload_too_large", None)
         monkeypatch.setattr("heliograph.gateway.http.BODY_SECONDS_MAX", 0.1)
@@ -164,7 +169,8 @@ async def test_body_without_a_length_is_read_no_further_than_the_limit() -> None
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await Gateway(application(), secrets=[SECRET])({"type": "http", "method": "POST", "headers": []}, receive, send)
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
+    await Gateway(application(), secrets=[SECRET])(scope, receive, send)
     assert (sent[0]["status"], chunks) == (413, BODY_BYTES_MAX // 65_536 + 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,33 @@ def test_rejected_call_writes_nothing(in_memory: InMemoryKernel) -> None:
     with pytest.raises(KernelRejected, match="23503"):
         in_memory.call("start_runs", ("p", [item]), now)
     assert in_memory.dump("p") == before
+
+
+@pytest.mark.parametrize("depth", [None, 0, 2, 20, 21, 10**12, "x"])
+def test_depth_of_a_task_from_elsewhere_has_the_same_effect_in_both_kernels(
+    in_memory: InMemoryKernel, real: PostgresBackend, depth: Any
+) -> None:
+    now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    woken = {
+        "agent": "one",
+        "turn_id": "turn_1",
+        "cause": 0,
+        "activation": 1,
+        "max_attempts": 1,
+        "ttl_seconds": 1.0,
+        "depth": depth,
+    }
+    signals = [{"name": "workflow:start"}, {"name": "agent:activated", "agent": "one", "parent": 0}]
+    item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"], "signals": signals,
+            "reaction": {"version": 0, "state": {}, "memory": {}, "activations": [woken]}}  # fmt: skip
+    answers = []
+    for backend in (in_memory, real):
+        backend.reset()
+        started = answer_of(backend, "start_runs", ("p", [item]), now)
+        answers.append((started, answer_of(backend, "claim", ("p", [{"target": "a"}], "w", 1, 1.0), now)))
+    assert answers[0] == answers[1]
+    assert stored(in_memory, "p") == stored(real, "p")
+    assert (answers[0][0][0] == "answered") is (depth not in (10**12, "x"))
 
 
 def test_projects_are_isolated_in_the_in_memory_kernel(in_memory: InMemoryKernel) -> None:

@@ -11,6 +11,7 @@ from heliograph.control.field_types import (
     Flag,
     JsonValue,
     Milliseconds,
+    Natural,
     Object,
     RedactedObject,
     RedactedText,
@@ -39,7 +40,8 @@ class Payload(WireModel):
 class ToolCallPayload(Payload):
     """A request to call a tool.
 
-    correlation_id: the response repeats it. parent_correlation_id: the id of the request that caused this one.
+    correlation_id: the response repeats it. parent_correlation_id: the id of the request that caused this one. depth: how many
+    delegations led to the sender's turn.
     """
 
     described = "the payload of a tool_call"
@@ -47,12 +49,13 @@ class ToolCallPayload(Payload):
     parameters: Object
     correlation_id: Text | None = None
     parent_correlation_id: Text | None = None
+    depth: Natural | None = None
 
 
 class DelegationPayload(Payload):
     """A request to execute a task.
 
-    target_agent: an agent's id or name. callback: the URL that receives the results. Correlation ids: as of a tool call.
+    target_agent: an agent's id or name. callback: the URL that receives the results. Correlation ids and depth: as of a tool call.
     """
 
     described = "the payload of a delegation"
@@ -63,6 +66,7 @@ class DelegationPayload(Payload):
     priority: Priority | None = None
     correlation_id: Text | None = None
     parent_correlation_id: Text | None = None
+    depth: Natural | None = None
 
 
 class HaltPayload(Payload):

@@ -152,24 +152,24 @@ async def _read_body(target: Target, reader: asyncio.StreamReader, head: bytes, 
             return None
         if declared is not None:
             return await reader.readexactly(int(declared[1]))
-        body = b""
+        body = bytearray()
         while len(body) <= bytes_max and (part := await reader.read(bytes_max)):
             body += part
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         raise PostFailed(
             f"{target.origin} closed the connection within the response's body, or sent it malformed; look at the log of this server"
         ) from None
-    return body if len(body) <= bytes_max else None
+    return bytes(body) if len(body) <= bytes_max else None
 
 
 async def _read_chunks(target: Target, reader: asyncio.StreamReader, bytes_max: int) -> bytes | None:
-    body = b""
+    body = bytearray()
     while True:
         found = _CHUNK.match(await reader.readuntil(b"\r\n"))
         if found is None:
             raise PostFailed(f"{target.origin} sent a malformed chunk; look at the log of this server")
         if (size := int(found[1], 16)) == 0:
-            return body
+            return bytes(body)
         if len(body) + size > bytes_max:
             return None
         body += (await reader.readexactly(size + 2))[:size]

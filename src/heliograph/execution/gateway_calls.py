@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heliograph.codes import PARENT_TERMINATION
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.errors import InvalidInput
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.turn.calls import CallRequest
-from heliograph.types import Json, JsonObject
+from heliograph.turn.calls import CallRequest, delegation_of
+from heliograph.types import JsonObject
 
 if TYPE_CHECKING:
     from heliograph.control.envelope import Envelope
@@ -25,15 +25,20 @@ def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destina
     from heliograph.control.run_log import span_id_of, trace_id_of
     from heliograph.control.signals import read_signal
 
-    claimed, cause = owned.claimed, _given(owned.claimed.cause.payload)
+    claimed = owned.claimed
+    received: Any = delegation_of(claimed.cause) or {}  # with an envelope if another system has sent this turn's task
     correlation_id = f"{claimed.turn_id}:{request.call_id}"
     payload = _payload(request, destination) | {"correlation_id": correlation_id}
-    if (above := cause.get("correlation_id")) is not None:
-        payload["parent_correlation_id"] = above
+    if "correlation_id" in received:
+        payload["parent_correlation_id"] = received["correlation_id"]
+    if claimed.depth > 0:
+        payload["depth"] = claimed.depth
     kind = "delegation" if request.kind == "child" else "tool_call"
+    # an agent of another project may have the same name, and a turn there the same id
+    source = f"{owned.project}/{claimed.target}/{claimed.agent}"
     envelope = Envelope(
-        id=uuid_from(correlation_id), timestamp=owned.world.now(), source=claimed.agent, destination=request.tool,
-        trace_id=str(_given(cause.get("envelope")).get("trace_id") or trace_id_of(claimed.run_id)),
+        id=uuid_from(f"{source}/{correlation_id}"), timestamp=owned.world.now(), source=source, destination=request.tool,
+        trace_id=received.get("envelope", {}).get("trace_id") or trace_id_of(claimed.run_id),
         span_id=span_id_of(correlation_id),
         signal=read_signal({"type": kind, "async": False, "timeout_seconds": POLL_SECONDS, "payload": payload}),
     )  # fmt: skip
@@ -56,7 +61,7 @@ def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
         "correlation_id": correlation_id,
     }  # fmt: skip
     return Envelope(
-        id=uuid_from(name), timestamp=request.timestamp, source=request.source, destination=request.destination,
+        id=uuid_from(f"{request.source}/{name}"), timestamp=request.timestamp, source=request.source, destination=request.destination,
         trace_id=request.trace_id, span_id=span_id_of(name), signal=read_signal({"type": "halt", "payload": payload}),
     )  # fmt: skip
 
@@ -85,7 +90,3 @@ def _payload(request: CallRequest, destination: Destination) -> JsonObject:
     }
     given = {key: value for key, value in optional.items() if value is not None}
     return {"target_agent": request.tool, "task": content, **given}
-
-
-def _given(value: Json) -> JsonObject:
-    return value if isinstance(value, dict) else {}

@@ -22,6 +22,7 @@ from heliograph.gateway.http import (
     Message,
     Receive,
     Send,
+    check_content_type,
     error_body,
     read_body,
     send_json,
@@ -123,6 +124,7 @@ class Gateway:
         try:
             if scope["method"] != "POST":
                 raise Rejected("a gateway accepts only POST", code="method_not_allowed")
+            check_content_type(scope["headers"])
             body = await read_body(receive, scope["headers"])
             runtime = await self.open()
             assert self._secrets is not None

@@ -38,7 +38,7 @@ async def halt(runtime: Runtime, envelope: Envelope, targets: Targets) -> JsonOb
         target = check_id(envelope.destination, "the task or run to halt", "/envelope/destination")
     else:
         agent = targets.agent(envelope.destination, "/envelope/destination")
-        target = turn_of_task(task_key(runtime.settings.project, agent.key, payload.correlation_id))
+        target = turn_of_task(task_key(runtime.settings.project, agent.key, envelope.source, payload.correlation_id))
     reason = payload.reason if payload.message is None else f"{payload.reason}: {payload.message[:_MESSAGE_MAX]}"
     actor = check_text(envelope.source, "the source", "/envelope/source")
     request = check_stop(now=not payload.graceful, grace_seconds=_GRACE_SECONDS, reason=reason, actor=actor)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput, Rejected
 from heliograph.types import JsonObject
 
@@ -22,6 +23,14 @@ RETRY_AFTER = {429: "1", 503: "1"}
 
 class ClientGone(Exception):
     """The client has closed the connection."""
+
+
+def check_content_type(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raises Rejected (`unsupported_media_type`) for a request that is not declared as JSON."""
+    given = [value.decode("latin-1") for name, value in headers if name.lower() == b"content-type"]
+    if [value.partition(";")[0].strip().lower() for value in given] != ["application/json"]:
+        raise Rejected(f"the content-type of a request must be application/json, not {safe_repr(', '.join(given)) or 'missing'}",
+                       code="unsupported_media_type")  # fmt: skip
 
 
 async def read_body(receive: Receive, headers: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -64,9 +64,9 @@ def correlation_id_of(envelope: Envelope) -> str:
     return given or envelope.id
 
 
-def task_key(project: str, target: str, correlation_id: str) -> str:
-    """Return the key of a task: the same for each request with this correlation id to this target of a project."""
-    return _digest([project, target, correlation_id])[:32]
+def task_key(project: str, target: str, source: str, correlation_id: str) -> str:
+    """Return the key of a task: the same for each request of a source with this correlation id to this target of a project."""
+    return _digest([project, target, source, correlation_id])[:32]
 
 
 def turn_of_task(key: str) -> str:

@@ -18,7 +18,7 @@ from heliograph.types import JsonObject
 
 RESULT_PRUNED = "result_pruned"
 _STATUSES = {
-    "bad_signature": 401, "method_not_allowed": 405, "request_timeout": 408, "payload_too_large": 413, "agent_busy": 429,
+    "bad_signature": 401, "method_not_allowed": 405, "request_timeout": 408, "payload_too_large": 413, "unsupported_media_type": 415, "agent_busy": 429,
     "queue_full": 429, RESULT_PRUNED: 410, "id_conflict": 409, "unsupported_signal": 422,
 }  # fmt: skip
 

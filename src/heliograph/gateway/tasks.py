@@ -28,6 +28,7 @@ from heliograph.turn.drafts import draft_item
 from heliograph.types import JsonObject
 from heliograph.world.seam import bell_keys
 
+_DEPTH_MAX = 10_000  # above the limit of any project, and a small number for the database
 _POLL_SECONDS = 0.5  # the delay of an end whose ring was lost
 
 
@@ -43,7 +44,8 @@ class Tasks:
 
         Raises Conflict (`id_conflict`) if the earlier request had another content, InvalidInput, Rejected, StoreUnavailable.
         """
-        key = task_key(self._runtime.settings.project, target.key, correlation_id_of(envelope))
+        project = self._runtime.settings.project
+        key = task_key(project, target.key, envelope.source, correlation_id_of(envelope))
         turn_id, run_id = turn_of_task(key), f"gateway_{key}"
         item = self._start_item(target, envelope, run_id, turn_id)
         [answer] = await self._runtime.ledger.start_runs([item])
@@ -101,8 +103,11 @@ class Tasks:
 
 def _turn_options(envelope: Envelope, turn_id: str) -> JsonObject:
     """The parts of a turn that the request chooses. Raises EgressRejected for a malformed callback."""
-    options: JsonObject = {"turn_id": turn_id, "actor": check_text(envelope.source, "the source", "/envelope/source")}
     payload = envelope.signal.payload
+    assert isinstance(payload, DelegationPayload | ToolCallPayload)
+    options: JsonObject = {
+        "turn_id": turn_id, "actor": check_text(envelope.source, "the source", "/envelope/source"), "depth": 1 + min(payload.depth or 0, _DEPTH_MAX),
+    }  # fmt: skip
     if isinstance(payload, DelegationPayload):
         if payload.callback is not None:
             options["callback_url"] = check_callback(payload.callback)

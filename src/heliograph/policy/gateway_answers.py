@@ -7,13 +7,14 @@ from typing import Any
 from heliograph.codes import DELEGATION_ERROR, TOOL_ERROR
 from heliograph.control.envelope import read_envelope
 from heliograph.control.partial_results import with_outcome
-from heliograph.control.payloads import DelegationResponsePayload, ToolCallResponsePayload
+from heliograph.control.payloads import DelegationResponsePayload, Failure, ToolCallResponsePayload
 from heliograph.errors import InvalidInput
 from heliograph.signals.json_parser import parse_json
 from heliograph.types import JsonObject
 
 _TEMPORARY = (408, 425, 429)
 _MESSAGE_MAX = 2000
+_CODE_CHARACTERS_MAX = 200
 
 
 def report_of(request: JsonObject, status: int, body: bytes | None) -> JsonObject | None:
@@ -41,7 +42,7 @@ def report_of(request: JsonObject, status: int, body: bytes | None) -> JsonObjec
     ):
         return _failed(code, "the gateway sent the response to another request", {"status": status})
     if payload.error is not None:
-        return {"status": "failed", "error": payload.error.to_wire()}
+        return {"status": "failed", "error": _error_of(code, payload.error)}
     if isinstance(payload, DelegationResponsePayload) and payload.status != "completed":
         return (
             None
@@ -57,10 +58,20 @@ def report_of(request: JsonObject, status: int, body: bytes | None) -> JsonObjec
 def _rejected(code: str, status: int, body: Any) -> JsonObject:
     error = body.get("error") if isinstance(body, dict) else None
     error = error if isinstance(error, dict) else {}
-    reason, message = str(error.get("code") or "rejected"), str(error.get("message") or "no message")
+    given, message = error.get("code"), str(error.get("message") or "no message")
+    reason = given if isinstance(given, str) and _is_code(given) else "rejected"
     return _failed(
         code, f"the gateway rejected the request with status {status}: {message}", {"status": status, "reason": reason}
     )
+
+
+def _error_of(code: str, error: Failure) -> JsonObject:
+    """The error of a failed task, with `code` in place of a code that is no name."""
+    return error.to_wire() if _is_code(error.code) else {**error.to_wire(), "code": code}
+
+
+def _is_code(text: str) -> bool:
+    return 0 < len(text) <= _CODE_CHARACTERS_MAX and text.isprintable()
 
 
 def _failed(code: str, message: str, details: JsonObject) -> JsonObject:

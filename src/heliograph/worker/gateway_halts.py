@@ -27,7 +27,6 @@ ABANDONED_AFTER = timedelta(hours=1)
 # A request of the call may still be under way, and start the task after its halt was rejected.
 _UNKNOWN_FOR = timedelta(seconds=2 * HIDDEN_SECONDS)
 _AT_ONCE = 16
-_TEMPORARY = (408, 425, 429)
 
 
 class HaltSender:
@@ -66,6 +65,8 @@ async def _is_done(messenger: Messenger, row: dict[str, Any], now: datetime) -> 
         age = now - datetime.fromisoformat(row["created_at"])
         url, request = row["body"]["gateway"], row["body"]["request"]
         message_id, body = str(request["envelope"]["id"]), msgspec.json.encode(request)
+        if not (message_id.isascii() and message_id.isprintable()):
+            raise ValueError("the id of the envelope is no header")
     except Exception as error:
         log.error("halt %s is malformed, so it is not sent: %s", row["key"], safe_repr(error))
         return True
@@ -73,9 +74,8 @@ async def _is_done(messenger: Messenger, row: dict[str, Any], now: datetime) -> 
         posted = await messenger.send(url, message_id, body, now)
     except (EgressRejected, PostFailed) as failed:
         return _is_abandoned(row, age, failed.message)
-    if posted.status == 404 and age < _UNKNOWN_FOR:
-        return False
-    if posted.status >= 500 or posted.status in _TEMPORARY:
+    is_confirmed = 200 <= posted.status < 300 or (posted.status == 404 and age >= _UNKNOWN_FOR)
+    if not is_confirmed:  # also by a 401: the secrets may be in the middle of a rotation
         return _is_abandoned(row, age, f"the gateway answered {posted.status}")
     log.info("halt of call %s of %s: the gateway answered %d", row["call_id"], row["turn_id"], posted.status)
     return True

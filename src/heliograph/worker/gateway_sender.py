@@ -7,6 +7,7 @@ until the call has a result: that of the gateway, or its own timeout.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import datetime
 from typing import Any
@@ -15,87 +16,115 @@ import msgspec
 
 from heliograph.codes import DELEGATION_ERROR, TOOL_ERROR
 from heliograph.egress.messenger import Messenger
-from heliograph.egress.post import PostFailed
-from heliograph.errors import EGRESS_REJECTED
+from heliograph.egress.post import Posted, PostFailed
+from heliograph.errors import EGRESS_REJECTED, StoreUnavailable
 from heliograph.execution.gateway_calls import POLL_SECONDS
 from heliograph.execution.project_services import ProjectServices
 from heliograph.policy.egress import EgressRejected
 from heliograph.policy.retry import RetryPolicy
+from heliograph.records import Reported
 from heliograph.turn.calls import GATEWAY
 from heliograph.types import Json, JsonObject
 from heliograph.world.seam import Task
 
 log = logging.getLogger("heliograph.worker")
 
-HIDDEN_SECONDS = 2 * POLL_SECONDS  # longer than one request may take
+HIDDEN_SECONDS = 2 * POLL_SECONDS  # no request lasts longer, so that no two workers send the same one at once
 BODY_BYTES_MAX = 2_097_152
-_AT_ONCE = 64
+_LARGE_BYTES = 65_536
+_REQUEST_SECONDS_MAX = POLL_SECONDS + 10
+_AT_ONCE = 64  # of one project: the slow gateway of one project does not delay the calls of others
 _BETWEEN = RetryPolicy(max_attempts=1000, initial_delay_seconds=0.2, max_delay_seconds=5.0)
+_REPORT_AGAIN_SECONDS = 1.0
 
 
 class GatewaySender:
     """Sends the calls of a worker's projects, each in a task of its own, because one may take long."""
 
     def __init__(self) -> None:
-        self._tasks: dict[tuple[str, str, str], Task] = {}
+        self._tasks: dict[str, list[Task]] = {}
+        self._reading = asyncio.Lock()  # held while a large response is read
 
     async def send(self, services: ProjectServices) -> bool:
         """Take the commands that are due, and start to send them; return whether there were any. Raises StoreUnavailable."""
-        self._tasks = {key: task for key, task in self._tasks.items() if not task.done()}
-        free = _AT_ONCE - len(self._tasks)
+        running = [task for task in self._tasks.get(services.project, []) if not task.done()]
+        self._tasks[services.project] = running
+        free = _AT_ONCE - len(running)
         if services.gateways is None or free <= 0:
             return False
         taken = await services.ledger.take_commands([GATEWAY], free, HIDDEN_SECONDS)
-        for row in taken:
-            key = (services.project, row["turn_id"], row["call_id"])
-            self._tasks[key] = services.world.spawn("gateway call", _send(services, services.gateways, row))
+        running += [services.world.spawn("gateway call", self._send(services, services.gateways, row)) for row in taken]
         return bool(taken)
 
     def stop(self) -> None:
         """Cancel all requests. Other workers send them again."""
-        for task in self._tasks.values():
-            task.cancel()
+        for tasks in self._tasks.values():
+            for task in tasks:
+                task.cancel()
+
+    async def _send(self, services: ProjectServices, messenger: Messenger, row: dict[str, Any]) -> None:
+        """Send one request, and again until there is a result or another worker may take the command."""
+        world, attempt, seconds = services.world, 0, HIDDEN_SECONDS
+        if row["deadline"] is not None:  # a request that nobody waits for must not start a task
+            seconds = min(seconds, (datetime.fromisoformat(row["deadline"]) - world.now()).total_seconds())
+        until = world.monotonic() + seconds
+        while (remaining := until - world.monotonic()) > 0:
+            attempt += 1
+            await world.failpoint("before_gateway_post")
+            posted = await _post(messenger, row, world.now(), min(remaining, _REQUEST_SECONDS_MAX))
+            report = await self._report_of(services, row, posted) if isinstance(posted, Posted) else posted
+            if report is not None:
+                await world.failpoint("before_gateway_report")
+                await _report(services, row, report, until)
+                return
+            delay = _BETWEEN.delay_seconds(attempt, row["call_id"])
+            if isinstance(posted, Posted):
+                delay = max(delay, min(posted.retry_after_seconds, HIDDEN_SECONDS))
+            await world.sleep(min(delay, max(0.0, until - world.monotonic())))
+
+    async def _report_of(self, services: ProjectServices, row: dict[str, Any], posted: Posted) -> JsonObject | None:
+        """Read a response: large ones one by one and in a thread, because reading them takes seconds."""
+        from heliograph.policy.gateway_answers import report_of  # slow to import, and most workers send nothing
+
+        request, status, body = row["body"]["request"], posted.status, posted.body
+        if body is None or len(body) <= _LARGE_BYTES:
+            return report_of(request, status, body)
+        async with self._reading:
+            return await services.world.run_sync(report_of, request, status, body)
 
 
-async def _send(services: ProjectServices, messenger: Messenger, row: dict[str, Any]) -> None:
-    """Send one request, and again until there is a result or another worker may take the command."""
-    world, attempt, seconds = services.world, 0, HIDDEN_SECONDS
-    if row["deadline"] is not None:  # a request that nobody waits for must not start a task
-        seconds = min(seconds, (datetime.fromisoformat(row["deadline"]) - world.now()).total_seconds())
-    until = world.monotonic() + seconds
-    while world.monotonic() < until:
-        attempt += 1
-        await world.failpoint("before_gateway_post")
-        if (report := await _attempt(messenger, row, world.now())) is not None:
-            await world.failpoint("before_gateway_report")
-            await _report(services, row, report)
-            return
-        await world.sleep(_BETWEEN.delay_seconds(attempt, row["call_id"]))
-
-
-async def _report(services: ProjectServices, row: dict[str, Any], report: JsonObject) -> None:
+async def _report(services: ProjectServices, row: dict[str, Any], report: JsonObject, until: float) -> None:
     """Report the result of a call; or the reason why the kernel rejects it, for example its size."""
+    reported = await _record(services, row, report, until)
+    if reported is not None and reported.outcome in ("rejected", "invalid"):
+        await _record(services, row, _failed(row, reported.code, reported.message), until)
+
+
+async def _record(services: ProjectServices, row: dict[str, Any], report: JsonObject, until: float) -> Reported | None:
+    """Record a report; during an outage of the database again, until another worker may take the command. None without success."""
     call = {"turn_id": row["turn_id"], "call_id": row["call_id"], "token": row["body"].get("token")}
-    reported = await services.ledger.report({**call, **report})
-    if reported.outcome in ("rejected", "invalid"):
-        await services.ledger.report({**call, **_failed(row, str(reported.code), str(reported.message))})
+    while True:
+        try:
+            return await services.ledger.report({**call, **report})
+        except StoreUnavailable as error:
+            if services.world.monotonic() >= until:
+                log.warning("the result of call %s of %s is not recorded, so its request is sent again: %s", row["call_id"],
+                            row["turn_id"], error.message)  # fmt: skip
+                return None
+        await services.world.sleep(_REPORT_AGAIN_SECONDS)
 
 
-async def _attempt(messenger: Messenger, row: dict[str, Any], now: datetime) -> JsonObject | None:
-    """Make one attempt; return the result for the report, or None to try again."""
+async def _post(messenger: Messenger, row: dict[str, Any], now: datetime, seconds: float) -> Posted | JsonObject | None:
+    """Make one attempt; return the response, or the report of a request that cannot be sent; None to try again."""
     url, request = row["body"]["gateway"], row["body"]["request"]
     try:
-        posted = await messenger.send(url, request["envelope"]["id"], msgspec.json.encode(request), now,
-                                      seconds=POLL_SECONDS + 10, body_bytes_max=BODY_BYTES_MAX)  # fmt: skip
+        return await messenger.send(url, request["envelope"]["id"], msgspec.json.encode(request), now, seconds=seconds,
+                                    body_bytes_max=BODY_BYTES_MAX)  # fmt: skip
     except EgressRejected as error:
-        message = f"the gateway {url} is not allowed: {error.message}"
-        return _failed(row, EGRESS_REJECTED, message, egress={"url": url})
+        return _failed(row, EGRESS_REJECTED, f"the gateway is not allowed: {error.message}", egress={"url": url})
     except PostFailed as error:
         log.info("call %s of %s: %s; it is repeated", row["call_id"], row["turn_id"], error.message)
         return None
-    from heliograph.policy.gateway_answers import report_of  # slow to import, and most workers send nothing
-
-    return report_of(request, posted.status, posted.body)
 
 
 def _failed(row: dict[str, Any], reason: str, message: str, **more: Json) -> JsonObject:

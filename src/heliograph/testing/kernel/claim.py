@@ -106,8 +106,9 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
     }  # fmt: skip
     if tx.tables.waits.of(turn["agent_turn_id"]):
         row["waits"] = waits_of(tx, turn["agent_turn_id"])
-    if turn["result_fields"] is not None or turn["parent_turn_id"] is not None or turn["message_type"] != "turn":
-        row |= {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
+    rare = {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
+    if rare != {"result_fields": None, "parent_turn_id": None, "depth": 0, "message_type": "turn"}:
+        row |= rare
     if turn["parent_turn_id"] is not None or head["turn_epoch"] > 2:
         leases = [lease for lease in tx.tables.leases.of(head["agent_id"])
                   if lease["agent_turn_id"] == turn["agent_turn_id"] and lease["turn_epoch"] < head["turn_epoch"]]  # fmt: skip

@@ -69,6 +69,14 @@ def reject_fan_out(count: int, limits: Row) -> Row | None:
     )
 
 
+def reject_depth(activations: Any, limits: Row) -> Row | None:
+    deepest = max((j.parse_integer(get_text(item, "depth")) or 0 for item in j.elements(activations)), default=0)
+    if deepest <= limits["depth_max"]:
+        return None
+    return over_limit("recursion_depth_exceeded", f"the turn would be {deepest} delegations deep", limits["depth_max"],
+                      "do the work without a further delegation", "depth_max")  # fmt: skip
+
+
 def reject_waits(calls: int, limits: Row) -> Row:
     return over_limit("too_many_waits", f"the turn would have {calls} calls", limits["waits_max"],
                       "make fewer calls in one turn", "waits_max")  # fmt: skip

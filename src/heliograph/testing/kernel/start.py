@@ -13,7 +13,7 @@ from heliograph.testing.kernel.head import (
 )
 from heliograph.testing.kernel.ids import check, is_short, wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
-from heliograph.testing.kernel.limits import limits, reject_fan_out, reject_signals
+from heliograph.testing.kernel.limits import limits, reject_depth, reject_fan_out, reject_signals
 from heliograph.testing.kernel.outbox import stop_open_turns
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
@@ -57,6 +57,7 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     rejected = (
         reject_signals(get(item, "signals"), limited)
         or reject_fan_out(woken, limited)
+        or reject_depth(get(reaction, "activations"), limited)
         or reject_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
     )
     if rejected is not None:

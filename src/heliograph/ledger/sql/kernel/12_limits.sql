@@ -95,6 +95,15 @@ create function heliograph._reject_fan_out(p_count integer, p_limits heliograph.
                'emit fewer signals at once', 'fan_out_max') end
 $$;
 
+-- _reject_depth: null, or the rejection of turns below too many delegations, also those of other deployments.
+create function heliograph._reject_depth(p_activations jsonb, p_limits heliograph.project_limits) returns jsonb
+    language sql stable as $$
+    select heliograph._over_limit('recursion_depth_exceeded', format('the turn would be %s delegations deep', deepest),
+                                  p_limits.depth_max, 'do the work without a further delegation', 'depth_max')
+      from (select max((a ->> 'depth')::integer) as deepest from jsonb_array_elements(p_activations) a) d
+     where deepest > p_limits.depth_max
+$$;
+
 -- _reject_waits: the rejection of a turn with too many calls.
 create function heliograph._reject_waits(p_calls bigint, p_waits_max integer) returns jsonb
     language sql immutable as $$

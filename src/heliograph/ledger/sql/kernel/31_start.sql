@@ -4,8 +4,8 @@
 --   reaction}]; reaction: see _commit_reactions. wakes_on_results: an agent subscribes to tool:result.
 --   Returns [{run_id, outcome, targets}] in the order of p_runs. 'started'. 'duplicate': a run with the same request
 --   exists, or existed before it was pruned; nothing changes. 'conflict': another request has this run id. 'rejected'
---   with code and message: payload_too_large, fan_out, invalid_signal. targets: the workers to notify, for the whole
---   call.
+--   with code and message: payload_too_large, fan_out, recursion_depth_exceeded, invalid_signal. targets: the workers
+--   to notify, for the whole call.
 --   raises: see _enter; 22023 for an invalid run, agent, turn or context; 23514 for a reaction that the tables reject,
 --           23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
 --   locks:  the new runs in ascending id; no other transaction can see their heads yet
@@ -36,6 +36,8 @@ begin
                                  then heliograph._reject_signals(i.item -> 'signals', v_limits) end,
                             heliograph._reject_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'),
                                                        v_limits),
+                            case when jsonb_path_exists(i.item, '$.reaction.activations[*].depth')
+                                 then heliograph._reject_depth(i.item #> '{reaction,activations}', v_limits) end,
                             (select d.rejection from heliograph._reject_drafts(i.run_id, 0,
                                     i.item -> 'signals') d)) as rejection
               from item i

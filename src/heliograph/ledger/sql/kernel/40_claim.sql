@@ -81,7 +81,8 @@ begin
                                     from taken i where i.agent_turn_id = m.active_agent_turn_id), '[]'),
                'run', heliograph._run_view(r))
                || case when w.waits is null then '{}' else jsonb_build_object('waits', w.waits) end
-               || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn' then '{}'
+               || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn'
+                        and t.depth = 0 then '{}'
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
                || case when t.parent_turn_id is null and m.turn_epoch <= 2 then '{}'  -- dispatched, then claimed

@@ -9,6 +9,7 @@ from heliograph.control.model_errors import nearest, pointer
 from heliograph.control.routing import Destination, RouteTable, read_routes
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.policy.egress import EgressRejected, parse
 
 _EXAMPLE = "for example https://agents.example/"
 
@@ -35,22 +36,36 @@ def _check_gateways(gateways: Any) -> dict[str, str]:
         raise InvalidInput(f"gateways must be an object of names and URLs, not {safe_repr(repr_of(gateways))}", code="wrong_type",
                            path="/gateways")  # fmt: skip
     for name, url in gateways.items():
+        path = pointer("/gateways", str(name))
         if not _is_url(url):
             raise InvalidInput(f"the gateway {safe_repr(name)} must be a URL, {_EXAMPLE}, not {safe_repr(repr_of(url))}", code="invalid_url",
-                               path=pointer("/gateways", str(name)))  # fmt: skip
+                               path=path)  # fmt: skip
+        _check_url(url, path)
     return dict(gateways)
 
 
 def _addressed(destination: Destination, urls: Mapping[str, str], path: str) -> Destination:
     """The destination with the URL of its gateway."""
     name = destination.gateway
-    if name is None or (name not in urls and _is_url(name)):
+    if name is None:
         return destination
-    if name not in urls:
+    if name in urls:
+        return destination.model_copy(update={"gateway": urls[name]})
+    if not _is_url(name):
         raise InvalidInput(f"the gateway {safe_repr(name)} of a route has no URL: add it to the gateways of the application, or write a "
                            f"URL, {_EXAMPLE}{nearest(name, urls)}", code="unknown_gateway", path=f"{path}/gateway")  # fmt: skip
-    return destination.model_copy(update={"gateway": urls[name]})
+    _check_url(name, f"{path}/gateway")
+    return destination
 
 
 def _is_url(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(("https://", "http://"))
+
+
+def _check_url(url: str, path: str) -> None:
+    try:
+        parse(url)
+    except EgressRejected as error:  # whose message has no password
+        raise InvalidInput(
+            f"the URL of a gateway is not acceptable: {error.message}", code="invalid_url", path=path
+        ) from None
