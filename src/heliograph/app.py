@@ -43,7 +43,7 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 class Heliograph:
     """An application: a name that workers serve, a typed state, and agents that signals activate.
 
-    name: lower-case letters, digits, '_' and '-'. It is also the name of the workers' pool.
+    name: lower-case letters, digits, '_' and '-'. Workers run the turns of the applications whose names they serve.
     state: a pydantic model, a dataclass or a TypedDict; None for any JSON object. Its keys are ASCII letters, digits,
         '_', '-' and '.', because each change emits state:<key>:changed.
     reducers: by state key, `(old, new) -> merged`; a key without one is replaced.

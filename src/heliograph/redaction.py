@@ -66,7 +66,7 @@ def keep_keys_out(environment: Mapping[str, str]) -> None:
 
 
 def keep_url_out(url: str) -> None:
-    """Redact the password of a URL."""
+    """Redact the password of a URL from now on."""
     keep_out(*_passwords(url))
 
 

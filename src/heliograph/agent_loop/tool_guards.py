@@ -1,4 +1,4 @@
-"""How the calls of a tool are guarded: its retries, circuit breaker, rate limit and fallback, from the narrowest setting to the widest."""
+"""Apply the retries, circuit breaker, rate limit and fallback of a tool to its calls; the narrowest setting counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heliograph.turn.retries import check_retry_id
 
 
 def guarded(owned: OwnedTurn, bound: BoundTool, request: CallRequest) -> CallRequest:
-    """The request of a call with the settings of its tool, of the agent and of the application. Raises InvalidInput (`invalid_id`)."""
+    """Return the request with the settings of its tool, of the agent and of the application. Raises InvalidInput (`invalid_id`)."""
     tool, own, wider = bound.tool, owned.spec, owned.workflow
     return with_fallback(check_retry_id(replace(
         request,

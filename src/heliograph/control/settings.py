@@ -80,7 +80,7 @@ class RetrySettings(WireModel):
 
 
 class CircuitBreakerSettings(WireModel):
-    """When a target that fails is not called. timeout_seconds: the time from open to half-open."""
+    """The settings of a circuit breaker: when calls of a failing target stop. timeout_seconds: the time from open to half-open."""
 
     described = "the circuit breaker settings"
     enabled: Flag = True
@@ -93,7 +93,7 @@ class CircuitBreakerSettings(WireModel):
 class SignalSettings(WireModel):
     """Settings of one type. They override the defaults of the type, and one signal overrides them.
 
-    rate_limit: for each target of the type, for example 10/s. payload: a template of fields for each signal of the type, see
+    rate_limit: the limit of each target of the type, for example 10/s. payload: a template of fields for each signal of the type, see
     `expressions`.
     """
 

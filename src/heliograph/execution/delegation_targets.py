@@ -34,7 +34,7 @@ def target_of(given: Any, workflow: Workflow, run_id: str) -> Target:
 
 
 def check_agent(name: str, workflow: Workflow) -> str:
-    """Raises InvalidInput (`unknown_agent`)."""
+    """Check that the application has an agent, and return its name. Raises InvalidInput (`unknown_agent`)."""
     if name not in workflow.agents:
         raise InvalidInput(f"application {workflow.name} has no agent {safe_repr(name)}; {hint_of_agents(name, workflow.agents)}",
                            code="unknown_agent")  # fmt: skip

@@ -45,7 +45,7 @@ def _check_gateways(gateways: Any) -> dict[str, str]:
 
 
 def _addressed(destination: Destination, urls: Mapping[str, str], path: str) -> Destination:
-    """The destination with the URL of its gateway."""
+    """Return the destination with the URL of its gateway in place of the name."""
     name = destination.gateway
     if name is None:
         return destination

@@ -33,7 +33,7 @@ class TransactionSource(Protocol):
 
 
 class RealWorld:
-    """See `heliograph.world.seam.World`."""
+    """The `heliograph.world.seam.World` of production: PostgreSQL, asyncio, and the clock of this machine."""
 
     def __init__(self, store: Store, transactions: TransactionSource):
         self._store = store

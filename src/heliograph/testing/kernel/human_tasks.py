@@ -72,7 +72,7 @@ def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: b
 
 
 def end_human_wait(tx: Transaction, turn: Row) -> None:
-    """Sweep one stuck turn, as `_sweep_stuck` does."""
+    """End the time for which a turn waits for humans, and add it to the turn's lifetime."""
     if turn["human_wait_since"] is not None:
         credit_human_wait_time(tx, turn, tx.now, resumes=True)
 
