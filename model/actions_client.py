@@ -69,7 +69,7 @@ def act(cfg: Config, s: State, t: int) -> Steps:
         yield d.commit(SYSTEM, f"client: ui_action(t{t}) -> dispatched")
     else:
         d.change_turn(t, status=REFUSED)
-        yield d.commit(SYSTEM, f"client: ui_action(t{t}) -> busy, gives up")
+        yield d.commit(SYSTEM, f"client: ui_action(t{t}) -> busy, abandoned")
 
 
 def start(cfg: Config, s: State) -> Steps:

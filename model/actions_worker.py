@@ -51,7 +51,7 @@ def wait_for_bell(cfg: Config, s: State, i: int, w: Worker) -> Steps:
             d = Draft(cfg, s)
             d.bells[a] = 0
             d.workers[i] = Worker("claim", a, -1, -1)
-            yield d.commit(SYSTEM, f"w{i}: hears the bell of a{a}")
+            yield d.commit(SYSTEM, f"w{i}: receives the bell of a{a}")
     if s.run.pending:
         then = Worker("react" if cfg.rules.whole_read else "read version", -1, -1, -1, seen=read_run(s))
         yield move(cfg, s, i, then, f"sweep reads the run at version {s.run.version}, pending {s.run.pending:b}")

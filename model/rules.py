@@ -81,7 +81,7 @@ class Rules:
     # K24b: the version is read together with what the reaction is computed from (one statement, or the version first).
     # Without (state first, version later): an old state is written under a new version, and the guard sees nothing.
     whole_read: bool = True
-    # K24c: whatever a reaction depends on raises the version, an ending by the kernel and a join as well.
+    # K24c: every change that a reaction depends on raises the version, also an ending by the kernel and a join.
     # Without: react, at an equal version, clears a mark that it never read; the run ends before its time.
     changes_bump: bool = True
     # K25: a turn ended by the kernel has a pending reaction, in the same transaction; a worker's sweep commits it.

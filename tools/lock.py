@@ -76,7 +76,7 @@ def problems(lock: Lock, text: str, project: dict[str, Any]) -> Iterator[str]:
             if number == len(lines) or not HASH.fullmatch(lines[number]):
                 yield f"{lock.name}:{number}: {pin[1]} has no hash"
         elif line and not line.startswith("#") and not HASH.fullmatch(line):
-            # Whatever is neither a pin nor a hash: an index option, a URL, a path, an open range.
+            # Every other line: an index option, a URL, a path, an open range.
             yield f"{lock.name}:{number}: neither an exact pin nor a hash: {line.strip()}"
         elif "://" in line:
             yield f"{lock.name}:{number}: names a host: {line.strip()}"

@@ -57,7 +57,7 @@ app.prompt_agent(
 )  # fmt: skip
 
 
-async def converse(runtime: Runtime, messages: AsyncIterator[str], hear: Callable[[str], None]) -> str:
+async def converse(runtime: Runtime, messages: AsyncIterator[str], show: Callable[[str], None]) -> str:
     """Send each message after the previous answer; return the run's id."""
     client = Client.on(runtime)
     run_id, _ = await runtime.start(app.workflow)
@@ -67,7 +67,7 @@ async def converse(runtime: Runtime, messages: AsyncIterator[str], hear: Callabl
         async for signal in runtime.follow(run_id, after):
             after = signal.seq
             if signal.name == "text:complete" and isinstance(signal.payload, dict):
-                hear(str(signal.payload["content"]))
+                show(str(signal.payload["content"]))
                 break
     async for command in client.commands([f"leave-{run_id}"]):
         await command.report(result="bye")

@@ -216,7 +216,7 @@ async def test_callback_that_no_worker_can_sign_is_a_dead_letter_after_its_time(
             await until(lambda: _is(rig, "dead"))
         allow(rig, hook)
         (row,) = await rig.client.callbacks("dead")
-        async with rig.serving(application()):  # a worker with a secret gives up no callback
+        async with rig.serving(application()):  # a worker with a secret abandons no callback
             await rig.client.redeliver(row.callback_id)
             await until(lambda: _is(rig, "delivered"))
 

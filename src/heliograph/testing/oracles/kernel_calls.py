@@ -57,7 +57,7 @@ class Oracles(WaitOracle, StopOracle):
 
     def task_died(self, name: str, error: BaseException) -> None:
         if isinstance(error, StoreUnavailable):
-            self.count("task gave up: StoreUnavailable")
+            self.count("task abandoned: StoreUnavailable")
         else:
             self.blame("task_died", f"{name}: {type(error).__name__}: {error}")
 
