@@ -78,8 +78,8 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     if s.heads[w.agent].stop and rules.stop_holds:
         yield from end_stopping(cfg, s, i, w, what)
         return
-    if is_refused(cfg, s, w, calls):
-        yield move(cfg, s, i, w._replace(doing="drive", step=-1), f"{what} -> refused, the run is being stopped")
+    if is_rejected(cfg, s, w, calls):
+        yield move(cfg, s, i, w._replace(doing="drive", step=-1), f"{what} -> rejected, the run is being stopped")
         return
     for is_lost in replies(s):
         d = Draft(cfg, s)
@@ -110,7 +110,7 @@ def end_stopping(cfg: Config, s: State, i: int, w: Worker, what: str) -> Steps:
         yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> a stop waits: canceled deliverable")
 
 
-def is_refused(cfg: Config, s: State, w: Worker, calls: tuple[int, ...]) -> bool:
+def is_rejected(cfg: Config, s: State, w: Worker, calls: tuple[int, ...]) -> bool:
     """K35: a suspend with new children, in a run that is being stopped, writes nothing, and its owner goes on."""
     has_news = any(cfg.child(w.turn, k) >= 0 and s.calls[cfg.call(w.turn, k)].wait == NO_WAIT for k in calls)
     return has_news and bool(cfg.starts) and s.run.status != LIVE and cfg.rules.stopping_closed

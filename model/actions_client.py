@@ -15,7 +15,7 @@ from model.state import (
     LIVE,
     NONE_YET,
     QUEUED,
-    REFUSED,
+    REJECTED,
     RUNNING,
     STOPPING,
     UNBORN,
@@ -68,7 +68,7 @@ def act(cfg: Config, s: State, t: int) -> Steps:
         d.ready(a, t, s.heads[a].epoch + 1)
         yield d.commit(SYSTEM, f"client: ui_action(t{t}) -> dispatched")
     else:
-        d.change_turn(t, status=REFUSED)
+        d.change_turn(t, status=REJECTED)
         yield d.commit(SYSTEM, f"client: ui_action(t{t}) -> busy, abandoned")
 
 
@@ -93,8 +93,8 @@ def join(cfg: Config, s: State, t: int) -> Steps:
         return
     d = Draft(cfg, s)
     if s.run.status != LIVE and (s.run.status != STOPPING or cfg.rules.stopping_closed):
-        d.change_turn(t, status=REFUSED)
-        yield d.commit(SYSTEM, f"client: join(t{t}) -> refused, the run is over")
+        d.change_turn(t, status=REJECTED)
+        yield d.commit(SYSTEM, f"client: join(t{t}) -> rejected, the run is over")
         return
     d.run = d.run._replace(open=d.run.open + 1, version=d.run.version + cfg.rules.changes_bump)
     d.insert_turn(t)

@@ -23,7 +23,7 @@ from model.state import (
     NOBODY,
     OPEN,
     QUEUED,
-    REFUSED,
+    REJECTED,
     RUNNING,
     STOPPING,
     SUSPENDED,
@@ -128,7 +128,7 @@ class KernelModel:
         """Delivered; or rejected; or never born, because its parent is over, or its run was stopped before."""
         turn = s.turns[t]
         if turn.status != UNBORN:
-            return turn.status == REFUSED or (turn.status == DONE and turn.deliverables > 0 and turn.events > 0)
+            return turn.status == REJECTED or (turn.status == DONE and turn.deliverables > 0 and turn.events > 0)
         if t in self.cfg.parents:
             return self._is_over(s, self.cfg.parents[t][0])
         return s.run.is_stopped and any(t == woken for woken, _ in self.cfg.wakes)

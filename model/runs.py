@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from model.kernel import Draft
-from model.state import ACTIVE, DUE, ENDED, LIVE, MANY, QUEUED, REFUSED, STOPPING, UNBORN, Run
+from model.state import ACTIVE, DUE, ENDED, LIVE, MANY, QUEUED, REJECTED, STOPPING, UNBORN, Run
 
 
 def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
@@ -47,7 +47,7 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
 
 def activations(d: Draft) -> int:
     """How many turns the run has had: an equal version means that these are the ones that the reaction has read."""
-    return sum(turn.status not in (UNBORN, REFUSED) for turn in d.turns)
+    return sum(turn.status not in (UNBORN, REJECTED) for turn in d.turns)
 
 
 def stop_open_turns(d: Draft, *, only_human: bool) -> None:

@@ -13,7 +13,9 @@ from model.checker import Transition
 from model.configs import Config
 
 IDLE, DISPATCHED, RUNNING, SUSPENDED = "idle", "dispatched", "running", "suspended"
-UNBORN, INSERTED, QUEUED, ACTIVE, DONE, REFUSED = range(6)  # INSERTED: not committed (K9 off); REFUSED: busy, or no run
+UNBORN, INSERTED, QUEUED, ACTIVE, DONE, REJECTED = range(
+    6
+)  # INSERTED: not committed (K9 off); REJECTED: busy, or no run
 NO_WAIT, OPEN, RESOLVED = range(3)
 NO_ROW, DUE, SENT = range(3)  # a row of the outbox
 NONE_YET, LIVE, STOPPING, ENDED = range(4)

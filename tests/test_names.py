@@ -73,6 +73,11 @@ BANNED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("people", "approval, question, human", ()),
     ("twin", "in-memory kernel", ()),
     ("refuse", "reject; raise, if it raises", ()),
+    ("refuses", "rejects", ()),
+    ("refused", "rejected", ()),
+    ("refusal", "rejection", ()),
+    ("refusals", "rejections", ()),
+    ("things", "the objects' name", ()),
     ("somebody", "the actor's name", ()),
     ("whoever", "the actor's name", ()),
     ("whatever", "the object's name", ()),
@@ -96,6 +101,7 @@ ALLOWED: dict[str, str] = {
     "errand": "an application of the simulated workload, known by this name in kept seeds",
     "hear": "an agent of the simulated workload, known by this name in kept seeds",
     "test_every_message_that_says_pip_install_names_an_extra_of_heliograph": "a message may say something",
+    "test_refused_connection_is_a_recoverable_failure": "the operating system refuses connections",
 }
 # The code beside the product. Its test modules may end in `kit`: shared fixtures and helpers.
 BESIDE = ("tests", "model", "bench", "tools", "examples")

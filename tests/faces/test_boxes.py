@@ -66,7 +66,7 @@ async def test_generated_box_id_has_its_kind(environment: str) -> None:
         assert (await boxes.fork(context, writer_turn_id=turn.turn_id)).startswith("output_")
 
 
-async def refusal(work: Any) -> tuple[type[Exception], str]:
+async def rejection(work: Any) -> tuple[type[Exception], str]:
     with pytest.raises((InvalidInput, NotFound, Rejected)) as caught:
         await work
     return type(caught.value), caught.value.code
@@ -78,7 +78,7 @@ async def test_impossible_box_request_is_rejected_and_changes_nothing(environmen
         boxes = Client.on(runtime).boxes
         await boxes.put([NOTE], box_id="mine")
         await boxes.put([{**NOTE, "id": "taken"}], box_id="first")
-        assert [await refusal(work) for work in (
+        assert [await rejection(work) for work in (
             boxes.put([], box_id="mine"),
             boxes.put([{**NOTE, "id": "taken"}], box_id="second"),
             boxes.put([{"kind": "note", "content": "x" * 17_000_000}]),
@@ -112,8 +112,8 @@ async def test_impossible_box_request_is_rejected_and_changes_nothing(environmen
 async def test_box_of_another_project_is_not_found(environment: str) -> None:
     async with Client() as client, Client(project="another") as foreigner:
         await client.boxes.put([NOTE], box_id="mine")
-        assert await refusal(foreigner.boxes.read("mine")) == (NotFound, "unknown_box")
-        assert await refusal(foreigner.boxes.fork("mine")) == (NotFound, "unknown_box")
+        assert await rejection(foreigner.boxes.read("mine")) == (NotFound, "unknown_box")
+        assert await rejection(foreigner.boxes.fork("mine")) == (NotFound, "unknown_box")
 
 
 async def test_helio_prints_a_box_card_by_card_with_escaped_content(environment: str, tmp_path: Path) -> None:

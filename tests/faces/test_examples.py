@@ -126,7 +126,7 @@ def test_research_names_the_command_that_grants_its_question(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Heliograph, "run", _refused)
+        patch.setattr(Heliograph, "run", _rejected)
         with suppress(NotImplementedError):
             asyncio.run(research.main(str(tmp_path), "How long?"))
     output = capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_research_names_the_command_that_grants_its_question(
     assert "helio report" not in output
 
 
-async def _refused(*_args: Any, **_options: Any) -> None:
+async def _rejected(*_args: Any, **_options: Any) -> None:
     raise NotImplementedError
 
 

@@ -57,7 +57,7 @@ class Scripted(Provider):
             name, step = _text(messages[0]), sum(m["role"] == "assistant" for m in messages)
             self.requests.append(body)
             if problem is not None:
-                self.refused.append(f"{name}, step {step + 1}: {problem}")
+                self.rejected.append(f"{name}, step {step + 1}: {problem}")
                 return Answer((problem,), status=400)
             before = self.conversations.get(name, [])
             if _plain(messages)[: len(before)] != before and before[: len(messages)] != _plain(messages):
@@ -138,7 +138,7 @@ class Killer:
         await connection.close()
         await asyncio.gather(*(self._lane(todo, n) for n in range(lanes)))
         self.report.requests = len(self._provider.requests)
-        self.report.problems += self._provider.refused + self._provider.changed
+        self.report.problems += self._provider.rejected + self._provider.changed
         self.report.seconds = monotonic() - started
         return self.report
 

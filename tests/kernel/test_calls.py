@@ -280,23 +280,23 @@ async def test_open_effect_ends_with_its_turn(kernel: Kernel) -> None:
 
 
 OPEN_AS = {"step_id": "s1", "tool": "charge"}
-REFUSED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "message": "no"}, "open_as": OPEN_AS}
+REJECTED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "message": "no"}, "open_as": OPEN_AS}
 
 
 async def test_rejected_call_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
     claimed = await kernel.running()
     results = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
-    answer = await record(kernel, claimed, "i1", None, *results, **REFUSED)
+    answer = await record(kernel, claimed, "i1", None, *results, **REJECTED)
     assert answer == {"turn_id": "turn_a", "call_id": "i1", "outcome": "ok", "first_seq": 3}
     row = await wait(kernel, "turn_a", "i1")
     assert [row[key] for key in ("kind", "state", "status", "tool", "step_id", "epoch", "resolved_position")] == [
         "inline", "resolved", "failed", "charge", "s1", claimed["epoch"], 1,
     ]  # fmt: skip
     assert (await edges(kernel, "turn_a"))[-1] == ("tool_call", "request", "i1")
-    assert (await record(kernel, claimed, "i1", None, *results, **REFUSED))["outcome"] == "duplicate"
+    assert (await record(kernel, claimed, "i1", None, *results, **REJECTED))["outcome"] == "duplicate"
     again = await taken_over(kernel)
     assert (await begin(kernel, again, "i1", "pure"))["outcome"] == "done"
-    assert (await record(kernel, claimed, "i2", None, **REFUSED))["outcome"] == "stale"
+    assert (await record(kernel, claimed, "i2", None, **REJECTED))["outcome"] == "stale"
     assert await kernel.checks() == []
 
 
@@ -324,10 +324,10 @@ async def test_end_of_a_phase_is_opened_and_recorded_with_its_signals_and_the_ne
 
 async def test_call_twice_in_a_batch_is_recorded_once_within_the_limits(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    twice = [turn_item(claimed, call_id="i1", **REFUSED) for _ in range(2)]
+    twice = [turn_item(claimed, call_id="i1", **REJECTED) for _ in range(2)]
     assert [row["outcome"] for row in await kernel.call("record_call", twice)] == ["ok", "duplicate"]
     await kernel.call("set_limits", {"waits_max": 1})
-    refused = await record(kernel, claimed, "i2", None, **REFUSED)
+    refused = await record(kernel, claimed, "i2", None, **REJECTED)
     message = "the turn would have 2 calls; at most 1 are allowed: " + FEWER_CALLS
     assert (refused["code"], refused["message"]) == ("too_many_waits", message)
     assert await kernel.checks() == []
@@ -338,7 +338,7 @@ async def test_batch_of_rejected_calls_exceeds_no_limit(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i0")
     await kernel.call("set_limits", {"waits_max": 3})
-    items = [turn_item(claimed, call_id=f"i{n}", **REFUSED) for n in (1, 2, 3, 2, 4, 0)]
+    items = [turn_item(claimed, call_id=f"i{n}", **REJECTED) for n in (1, 2, 3, 2, 4, 0)]
     answers = await kernel.call("record_call", items)
     assert [each["outcome"] for each in answers] == ["ok", "ok", "rejected", "duplicate", "rejected", "ok"]
     message = "the turn would have 4 calls; at most 3 are allowed: " + FEWER_CALLS
@@ -350,7 +350,7 @@ async def test_batch_of_rejected_calls_exceeds_no_limit(kernel: Kernel) -> None:
 async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1", "idempotent", step_id="s0")
-    assert (await record(kernel, claimed, "i1", None, **REFUSED))["outcome"] == "ok"
+    assert (await record(kernel, claimed, "i1", None, **REJECTED))["outcome"] == "ok"
     row = await wait(kernel, "turn_a", "i1")
     assert (row["effect"], row["step_id"], row["state"]) == ("idempotent", "s0", "resolved")
 
@@ -367,4 +367,4 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
 async def test_malformed_rejected_call_is_not_opened(kernel: Kernel, results: Any, message: str) -> None:
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
-        await record(kernel, claimed, "i1", None, **{**REFUSED, "open_as": results})
+        await record(kernel, claimed, "i1", None, **{**REJECTED, "open_as": results})

@@ -19,7 +19,7 @@ async def lose(kernel: Kernel) -> Item:
     return claimed
 
 
-async def refused(kernel: Kernel, claimed: Item) -> None:
+async def rejected(kernel: Kernel, claimed: Item) -> None:
     """Every gated call of this owner is stale, and writes nothing."""
     before = await kernel.everything()
     spoken = draft("note", claimed["activation_id"], is_pending=True)
@@ -33,12 +33,12 @@ async def refused(kernel: Kernel, claimed: Item) -> None:
 @pytest.mark.proves("L0-02", "L0-41", "L0-110", "L0-111", "K2", "K7")
 async def test_former_owner_of_a_recovered_turn_writes_nothing_more(kernel: Kernel) -> None:
     late = await lose(kernel)
-    await refused(kernel, late)  # dispatched again, without an owner
+    await rejected(kernel, late)  # dispatched again, without an owner
     now = await kernel.claim_one(worker="worker-2")
     assert now["epoch"] == late["epoch"] + 2
-    await refused(kernel, late)
+    await rejected(kernel, late)
     assert (await kernel.finish(now, ends="success"))["outcome"] == "ok"
-    await refused(kernel, late)
+    await rejected(kernel, late)
 
 
 @pytest.mark.proves("L0-02", "L0-110", "K6")
@@ -58,7 +58,7 @@ async def test_heartbeat_under_another_epoch_extends_no_lease(kernel: Kernel, la
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 3, 2**63 - 1])
 async def test_every_epoch_except_the_owners_is_rejected(kernel: Kernel, epoch: int) -> None:
     claimed = await kernel.running()
-    await refused(kernel, claimed | {"epoch": epoch})
+    await rejected(kernel, claimed | {"epoch": epoch})
 
 
 @pytest.mark.proves("L0-02")
@@ -67,20 +67,20 @@ async def test_every_epoch_except_the_owners_is_rejected(kernel: Kernel, epoch: 
 )
 async def test_every_turn_and_agent_except_the_owners_is_rejected(kernel: Kernel, wrong: Item) -> None:
     claimed = await kernel.running()
-    await refused(kernel, claimed | wrong)
+    await rejected(kernel, claimed | wrong)
 
 
 @pytest.mark.proves("L0-11", "L0-45")
 async def test_dispatched_turn_has_no_owner_yet(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"})
-    await refused(kernel, {"agent_id": "run_a/writer", "turn_id": "turn_a", "epoch": 1, "agent": "writer",
+    await rejected(kernel, {"agent_id": "run_a/writer", "turn_id": "turn_a", "epoch": 1, "agent": "writer",
                            "activation_id": "sig_run_a_2"})  # fmt: skip
 
 
 async def test_queued_turn_has_no_owner_even_under_the_epoch_of_its_agent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
-    await refused(kernel, claimed | {"turn_id": "turn_2"})
+    await rejected(kernel, claimed | {"turn_id": "turn_2"})
 
 
 @pytest.mark.proves("K2")

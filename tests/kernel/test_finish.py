@@ -168,7 +168,7 @@ async def test_run_ends_with_its_last_turn_and_not_earlier(kernel: Kernel) -> No
     assert (run["status"], run["outcome"], run["ended_at"], run["open_turns"]) == ("ended", "partial", kernel.now, 0)
 
 
-REFUSALS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+REJECTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"outcome": "excellent"}, {}),
     ({"outcome": None}, {}),
     ({"content": ...}, {}),
@@ -180,7 +180,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "reaction"), REFUSALS, ids=str)
+@pytest.mark.parametrize(("fields", "reaction"), REJECTIONS, ids=str)
 async def test_malformed_ending_is_rejected_and_writes_nothing(
     kernel: Kernel, fields: dict[str, Any], reaction: dict[str, Any]
 ) -> None:

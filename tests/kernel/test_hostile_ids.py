@@ -26,7 +26,7 @@ HOSTILE = [
 # Nothing that a page could be made to hold by compressing it.
 LONG = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=6000))
 # The expected errors: data exceptions and broken constraints. Never a syntax error or an unknown name.
-REFUSALS = ("22", "23")
+REJECTIONS = ("22", "23")
 
 
 def named(value: Any, text: str) -> Any:
@@ -41,9 +41,9 @@ def named(value: Any, text: str) -> Any:
 CHOICES = ("status", "mode", "outcome", "phase", "kind", "effect", "join", "after_execution", "message_type")
 
 
-def check_refusal(name: str, error: asyncpg.PostgresError) -> None:
+def check_rejection(name: str, error: asyncpg.PostgresError) -> None:
     """Check that a function raises an error about its arguments, and never an internal one."""
-    assert str(error.sqlstate).startswith(REFUSALS), (name, error)
+    assert str(error.sqlstate).startswith(REJECTIONS), (name, error)
 
 
 @pytest.mark.proves("S3")
@@ -59,7 +59,7 @@ async def test_every_function_treats_any_text_as_data(kernel: Kernel, text: str)
             try:
                 await kernel.connection.fetch(function.call(), *fitted(function, arguments))
             except asyncpg.PostgresError as error:
-                check_refusal(function.name, error)
+                check_rejection(function.name, error)
     assert await kernel.everything() == before
 
 
@@ -133,7 +133,7 @@ async def test_id_too_long_for_a_key_is_rejected_and_writes_nothing(kernel: Kern
             try:
                 await kernel.connection.fetch(function.call(), *fitted(function, arguments))
             except asyncpg.PostgresError as error:
-                check_refusal(function.name, error)
+                check_rejection(function.name, error)
             finally:
                 await undone.rollback()
     assert await kernel.everything() == before

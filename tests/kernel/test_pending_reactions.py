@@ -150,14 +150,14 @@ def counted(rows: dict[str, list[Item]], run_id: str) -> dict[str, list[Item]]:
     return rows | {"runs": sorted(runs, key=repr)}
 
 
-REFUSED = [
+REJECTED = [
     ("nobody", {"cause": {"seq": 3}}, "23503"), ("critic", {"cause": "nonsense"}, "22023"), ("critic", {"priority": 9}, "22023"),
     ("critic", {"turn_id": "turn_a", "cause": {"seq": 3}}, "23505"),
 ]  # fmt: skip
 
 
 @pytest.mark.proves("K23")
-@pytest.mark.parametrize(("agent", "fields", "code"), REFUSED)
+@pytest.mark.parametrize(("agent", "fields", "code"), REJECTED)
 async def test_unstorable_reaction_commits_nothing_and_is_counted(
     kernel: Kernel, agent: str, fields: Item, code: str
 ) -> None:

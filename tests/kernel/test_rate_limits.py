@@ -310,7 +310,7 @@ def taken(**wrong: Any) -> str:
 
 
 @pytest.mark.proves("S22", "G-24")
-async def test_values_that_would_fail_the_calls_of_others_are_refused_in_the_tables(kernel: Kernel) -> None:
+async def test_values_that_would_fail_the_calls_of_others_are_rejected_by_the_tables(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert await start_of(kernel, claimed, "c1") == 0
     before = await kernel.everything()

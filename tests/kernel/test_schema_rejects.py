@@ -47,7 +47,7 @@ LIMIT = "update project_limits set {} = -1 where project_id = $1"
 SUSPENDED, RUNNING, IDLE = "run_c/writer", "run_a/writer", "run_a/critic"
 
 # constraint or unique index -> a statement that it rejects
-REFUSED = {
+REJECTED = {
     "runs_pkey": "insert into runs select * from runs where project_id = $1 and run_id = 'run_a'",
     "runs_status_check": RUN.format("status = 'asleep'"),
     "runs_outcome_check": RUN.format("status = 'ended', outcome = 'fine', ended_at = now(), open_turns = 0"),
@@ -171,7 +171,7 @@ REFUSED = {
 async def test_each_constraint_rejects_its_violation(kernel: Kernel) -> None:
     await fill(kernel)
     before = await kernel.everything()
-    for name, statement in REFUSED.items():
+    for name, statement in REJECTED.items():
         with pytest.raises(asyncpg.IntegrityConstraintViolationError) as raised:
             await kernel.harm(statement)
         assert raised.value.constraint_name == name
@@ -190,7 +190,7 @@ async def test_no_constraint_is_without_a_test(kernel: Kernel) -> None:
         "bell_secret_pkey",
         "bell_secret_is_only_check",
     }  # of one row, which the migration wrote and no function writes
-    assert {row[0] for row in rows} - {"project_grants_pkey"} - bells == set(REFUSED)
+    assert {row[0] for row in rows} - {"project_grants_pkey"} - bells == set(REJECTED)
 
 
 # status columns -> all that they take

@@ -55,7 +55,7 @@ async def answers(connection: asyncpg.Connection, project: str, ids: Known) -> d
     return replies
 
 
-def refusal_parts(name: str, error: asyncpg.PostgresError, project: str) -> Any:
+def rejection_parts(name: str, error: asyncpg.PostgresError, project: str) -> Any:
     assert error.sqlstate is not None
     assert error.sqlstate.startswith(("22", "23")), (name, error)
     return [error.sqlstate, str(error).replace(project, "PROJECT")]
@@ -65,7 +65,7 @@ async def answer(connection: asyncpg.Connection, function: Function, arguments: 
     try:
         rows = await connection.fetch(function.call(), *fitted(function, arguments))
     except asyncpg.PostgresError as error:
-        return refusal_parts(function.name, error, project)
+        return rejection_parts(function.name, error, project)
     if function.name == "bell_key":  # a hash of the project's name and a secret: another for each name, used or not
         assert all(re.fullmatch("[0-9a-f]{64}", row[0]) for row in rows)
         return [["KEY"]]
@@ -91,14 +91,14 @@ async def test_no_function_reveals_or_changes_anything_of_another_project(kernel
     ids = await known(kernel, TOKEN, LATER_SECONDS)
     before = await kernel.everything()
     foreigner = (await beside()).connection
-    refusal_parts = await answers(foreigner, f"{kernel.project} one", ids)
+    rejection_parts = await answers(foreigner, f"{kernel.project} one", ids)
     assert await kernel.everything() == before
-    answered = {name for name, replies in refusal_parts.items() if any(not is_error(each) for each in replies)}
-    assert answered == set(refusal_parts)  # otherwise a function was only rejected, not tested
+    answered = {name for name, replies in rejection_parts.items() if any(not is_error(each) for each in replies)}
+    assert answered == set(rejection_parts)  # otherwise a function was only rejected, not tested
 
     # an empty database gives the same answers, so they do not reveal whether the other project exists
     await kernel.harm(*(f"delete from {table} where project_id = $1" for table in before))
-    assert await answers(foreigner, f"{kernel.project} two", ids) == refusal_parts
+    assert await answers(foreigner, f"{kernel.project} two", ids) == rejection_parts
 
 
 def is_error(replies: Any) -> bool:
@@ -115,13 +115,13 @@ async def test_bound_login_gets_the_same_rejection_for_a_foreign_and_a_missing_p
     nowhere = kernel.project.replace("project", "nothing")
     async with login(shared_url, "another", services=("worker", "api", "reader")) as url, connected(url) as bound:
         for function in await functions(bound):
-            refused = [await refusal(bound, function, project, ids) for project in (kernel.project, nowhere)]
+            refused = [await rejection(bound, function, project, ids) for project in (kernel.project, nowhere)]
             assert refused[0] == refused[1], function.name
             assert refused[0] == ("42501", "not_found: no project PROJECT") or "permission denied" in refused[0][1]
     assert await kernel.everything() == before
 
 
-async def refusal(connection: asyncpg.Connection, function: Function, project: str, ids: Known) -> tuple[str, str]:
+async def rejection(connection: asyncpg.Connection, function: Function, project: str, ids: Known) -> tuple[str, str]:
     with pytest.raises(asyncpg.InsufficientPrivilegeError) as refused:
         await connection.fetch(function.call(), *fitted(function, next(function.tries(project, ids))))
     return str(refused.value.sqlstate), str(refused.value).replace(project, "PROJECT")

@@ -53,15 +53,15 @@ class Answer:
 class Provider:
     """A scripted provider: its answers in order; it repeats the last one.
 
-    requests: the bodies of all requests. given_up: how many answers a client did not read to the end.
-    events: how many parts of answers have been sent. refused: the problems of the conversations that it rejected.
+    requests: the bodies of all requests. disconnected: how many answers a client did not read to the end.
+    events: how many parts of answers have been sent. rejected: the problems of the conversations that it rejected.
     """
 
     answers: list[Answer] = field(default_factory=lambda: [Answer(("hello ", "from ", "afar"))])
     requests: list[dict[str, Any]] = field(default_factory=list)
     disconnected: int = 0
     events: int = 0
-    refused: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
     url: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -69,7 +69,7 @@ class Provider:
         with self.lock:
             self.requests.append(body)
             if problem is not None:
-                self.refused.append(problem)
+                self.rejected.append(problem)
                 return Answer((problem,), status=400)
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 

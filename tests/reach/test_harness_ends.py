@@ -45,7 +45,7 @@ async def test_reply_without_a_finish_reason_is_recoverable(
 @BOTH
 @pytest.mark.parametrize(("end", "message"), [("length", "limit of output tokens"), ("refusal", "refused")])
 @pytest.mark.parametrize("answer", [Answer(("half ", "an ", "answer")), CALL], ids=["text", "call"])
-async def test_truncated_or_refused_reply_is_an_error_and_none_of_its_calls_runs(
+async def test_truncated_or_filtered_reply_is_an_error_and_none_of_its_calls_runs(
     provider: Provider, name: str, end: str, message: str, answer: Answer
 ) -> None:
     provider.answers = [Answer(answer.words, calls=answer.calls, finish=FINISHES[end][name])]

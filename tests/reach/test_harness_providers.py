@@ -331,7 +331,7 @@ async def test_output_of_the_wrong_type_is_recoverable(provider: Provider, name:
 @pytest.mark.parametrize(
     ("status", "may_pass"), [(429, True), (500, True), (503, True), (529, True), (408, True), (400, False), (401, False), (404, False)]
 )  # fmt: skip
-async def test_refusing_provider_is_called_once_and_the_error_has_a_recoverable_flag(
+async def test_rejecting_provider_is_called_once_and_the_error_has_a_recoverable_flag(
     provider: Provider, name: str, status: int, may_pass: bool
 ) -> None:
     provider.answers = [Answer(status=status, retry_after="9" if may_pass else None)]

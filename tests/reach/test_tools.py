@@ -349,7 +349,7 @@ class Shop:
         return 3
 
 
-REFUSED = [
+REJECTED = [
     (_in_a_list, "part of another argument"), (_or_a_number, "part of another argument"), (_in_a_model, "part of another argument"),
     (_twice, "takes the ToolContext twice"), (_as_keywords, "as one parameter"),
     (_by_place, "by position only"), (_any_number, "by position only"), (_unresolvable, "cannot be resolved"),
@@ -358,7 +358,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "message"), REFUSED)
+@pytest.mark.parametrize(("made", "message"), REJECTED)
 def test_uncallable_function_is_rejected_at_the_definition_of_the_agent(made: Any, message: str) -> None:
     app = Heliograph("refuses")
     with pytest.raises(InvalidInput, match=message):

@@ -27,7 +27,7 @@ class Case(NamedTuple):
     text: str
 
 
-def refused(case: Case) -> None:
+def rejected(case: Case) -> None:
     with pytest.raises(InvalidInput) as caught:
         case.write()
     assert (caught.value.code, caught.value.path) == (case.code, case.path)
@@ -130,7 +130,7 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(lambda: app().add("a"), "wrong_type", "/agents", "the argument of add must be the result of define_agent, not 'a'"),  # type: ignore[arg-type]
 ])  # fmt: skip
 def test_impossible_agent_is_rejected_with_a_correction(case: Case) -> None:
-    refused(case)
+    rejected(case)
 
 
 @pytest.mark.parametrize("function", [Instance(), partial(two, 1), lambda _context: 1, Waits(), print])
@@ -166,7 +166,7 @@ def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
     Case(prompting("x", name=5), "invalid_identifier", "/agents", "not 5"),
 ])  # fmt: skip
 def test_impossible_prompt_agent_is_rejected_with_a_correction(case: Case) -> None:
-    refused(case)
+    rejected(case)
 
 
 @pytest.mark.parametrize("model", [None, "openai-chat:gpt-5", ScriptedModel(["x"])])
@@ -195,7 +195,7 @@ def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
     Case(lambda: app(end_when=two), "wrong_type", "/end_when", "needs 2 arguments"),
 ])  # fmt: skip
 def test_impossible_application_is_rejected_at_its_definition(case: Case) -> None:
-    refused(case)
+    rejected(case)
 
 
 def test_builtin_is_a_valid_reducer() -> None:
@@ -276,7 +276,7 @@ NO_TYPE = "must be a pydantic model, a dataclass or a TypedDict, not"
     Case(built(Post, "Of {state.nix}"), "template_undefined", "/agents/a/prompt", "{state.nix}, but there is only"),
 ])  # fmt: skip
 def test_state_type_without_a_round_trip_is_rejected_at_the_definition(case: Case) -> None:
-    refused(case)
+    rejected(case)
 
 
 @pytest.mark.parametrize("kind", [None, Open])
@@ -341,7 +341,7 @@ def test_state_may_be_recursive_where_pydantic_supports_it() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it from Python 3.12 on")
 def test_recursive_state_beyond_pydantic_is_rejected_with_an_alternative() -> None:
-    refused(Case(built(Tree), "wrong_type", "/state", "it contains itself; use TypedDict from"))
+    rejected(Case(built(Tree), "wrong_type", "/state", "it contains itself; use TypedDict from"))
 
 
 # ── Results of guards, texts of templates ───

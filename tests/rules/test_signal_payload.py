@@ -36,7 +36,7 @@ values = st.recursive(
 )
 
 
-def refusal(value: object, path: str = "") -> InvalidInput:
+def rejection(value: object, path: str = "") -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         check_json(value, path)
     return caught.value
@@ -89,14 +89,14 @@ class Colour(enum.StrEnum):
     ids=["tuple", "set", "bytes", "enum", "subclass", "object"],
 )
 def test_value_that_json_returns_as_another_type_is_rejected(value: object, kind: str) -> None:
-    assert (refusal(value).code, refusal(value).path) == ("wrong_type", None)
-    inside = refusal({"a": [0, value]})
+    assert (rejection(value).code, rejection(value).path) == ("wrong_type", None)
+    inside = rejection({"a": [0, value]})
     assert (inside.code, inside.path) == ("wrong_type", "/a/1")
     assert kind in inside.message
 
 
 def test_key_that_is_no_string_is_rejected_with_the_location_of_its_object() -> None:
-    refused = refusal({"a": [{1: "x"}]})
+    refused = rejection({"a": [{1: "x"}]})
     assert (refused.code, refused.path) == ("wrong_type", "/a/0")
 
 
@@ -116,14 +116,14 @@ def test_key_that_is_no_string_is_rejected_with_the_location_of_its_object() -> 
     ],
 )
 def test_error_points_to_its_value(value: object, code: str, path: str) -> None:
-    refused = refusal(value)
+    refused = rejection(value)
     assert (refused.code, refused.path) == (code, path)
     assert path in refused.message
 
 
 def test_path_of_the_caller_precedes_the_location() -> None:
-    assert refusal({"a": float("nan")}, "/payload").path == "/payload/a"
-    assert refusal(float("nan"), "/payload").path == "/payload"
+    assert rejection({"a": float("nan")}, "/payload").path == "/payload/a"
+    assert rejection(float("nan"), "/payload").path == "/payload"
 
 
 @pytest.mark.parametrize("value", [nested(DEPTH_MAX), LARGEST, -LARGEST, 1.7e308, "\U0001f600"])
@@ -141,20 +141,20 @@ def test_depth_past_the_limit_is_an_error_of_the_input_at_any_depth(depth: int, 
 
 
 def test_deeply_nested_python_value_is_rejected_without_recursion() -> None:
-    assert refusal(nested(100_000)).code == "json_too_deep"
+    assert rejection(nested(100_000)).code == "json_too_deep"
 
 
 def test_self_referencing_list_is_too_deep() -> None:
     loop: list[object] = []
     loop.append(loop)
-    assert refusal(loop).code == "json_too_deep"
+    assert rejection(loop).code == "json_too_deep"
 
 
 def test_small_value_that_unfolds_to_billions_is_rejected_by_count() -> None:
     bomb: list[object] = []
     for _ in range(DEPTH_MAX - 1):
         bomb = [bomb, bomb]
-    refused = refusal(bomb)
+    refused = rejection(bomb)
     assert refused.code == "json_too_large"
     assert str(VALUES_MAX) in refused.message
 

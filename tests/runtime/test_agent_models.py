@@ -151,7 +151,7 @@ async def test_silent_model_falls_back_to_the_next(rig: Rig) -> None:
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", ["openai-chat:test", "anthropic:claude-test"])
-async def test_turn_survives_refusals_truncations_and_nonsense_and_repeats_no_effect(
+async def test_turn_survives_rejections_truncations_and_nonsense_and_repeats_no_effect(
     rig: Rig, provider: Provider, soon: None, name: str
 ) -> None:
     did: list[int] = []

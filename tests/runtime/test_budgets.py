@@ -334,7 +334,7 @@ async def test_unreported_usage_of_a_model_counts_as_reserved(rig: Rig) -> None:
 
 async def test_usage_of_a_failed_attempt_is_counted_and_a_fallback_reserves_separately(rig: Rig) -> None:
     models = [
-        FunctionHarness(_refusing(0), model="refuses"), FunctionHarness(_refusing(70), model="breaks off"), Model(replying("done")),
+        FunctionHarness(_rejecting(0), model="refuses"), FunctionHarness(_rejecting(70), model="breaks off"), Model(replying("done")),
     ]  # fmt: skip
     result = await rig.run(agent(models, budget={"tokens": 50_000, "model_calls": 3}))
     assert result.state["out"] == "done"
@@ -351,7 +351,7 @@ async def test_deferred_turn_uses_its_remaining_budget_and_counts_each_attempt_o
     assert await budgets(rig) == {("worker", "tokens"): (30, 0, 0), ("worker", "model_calls"): (4, 0, 0)}
 
 
-def _refusing(tokens: int) -> Any:
+def _rejecting(tokens: int) -> Any:
     def answer(request: ModelRequest) -> str:
         raise HarnessError("no", recoverable=True, tokens=tokens)
 

@@ -110,7 +110,7 @@ async def test_learnings_that_are_not_a_list_of_texts_fail_the_turn(rig: Rig, le
     assert f"learnings must be a list of texts, not {learnings!r}" in error["message"]
 
 
-async def test_working_memory_that_is_no_dict_is_refused_where_it_is_assigned(rig: Rig) -> None:
+async def test_working_memory_that_is_no_dict_is_rejected_where_it_is_assigned(rig: Rig) -> None:
     async def init(ctx: PhaseContext) -> None:
         ctx.working_memory = [1]  # type: ignore[assignment]
 

@@ -329,16 +329,16 @@ async def test_failed_sweep_is_retried_and_ends_no_watchdog(
 async def test_turn_whose_every_ending_is_rejected_is_released_while_others_continue(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused: list[str] = []
+    rejected: list[str] = []
     finish = Ledger.finish
 
-    async def refuses_one(self: Ledger, item: dict[str, Any]) -> Any:
+    async def rejects_one(self: Ledger, item: dict[str, Any]) -> Any:
         if item["agent_id"].endswith("/poisoned"):
-            refused.append(item["turn_id"])
+            rejected.append(item["turn_id"])
             raise KernelRejected("a row is wrong")
         return await finish(self, item)
 
-    monkeypatch.setattr(Ledger, "finish", refuses_one)
+    monkeypatch.setattr(Ledger, "finish", rejects_one)
     app = Heliograph("poisoned")
     app.agent(name="poisoned", activate_on=START, max_attempts=2)(lambda _ctx: None)
     app.agent(name="sound", activate_on=START, updates="n")(lambda _ctx: 1)
@@ -347,20 +347,20 @@ async def test_turn_whose_every_ending_is_rejected_is_released_while_others_cont
         signals = await rig.ended(run_id)
     assert one(signals, "agent:failed")["agent"] == "poisoned"
     assert one(signals, "workflow:end")["state"] == {"n": 1}
-    assert 2 <= len(refused) <= 4  # each attempt ends twice at most: as it went, and as failed
+    assert 2 <= len(rejected) <= 4  # each attempt ends twice at most: as it went, and as failed
 
 
 async def test_rejected_heartbeat_is_followed_by_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[int] = []
     renew = Ledger.renew
 
-    async def refused_once(self: Ledger, items: Any, lease_seconds: float) -> Any:
+    async def rejected_once(self: Ledger, items: Any, lease_seconds: float) -> Any:
         beats.append(len(items))
         if len(beats) == 1:
             raise KernelRejected("this one not")
         return await renew(self, items, lease_seconds)
 
-    monkeypatch.setattr(Ledger, "renew", refused_once)
+    monkeypatch.setattr(Ledger, "renew", rejected_once)
     app = Heliograph("beats")
 
     @app.agent(activate_on=START)

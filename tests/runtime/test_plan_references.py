@@ -92,7 +92,7 @@ def test_every_value_has_a_form_that_becomes_it_again(value: Any) -> None:
         ({"$step": 1, "paths": ""}, "a reference has $step and path only"),
     ],
 )
-def test_invalid_reference_of_a_plan_is_refused(reference: Any, problem: str) -> None:
+def test_invalid_reference_of_a_plan_is_rejected(reference: Any, problem: str) -> None:
     from heliograph import InvalidInput
     from heliograph.definitions.plan import plan_json
 

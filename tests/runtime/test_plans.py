@@ -221,7 +221,7 @@ async def test_planning_agent_plans_executes_reflects_iterates_once_and_reaches_
         final({"goal_achieved": True, "confidence": 0.9}),
     ]  # fmt: skip
     result = await rig.run(planning(protocol), {"topic": "tides"})
-    assert provider.refused == []
+    assert provider.rejected == []
     assert result.state.get("out") == "a full report", [
         s.payload for s in result.signals if s.name in ("error", "harness:error")
     ]

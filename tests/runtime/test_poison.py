@@ -186,19 +186,19 @@ async def test_incomputable_reaction_ends_its_own_run(rig: Rig, column: tuple[st
 
 @pytest.mark.proves("S22")
 async def test_rejected_claim_does_not_end_its_worker(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    claim, refusals = rig.runtime.ledger.claim, [KernelRejected("an answer of over 256 MB (54000)")]
+    claim, rejections = rig.runtime.ledger.claim, [KernelRejected("an answer of over 256 MB (54000)")]
 
-    async def refused(*args: Any) -> Any:
-        if refusals:
-            raise refusals.pop()
+    async def rejected(*args: Any) -> Any:
+        if rejections:
+            raise rejections.pop()
         return await claim(*args)
 
-    monkeypatch.setattr(rig.runtime.ledger, "claim", refused)
+    monkeypatch.setattr(rig.runtime.ledger, "claim", rejected)
     app = application()
     async with rig.serving(app):
         await rig.start(app, {"n": 1})
         assert len(await rig.taken("oracle")) == 1
-    assert refusals == []
+    assert rejections == []
 
 
 @pytest.mark.proves("S22")

@@ -134,10 +134,10 @@ async def test_turn_with_more_calls_than_its_project_allows_fails_with_the_limit
 async def test_rejected_suspension_fails_the_turn_and_emits_its_signals(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuses(_self: Ledger, _item: object) -> WriteResult:
+    async def rejects(_self: Ledger, _item: object) -> WriteResult:
         raise KernelRejected("heliograph.suspend rejected the call: column x (22023)")
 
-    monkeypatch.setattr(Ledger, "suspend", refuses)
+    monkeypatch.setattr(Ledger, "suspend", rejects)
     result = await rig.run(calling_app(Call("a")))
     assert [names(result.signals).count(name) for name in ("ready", "plan_ready", "tool:call")] == [1, 1, 0]
     error = one(result.signals, "agent:failed")["error"]

@@ -61,7 +61,7 @@ class Oracles(WaitOracle, StopOracle):
         else:
             self.blame("task_died", f"{name}: {type(error).__name__}: {error}")
 
-    def refused(self, who: str, function: str, error: KernelRejected) -> None:
+    def rejected(self, who: str, function: str, error: KernelRejected) -> None:
         """Blame a rejected call: the constraints are the last line of defence (K21), which no call of the runtime reaches."""
         self.blame("kernel_rejected", f"{who} {function}: {error.message}")
 

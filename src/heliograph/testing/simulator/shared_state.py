@@ -30,7 +30,7 @@ class Judge(Protocol):
 
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None: ...
 
-    def refused(self, who: str, function: str, error: KernelRejected) -> None: ...
+    def rejected(self, who: str, function: str, error: KernelRejected) -> None: ...
 
     def published(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
 
@@ -101,8 +101,8 @@ class Stage:
             answer = self.backend.call(function, args, self.now())
         except KernelRejected as error:
             state = error.message[-7:]  # the SQLSTATE; the words are each kernel's own, and may end up in a log
-            self.record(who, f"{function} {encode(args).decode()} refused {state}")
-            self.judge.refused(who, function, error)
+            self.record(who, f"{function} {encode(args).decode()} rejected {state}")
+            self.judge.rejected(who, function, error)
             raise KernelRejected(f"{function} rejected the call {state}") from error
         self.record(who, f"{function} {encode(args).decode()} -> {encode(answer).decode()}")
         self.judge.called(who, function, args, answer, self.micros_of_date)
