@@ -4,11 +4,11 @@
 -- at most half_open_max_calls trials. It closes after success_threshold successes, and opens again once too few trials
 -- remain for that. The settings come with each call.
 --
--- Only the admission of a call changes a state, and nothing waits for a breaker. A call of a closed breaker reads two
+-- Only the admission of a call changes a state, and no call waits for a breaker. A call of a closed breaker reads two
 -- rows and locks none. Each other admission tries an advisory lock; while another transaction holds it, that one
 -- decides, and this call is rejected. So breakers have no place in the order of locks. A result changes only the row
 -- of its own call, and skips it if a decision has locked it. Each state has its generation, so results of calls that
--- an earlier state admitted count for nothing.
+-- an earlier state admitted do not count.
 
 -- _wrong_circuit: null, or the problem of the settings of a breaker.
 create function heliograph._wrong_circuit(p_path text, p_circuit jsonb) returns text
@@ -176,7 +176,7 @@ begin
 end $$;
 
 -- _end_lost_trials: count as failures the trials whose time is over, and those of turns that ended before their calls
---   had results. A trial of a canceled turn counts for nothing.
+--   had results. A trial of a canceled turn does not count.
 --   The caller holds the lock of the breaker.
 create function heliograph._end_lost_trials(
     p_project text, p_breaker heliograph.circuit_breakers, p_now timestamptz

@@ -169,8 +169,8 @@ end $$;
 -- _count_circuits: count the results of calls that breakers have admitted.
 --   p_results: [{turn_id, call_id, status, circuit, is_recoverable}]. A timeout counts as a failure, and so does an
 --   error that is recoverable. A trial whose result is unknown counts as one, too. Other errors, and canceled calls,
---   count for nothing: a trial that ends so makes room for another. A success while the breaker is closed removes the
---   failures before it, and writes nothing if there are none.
+--   do not count: after a trial that ends so, another one is admitted. A success while the breaker is closed removes
+--   the failures before it, and writes nothing if there are none.
 --   locks:  rows of calls and breakers, skipping those that another transaction has locked
 create function heliograph._count_circuits(p_project text, p_results jsonb, p_now timestamptz) returns void
     language sql as $$

@@ -1,15 +1,15 @@
 -- Rate limits: token buckets that all workers share (RTE-08, G-24).
 --
 -- A bucket of `count` tokens is refilled with `count` tokens in `seconds`. A call takes tokens from all its buckets at
--- one instant, its start, which may lie in the future: the commit that begins the call gives it its start, and no
--- connection and no lock waits. A call whose start would be after its timeout is rejected and takes nothing.
+-- one instant, its start. The commit that begins the call sets the start, which may lie in the future, so no connection
+-- and no lock waits. A call whose start would be after its timeout is rejected and takes no token.
 --
 -- A bucket is one instant: full_at, at which it is full if no more tokens are taken. Times are whole nanoseconds since
--- 1970, and the time of one token is rounded up. So in every window there are at most `count` tokens and the refill.
--- The settings come with each call. The amount of a model's tokens is an estimate, which the result corrects.
--- Tokens that come back count from the start of their call. If the bucket had been full since then without them, they
--- would have been lost. So `peaks` has the distance from full just before the starts of calls: a call gives back at
--- most the least distance at the starts after its own.
+-- 1970, and the time of one token is rounded up. So no window has more than `count` tokens plus the refill. The
+-- settings come with each call. The amount of a model's tokens is an estimate, which the result corrects. Tokens that a
+-- call gives back count from its start. Had the call not taken them, the bucket might have been full since then, and
+-- they would have been lost. So `peaks` has the distance from full just before each start: a call gives back at most
+-- the least distance at the starts after its own.
 --
 -- A row of a bucket is locked after the heads and the runs, in the order of kind and name, and before blobs.
 
@@ -163,8 +163,9 @@ begin
         'starts_at', p_now + (v_start - v_now) / 1000 * interval '1 microsecond', 'rates', p_rates));
 end $$;
 
--- _peaks: the peaks of a bucket, of which those after p_after are farther from full by p_change, with a new one; p_at
---   null: none. A peak that a later one undercuts has no meaning. The oldest of more than 100 are joined.
+-- _peaks: change the peaks of a bucket: those after p_after are farther from full by p_change, and one is added at
+--   p_at, unless it is null. A peak that a later one undercuts has no effect, so it is removed. The oldest of more than
+--   100 are joined.
 create function heliograph._peaks(
     p_peaks jsonb, p_after bigint, p_change bigint, p_at bigint, p_distance bigint
 ) returns jsonb language sql immutable as $$
@@ -197,7 +198,7 @@ create function heliograph._peaks_for(
           from jsonb_array_elements(p_bucket.peaks) with ordinality p (item, n)) end
 $$;
 
--- _rate_answer: what the owner of a call receives: the start, and the seconds until then.
+-- _rate_answer: the rate in the answer of begin_call: the start of the call, and the seconds until then.
 create function heliograph._rate_answer(p_rate jsonb, p_now timestamptz) returns jsonb
     language sql stable as $$
     select jsonb_build_object('starts_at', p_rate -> 'starts_at', 'wait_seconds', greatest(
@@ -259,7 +260,7 @@ begin
 end $$;
 
 -- _unbegin: give back the trial and the reservation of a call that begins now, and close it if it is new. A call that
---   began before keeps an empty reservation as the mark of it; see _reserve_call.
+--   began before keeps an empty reservation as a mark of that; see _reserve_call.
 --   The caller holds the head and the run.
 create function heliograph._unbegin(p_project text, p_turn_id text, p_call_id text, p_is_new boolean) returns void
     language plpgsql as $$
@@ -353,7 +354,7 @@ end $$;
 -- _correct_tokens: replace the estimate of a model call by its actual tokens. If the limit has changed since the call
 --   began, they come back by the quicker one. More tokens than estimated are taken from
 --   later calls, by three years at most: a provider may report any number.
---   A bucket whose row has been removed since the call began is full, and stays so.
+--   A bucket whose row has been removed since the call began is full, and remains so.
 --   The caller holds the head, the run and the buckets.
 create function heliograph._correct_tokens(p_project text, p_item jsonb, p_now timestamptz) returns void
     language sql as $$

@@ -1,5 +1,5 @@
 -- Commands for tools that fetch their work from the database instead of a message bus (K18), and the halts of commands:
--- a command may have a `halt` in its body, which goes out if its turn ends or continues without the result.
+-- a command may have a `halt` in its body, which is sent if its turn ends or continues without the result.
 
 -- take_commands: take up to p_limit open commands for tools that fetch their work: by priority, the oldest first (K18).
 --   p_tools: [name], or [{tool, pool}] for the commands of another pool than the default one. A
