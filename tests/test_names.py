@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,25 +122,41 @@ def banned_in(name: str, folder: str = "") -> list[str]:
             if word in words and (not folders or folder in folders)]  # fmt: skip
 
 
-def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def statements(body: list[Any]) -> Iterator[Any]:
+    """Yield each statement, handler and case of a body, at any depth. Expressions define no names of interest, and are many."""
+    for node in body:
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, part, []))
+
+
+def targets_of(node: Any) -> list[Any]:
+    """The expressions to which a statement assigns."""
+    if isinstance(node, ast.Assign):
+        return node.targets
+    if isinstance(node, ast.With | ast.AsyncWith):
+        return [item.optional_vars for item in node.items if item.optional_vars is not None]
+    target = getattr(node, "target", None)
+    return [] if target is None else [target]
+
+
+def names_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of every name that a module defines, except local variables."""
-    for node in ast.walk(tree):
+    for node in statements(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
-            given = node.args
-            for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
-                if argument is not None:
-                    yield argument.lineno, argument.arg
+            yield from ((each.lineno, each.arg) for each in ast.walk(node.args) if isinstance(each, ast.arg))
         elif isinstance(node, ast.ClassDef):
             yield node.lineno, node.name
             for member in node.body:
                 if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
                     yield member.lineno, member.target.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, node.attr
-    for statement in getattr(tree, "body", []):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        for target in targets:
+        for target in targets_of(node):
+            for each in ast.walk(target):
+                if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+                    yield each.lineno, each.attr
+    for statement in tree.body:
+        for target in targets_of(statement):
             if isinstance(target, ast.Name):
                 yield statement.lineno, target.id
 
