@@ -71,6 +71,7 @@ PUBLIC = [
     "compile_pattern",
     "define_agent",
     "external_tool",
+    "lifecycle_options",
     "open_runtime",
     "secret",
     "tool",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from heliograph.definitions.circuit_breakers import CircuitBreaker
     from heliograph.definitions.hooks import Agent
     from heliograph.definitions.lifecycle import Lifecycle
+    from heliograph.definitions.lifecycle_options import lifecycle_options
     from heliograph.definitions.plan import DelegationStep, GoalAchieved, IterationNeeded, ModelStep, Plan, ToolStep
     from heliograph.definitions.tool import Tool, external_tool, tool
     from heliograph.definitions.tool_agent import tool_agent
@@ -109,6 +110,7 @@ _HOMES = {
     "heliograph.definitions.agent": ("AgentSpec", "define_agent"),
     "heliograph.definitions.hooks": ("Agent",),
     "heliograph.definitions.lifecycle": ("Lifecycle",),
+    "heliograph.definitions.lifecycle_options": ("lifecycle_options",),
     "heliograph.definitions.plan": ("DelegationStep", "GoalAchieved", "IterationNeeded", "ModelStep", "Plan", "ToolStep"),
     "heliograph.definitions.circuit_breakers": ("CircuitBreaker",),
     "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
@@ -220,6 +222,7 @@ __all__ = [
     "compile_pattern",
     "define_agent",
     "external_tool",
+    "lifecycle_options",
     "open_runtime",
     "secret",
     "tool",

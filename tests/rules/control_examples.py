@@ -1,6 +1,6 @@
 """Every example of the two specifications that is YAML or JSON: as parsed text, and as a value built in Python.
 
-The copies of the specifications have lost their line breaks, and the tests have no YAML parser: these are the mappings that the
+Those of `observability` belong to the telemetry, which does not exist yet. The copies of the specifications have lost their line breaks, and the tests have no YAML parser: these are the mappings that the
 YAML texts denote. The Python examples are in tests/reach/test_signal_handlers.py.
 """
 
@@ -10,6 +10,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from heliograph.control.lifecycle_settings import (
+    ActPhase,
+    ErrorHandling,
+    InitPhase,
+    LifecycleSettings,
+    Phases,
+    PlanPhase,
+    ReflectPhase,
+    TerminatePhase,
+)
 from heliograph.control.payloads import (
     DelegationPayload,
     DelegationResponsePayload,
@@ -20,6 +30,15 @@ from heliograph.control.payloads import (
     ReadyPayload,
     ToolCallPayload,
     ToolCallResponsePayload,
+)
+from heliograph.control.settings import (
+    CircuitBreakerSettings,
+    ControlSettings,
+    ErrorSettings,
+    HaltSettings,
+    HeartbeatSettings,
+    RetrySettings,
+    SignalSettings,
 )
 from heliograph.control.signals import (
     DelegationResponse,
@@ -254,6 +273,95 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "unrecoverable error": {
         "error": {"payload": {"error_code": "INIT_FAILED", "recoverable": False, "message": "Failed to load credentials"}}
     },
+    "correlation": {
+        "tool_call": {
+            "payload": {"correlation_id": "${uuid()}", "parent_correlation_id": "${parent.correlation_id}"},
+        }
+    },
+}  # fmt: skip
+
+# The values of `lifecycle` in the lifecycle specification. The last two are the map `phases` alone.
+LIFECYCLES: dict[str, dict[str, Any]] = {
+    "init": {"phases": {"init": {"timeout_seconds": 30}}},
+    "plan": {"phases": {"plan": {"timeout_seconds": 60}}},
+    "act": {"phases": {"act": {"timeout_seconds": 300}}},
+    "reflect": {"phases": {"reflect": {"timeout_seconds": 30}}},
+    "terminate": {"phases": {"terminate": {"timeout_seconds": 15}}},
+    "iterations": {"max_iterations": 10, "total_timeout_seconds": 3600},
+    "complete": {
+        "phases": {
+            "init": {"timeout_seconds": 30, "retry_on_failure": True, "max_retries": 3},
+            "plan": {"timeout_seconds": 60},
+            "act": {"timeout_seconds": 300},
+            "reflect": {"timeout_seconds": 30},
+            "terminate": {"timeout_seconds": 15, "force_after_seconds": 30},
+        },
+        "max_iterations": 10,
+        "total_timeout_seconds": 3600,
+        "error_handling": {
+            "on_timeout": "terminate", "on_resource_exhausted": "terminate", "on_tool_error": "retry", "max_tool_retries": 3,
+        },
+    },
+    "fast": {"phases": {"act": {"timeout_seconds": 30}}},
+    "complex": {"phases": {"act": {"timeout_seconds": 600}}},
+}  # fmt: skip
+
+# The same values, built in Python.
+LIFECYCLES_BUILT: dict[str, Callable[[], LifecycleSettings]] = {
+    "init": lambda: LifecycleSettings(phases=Phases(init=InitPhase(timeout_seconds=30))),
+    "plan": lambda: LifecycleSettings(phases=Phases(plan=PlanPhase(timeout_seconds=60))),
+    "act": lambda: LifecycleSettings(phases=Phases(act=ActPhase(timeout_seconds=300))),
+    "reflect": lambda: LifecycleSettings(phases=Phases(reflect=ReflectPhase(timeout_seconds=30))),
+    "terminate": lambda: LifecycleSettings(phases=Phases(terminate=TerminatePhase(timeout_seconds=15))),
+    "iterations": lambda: LifecycleSettings(max_iterations=10, total_timeout_seconds=3600),
+    "complete": lambda: LifecycleSettings(
+        phases=Phases(
+            init=InitPhase(timeout_seconds=30, retry_on_failure=True, max_retries=3),
+            plan=PlanPhase(timeout_seconds=60),
+            act=ActPhase(timeout_seconds=300),
+            reflect=ReflectPhase(timeout_seconds=30),
+            terminate=TerminatePhase(timeout_seconds=15, force_after_seconds=30),
+        ),
+        max_iterations=10,
+        total_timeout_seconds=3600,
+        error_handling=ErrorHandling(
+            on_timeout="terminate", on_resource_exhausted="terminate", on_tool_error="retry", max_tool_retries=3,
+        ),
+    ),
+    "fast": lambda: LifecycleSettings(phases=Phases(act=ActPhase(timeout_seconds=30))),
+    "complex": lambda: LifecycleSettings(phases=Phases(act=ActPhase(timeout_seconds=600))),
+}  # fmt: skip
+
+# The values of SETTINGS, built in Python.
+SETTINGS_BUILT: dict[str, Callable[[], ControlSettings]] = {
+    "configuration": lambda: ControlSettings(
+        tool_call=SignalSettings(
+            async_=True, timeout_seconds=60,
+            retry=RetrySettings(enabled=True, max_attempts=3, backoff_ms=1000, backoff_multiplier=2),
+        ),
+        delegation=SignalSettings(
+            async_=True, timeout_seconds=300, retry=RetrySettings(enabled=True, max_attempts=2, backoff_ms=5000)
+        ),
+        halt=HaltSettings(async_=False, timeout_seconds=5, force_after_seconds=10),
+        heartbeat=HeartbeatSettings(enabled=True, interval_seconds=30, timeout_seconds=5, missed_threshold=3),
+    ),
+    "retry": lambda: ControlSettings(tool_call=SignalSettings(retry=RetrySettings(
+        enabled=True, strategy="exponential", max_attempts=3, initial_delay_ms=1000, max_delay_ms=30000, jitter=True,
+        retryable_errors=("TOOL_TIMEOUT", "NETWORK_ERROR", "RATE_LIMITED"),
+    ))),
+    "circuit breaker": lambda: ControlSettings(delegation=SignalSettings(circuit_breaker=CircuitBreakerSettings(
+        enabled=True, failure_threshold=5, success_threshold=2, timeout_seconds=60, half_open_max_calls=3
+    ))),
+    "fast": lambda: ControlSettings(tool_call=SignalSettings(timeout_seconds=10)),
+    "slow": lambda: ControlSettings(tool_call=SignalSettings(timeout_seconds=120)),
+    "agents": lambda: ControlSettings(delegation=SignalSettings(timeout_seconds=600)),
+    "recoverable error": lambda: ControlSettings(error=ErrorSettings(
+        payload={"error_code": "TOOL_ERROR", "recoverable": True, "retry_count": 3}
+    )),
+    "unrecoverable error": lambda: ControlSettings(error=ErrorSettings(
+        payload={"error_code": "INIT_FAILED", "recoverable": False, "message": "Failed to load credentials"}
+    )),
+    "correlation": lambda: ControlSettings(tool_call=SignalSettings(payload=CORRELATION)),
 }  # fmt: skip
 
 CORRELATION: dict[str, Any] = {"correlation_id": "${uuid()}", "parent_correlation_id": "${parent.correlation_id}"}

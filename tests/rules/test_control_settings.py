@@ -21,7 +21,7 @@ from heliograph.control.settings import ControlSettings, RetrySettings, read_set
 from heliograph.control.signals import CONTROL_SIGNALS, ToolCallSignal
 from heliograph.errors import InvalidInput
 from heliograph.signals.json_parser import parse_json
-from tests.rules.control_examples import CORRELATION, SETTINGS
+from tests.rules.control_examples import CORRELATION, SETTINGS, SETTINGS_BUILT
 from tests.rules.control_kit import MINIMAL
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -54,8 +54,9 @@ def rejected(wire: Any) -> InvalidInput:
 
 @pytest.mark.proves("CTL-04", "CTL-73")
 @pytest.mark.parametrize("name", SETTINGS)
-def test_example_of_settings_is_the_same_over_the_wire(name: str) -> None:
+def test_example_of_settings_is_the_same_over_the_wire_and_in_python(name: str) -> None:
     received = read_settings(parse_json(json.dumps(SETTINGS[name])))
+    assert received == SETTINGS_BUILT[name]()
     sent: Any = received.to_wire()
     for kind, given_settings in SETTINGS[name].items():
         assert sent[kind] == {**sent[kind], **given_settings}

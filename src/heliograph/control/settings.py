@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
+from pydantic_core import PydanticCustomError
 
 from heliograph.control.envelope import Envelope
 from heliograph.control.expressions import evaluate, uuid_from
-from heliograph.control.field_types import Count, Flag, Natural, Object, Positive, Texts
+from heliograph.control.field_types import Count, Flag, Natural, Object, Positive, Texts, read_natural
 from heliograph.control.model_errors import pointer, problem
 from heliograph.control.rates import RateLimit, read_rate
 from heliograph.control.signals import ControlSignal, control_type, payload_type
@@ -19,6 +20,7 @@ from heliograph.types import JsonObject
 _BACKOFF_KEYS = ("backoff_ms", "backoff_multiplier")
 _STRATEGY_KEYS = ("strategy", "initial_delay_ms", "max_delay_ms", "jitter")
 _BACKOFF_DEFAULT_MS = 1000
+_RETRY_COUNT = "retry_count"
 
 
 class RetrySettings(WireModel):
@@ -106,6 +108,30 @@ class SignalSettings(WireModel):
     payload: Object | None = None
 
 
+class ErrorSettings(SignalSettings):
+    """The settings of errors. `payload` may have a `retry_count`, which is no field of a signal: the repetitions for its `error_code`."""
+
+    described = "the entry error"
+
+    @property
+    def retries(self) -> dict[str, int]:
+        """How often a phase that fails with a code is repeated, by the code."""
+        given = self.payload or {}
+        code, count = given.get("error_code"), given.get(_RETRY_COUNT)
+        if given.get("recoverable") is False:
+            count = 0
+        return {code: count} if isinstance(code, str) and isinstance(count, int) else {}
+
+    @pydantic.model_validator(mode="after")
+    def _check_count(self) -> Self:
+        if _RETRY_COUNT in (given := self.payload or {}):
+            try:
+                read_natural(given[_RETRY_COUNT])
+            except PydanticCustomError as error:
+                raise problem(error.type, f"has a '{_RETRY_COUNT}' that {error}", f"/payload/{_RETRY_COUNT}") from None
+        return self
+
+
 class HaltSettings(SignalSettings):
     """The settings of halts. force_after_seconds: the time after which a graceful halt ends the turn anyway."""
 
@@ -129,7 +155,7 @@ class ControlSettings(WireModel):
     tool_call: SignalSettings = SignalSettings()
     delegation: SignalSettings = SignalSettings()
     halt: HaltSettings = HaltSettings()
-    error: SignalSettings = SignalSettings()
+    error: ErrorSettings = ErrorSettings()
     ready: SignalSettings = SignalSettings()
     heartbeat: HeartbeatSettings = HeartbeatSettings()
 
@@ -146,6 +172,8 @@ class ControlSettings(WireModel):
         own: SignalSettings = getattr(self, kind)
         template = evaluate(own.payload or {}, new_id, parent, f"/{kind}/payload")
         assert isinstance(template, dict)
+        if isinstance(own, ErrorSettings):
+            template.pop(_RETRY_COUNT, None)
         body = {**{key: value for key, value in template.items() if value is not None}, **payload}
         if "parent_correlation_id" in payload_type(model).model_fields:
             if "correlation_id" not in body:
