@@ -161,7 +161,7 @@ async def test_result_that_arrives_during_an_outage_of_the_database_is_reported_
     services.outages = outages
     report = await services.sent()
     assert (report is not None) is is_recorded
-    assert ("is not recorded, so its request is sent again: away" in caplog.text) is not is_recorded
+    assert ("was not recorded, so its request is sent again: away" in caplog.text) is not is_recorded
     assert services.world.seconds <= HIDDEN_SECONDS + 1
 
 

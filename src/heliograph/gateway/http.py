@@ -26,7 +26,7 @@ class ClientGone(Exception):
 
 
 def check_content_type(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Raises Rejected (`unsupported_media_type`) for a request that is not declared as JSON."""
+    """Check that a request is declared as JSON. Raises Rejected (`unsupported_media_type`)."""
     given = [value.decode("latin-1") for name, value in headers if name.lower() == b"content-type"]
     if [value.partition(";")[0].strip().lower() for value in given] != ["application/json"]:
         raise Rejected(f"the content-type of a request must be application/json, not {safe_repr(', '.join(given)) or 'missing'}",

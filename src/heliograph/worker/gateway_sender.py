@@ -101,14 +101,14 @@ async def _report(services: ProjectServices, row: dict[str, Any], report: JsonOb
 
 
 async def _record(services: ProjectServices, row: dict[str, Any], report: JsonObject, until: float) -> Reported | None:
-    """Record a report; during an outage of the database again, until another worker may take the command. None without success."""
+    """Record a report; repeat this during an outage of the database, until another worker may take the command. None without success."""
     call = {"turn_id": row["turn_id"], "call_id": row["call_id"], "token": row["body"].get("token")}
     while True:
         try:
             return await services.ledger.report({**call, **report})
         except StoreUnavailable as error:
             if services.world.monotonic() >= until:
-                log.warning("the result of call %s of %s is not recorded, so its request is sent again: %s", row["call_id"],
+                log.warning("the result of call %s of %s was not recorded, so its request is sent again: %s", row["call_id"],
                             row["turn_id"], error.message)  # fmt: skip
                 return None
         await services.world.sleep(_REPORT_AGAIN_SECONDS)

@@ -95,7 +95,7 @@ create function heliograph._reject_fan_out(p_count integer, p_limits heliograph.
                'emit fewer signals at once', 'fan_out_max') end
 $$;
 
--- _reject_depth: null, or the rejection of turns below too many delegations, also those of other deployments.
+-- _reject_depth: null, or the rejection of turns that are too many delegations deep, in other deployments too.
 create function heliograph._reject_depth(p_activations jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select heliograph._over_limit('recursion_depth_exceeded', format('the turn would be %s delegations deep', deepest),

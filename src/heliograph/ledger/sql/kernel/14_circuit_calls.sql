@@ -70,7 +70,7 @@ begin
     return found;
 end $$;
 
--- _shift_trial: the time of a trial that this transaction has admitted begins with the start of its call. p_circuit:
+-- _shift_trial: let the time of a trial, which this transaction admitted, begin with the start of its call. p_circuit:
 --   the mark of the call, p_rate: its start, see 15_rate_limits.sql; null: none.
 create function heliograph._shift_trial(
     p_project text, p_turn_id text, p_call_id text, p_circuit jsonb, p_rate jsonb, p_now timestamptz

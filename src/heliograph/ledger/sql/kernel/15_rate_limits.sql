@@ -58,8 +58,8 @@ create function heliograph._refill_ns(p_bucket heliograph.rate_buckets) returns 
     select (p_bucket.seconds::bigint * 1000000000 + p_bucket.tokens_max - 1) / p_bucket.tokens_max
 $$;
 
--- _full_at: when a bucket is full for a call with this limit. If the limit of the last call was another one, the bucket
---   is empty at most once the calls that wait have started. So a raised limit counts at once.
+-- _full_at: the time at which a bucket is full for a call with this limit. If the last call had another limit, the
+--   bucket is at worst empty once the waiting calls have started. So a raised limit counts at once.
 create function heliograph._full_at(
     p_bucket heliograph.rate_buckets, p_count bigint, p_seconds bigint, p_interval bigint, p_now bigint
 ) returns bigint language sql immutable as $$
@@ -352,8 +352,8 @@ begin
 end $$;
 
 -- _correct_tokens: replace the estimate of a model call by its actual tokens. If the limit has changed since the call
---   began, they come back by the quicker one. More tokens than estimated are taken from
---   later calls, by three years at most: a provider may report any number.
+--   began, unused tokens come back at the rate of the quicker limit. More tokens than estimated are taken from later
+--   calls, by three years at most: a provider may report any number.
 --   A bucket whose row has been removed since the call began is full, and remains so.
 --   The caller holds the head, the run and the buckets.
 create function heliograph._correct_tokens(p_project text, p_item jsonb, p_now timestamptz) returns void

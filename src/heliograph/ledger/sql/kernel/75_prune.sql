@@ -3,7 +3,7 @@
 
 -- prune: delete finished turns and ended runs from before p_before with everything that belongs to them; the unneeded
 --   front of the logs of open runs; unused contexts, blobs and tombstones; expired memories; and circuit breakers and
---   rate limits that nobody has used for 30 days more.
+--   rate limits that no call has used for another 30 days.
 --   A turn remains while a row of its outbox or its callback is pending, or while a fork or another turn reads one of
 --   its boxes. A log keeps pending signals and the causes of remaining turns. Each deleted turn and run leaves a
 --   tombstone, by which a late duplicate is recognized; prune deletes it 30 days later. Rows that another transaction
