@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from heliograph import Context, Delegation, Heliograph, open_runtime
 from heliograph.config import Settings
@@ -48,9 +49,13 @@ async def work(application: Callable[[int, str], Heliograph]) -> None:
 
 
 async def run_with_kills(
-    database_url: str, application: Callable[[int, str], Heliograph], folder: Path, kills: int
-) -> None:
-    """Start the application, and run it to its end by workers of its module, of which `kills` are killed, one each second."""
+    database_url: str, application: Callable[[int, str], Heliograph], folder: Path, kills: int,
+    has_begun: Callable[[], Awaitable[bool]],
+) -> None:  # fmt: skip
+    """Start the application, and run it to its end by workers of its module, of which `kills` are killed, one each second.
+
+    has_begun: the kills begin when all workers serve and this is true.
+    """
     environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": database_url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     command = [sys.executable, "-m", application.__module__, str(CALLERS), str(folder)]
     workers: list[subprocess.Popen[bytes]] = []
@@ -62,13 +67,17 @@ async def run_with_kills(
         async with open_runtime(Settings(database_url=database_url)) as runtime:
             run_id, _ = await runtime.start(application(CALLERS, str(folder)).workflow, {}, None)
             workers = [begin() for _ in range(WORKERS)]
+            # no event announces it
+            while len(await runtime.reader.workers()) < WORKERS or not await has_begun():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
             for n in range(kills):
                 await asyncio.sleep(1)
                 workers[n % WORKERS].kill()
                 workers[n % WORKERS].wait()
                 workers[n % WORKERS] = begin()
             signals = [signal async for signal in runtime.follow(run_id)]
-            assert signals[-1].name == "workflow:end"
+            ended: Any = signals[-1]
+            assert (ended.name, ended.payload["outcome"]) == ("workflow:end", "success"), ended
             assert await runtime.world.call("doctor", runtime.settings.project, False) == []
     finally:
         for worker in workers:
