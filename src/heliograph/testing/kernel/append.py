@@ -32,7 +32,7 @@ def append(tx: Transaction, items: Any) -> list[Row]:
             rejected = reject_cards_and_signals(tx, item, limited)
             if rejected is None and j.length(get(item, "cards")):
                 rejected = _put_cards(tx, item, limited)
-            row |= {"outcome": "ok", "first_seq": append_drafts(tx, item, limited)} if rejected is None else rejected
+            row |= {"outcome": "ok", "first_seq": append_drafts(tx, item)} if rejected is None else rejected
         answer.append(row)
     return answer
 
@@ -77,7 +77,7 @@ def reject_names(item: Any) -> Row | None:
     return None
 
 
-def append_drafts(tx: Transaction, item: Any, limited: Row) -> int | None:
+def append_drafts(tx: Transaction, item: Any) -> int | None:
     """Append a turn's new signals to the log of its run, each once. Returns the position of the first, or None.
 
     Bug: append_repeats.

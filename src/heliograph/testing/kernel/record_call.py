@@ -43,7 +43,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
                 _open_recorded(tx, item)
             elif (taint := taint_of(item)) is not None:
                 tx.set(tx.tables.waits[call], taint=taint)
-            verdict["first_seq"] = append_drafts(tx, item, limited)
+            verdict["first_seq"] = append_drafts(tx, item)
             results.append({**item, "output": get_raw(item, "result")})
         seen.add(call)
         answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})

@@ -123,15 +123,15 @@ async def serve_tools(world: SimWorld, ledger: Ledger, *, takes: bool) -> None:
             continue
         if takes:
             rows = await insist(world, lambda: ledger.take_commands([*TOOLS, *_COURT_TOOLS], 4, _VISIBLE_SECONDS))
-            commands = [(row["turn_id"], row["call_id"], row["body"].get("token"), row["body"]) for row in rows]
+            commands = [(row["turn_id"], row["call_id"], row["body"].get("token")) for row in rows]
         else:
             new, seen = world.stage.commands[seen:], len(world.stage.commands)
-            commands = [(body["agent_turn_id"], body["tool_call_id"], body.get("token"), body) for body in new]
-        for turn_id, call_id, token, body in commands:
-            world.spawn(f"tool {turn_id} {call_id}", _answer(world, ledger, turn_id, call_id, token, body))
+            commands = [(body["agent_turn_id"], body["tool_call_id"], body.get("token")) for body in new]
+        for turn_id, call_id, token in commands:
+            world.spawn(f"tool {turn_id} {call_id}", _answer(world, ledger, turn_id, call_id, token))
 
 
-async def _answer(world: SimWorld, ledger: Ledger, turn_id: str, call_id: str, token: str | None, body: Any) -> None:
+async def _answer(world: SimWorld, ledger: Ledger, turn_id: str, call_id: str, token: str | None) -> None:
     """Answer a command: usually in time, else late, twice, forged, malformed, too large, or not at all."""
     plan, is_calm = world.stage.plan, world.stage.is_calm
     pace = plan.draw("tool/pace")
