@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -200,3 +201,23 @@ async def test_gateway_without_a_secret_does_not_start(rig: Rig, monkeypatch: py
 
     await Gateway(application(), url=rig.url, project="p")({"type": "lifespan"}, receive, send)
     assert sent[0]["type"] == "lifespan.startup.failed"
+
+
+@pytest.mark.proves("S13")
+async def test_log_of_a_gateway_has_no_content_and_no_secret(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    canary = "opensesame"
+    requests = [
+        delegation(canary), delegation("double", canary), delegation(priority=canary), delegation(callback=f"https://x y?{canary}"),
+        delegation(callback=f"https://a:{canary}@b/"), delegation(correlation_id=f"{canary}\n"), changed(canary, "envelope", "signal"),
+        changed(canary, "envelope", "timestamp"), envelope({"type": canary, "payload": {}}), canary.encode(),
+        b'{"%s": 1, "%s": 2}' % (canary.encode(), canary.encode()),
+        envelope({"type": "halt", "payload": {"reason": canary}}), envelope({"type": "halt", "payload": {"reason": "external_signal"}}, destination=canary),
+    ]  # fmt: skip
+    with caplog.at_level(logging.DEBUG):
+        async with gateway_of(rig, application()) as served:
+            for request in requests:
+                assert (await served.post(request)).status in (400, 403, 404), request
+            await served.send(b"{}", {"webhook-signature": f"v1,{canary}", "authorization": f"Bearer {canary}"})
+    assert caplog.text.count("a request was rejected with") == len(requests) + 1
+    for text in (canary, SECRET, SECRET.removeprefix("whsec_")):
+        assert text not in caplog.text

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, DelegationFailed, Heliograph, InvalidInput, StoreUnavailable
+from heliograph import Context, Delegation, DelegationFailed, Heliograph, InvalidInput, StoreUnavailable
 from heliograph.egress.post import Posted, PostFailed
 from heliograph.policy.gateway_answers import report_of
 from heliograph.records import Reported
@@ -295,3 +295,38 @@ async def test_gateway_that_closes_connections_or_answers_malformed_is_tried_unt
         assert len(hook.requests) >= 2
     assert (await rig.runtime.reader.run(run_id)).state == {"seen": "DELEGATION_TIMEOUT"}
     assert "agent:failed" not in names(log)
+
+
+@pytest.mark.proves("RTE-07")
+async def test_task_of_any_type_reaches_the_gateway_as_an_object(rig: Rig) -> None:
+    tasks: list[Any] = ["ink", 5, [1], None, {"a": 1}]
+    async with hooked(b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}") as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=hook.origin)
+        route = {"match": {"target_agent": "appraiser"}, "destination": {"gateway": hook.url}}
+        app = Heliograph("near", routes={"kind": "MessageRouting", "routes": [route]})
+
+        @app.agent(activate_on=START, updates="seen")
+        async def buyer(ctx: Context) -> Any:
+            return [each.error for each in await ctx.delegates([Delegation("appraiser", task) for task in tasks])]
+
+        result = await rig.run(app)
+        sent = [json.loads(request.body)["envelope"]["signal"]["payload"]["task"] for request in hook.requests]
+    assert {error["details"]["status"] for error in result.state["seen"]} == {404}
+    expected: list[Any] = [{"value": "ink"}, {"value": 5}, {"value": [1]}, {}, {"a": 1}]
+    assert sorted(map(json.dumps, sent)) == sorted(map(json.dumps, expected))
+
+
+@pytest.mark.parametrize("name", ["", "appr\0", "appr\ud800", "appr\n", "a" * 513, "a" * 70_000])
+async def test_name_that_no_envelope_can_have_fails_the_delegation_and_not_its_turn(rig: Rig, name: str) -> None:
+    rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,))
+    route = {"match": {"target_agent": "*"}, "destination": {"gateway": "https://far.example/"}}
+    app = Heliograph("near", routes={"kind": "MessageRouting", "routes": [route]})
+
+    @app.agent(activate_on=START, updates="seen")
+    async def buyer(ctx: Context) -> Any:
+        try:
+            return await ctx.delegate(name, {})
+        except InvalidInput as error:
+            return error.code
+
+    assert (await rig.run(app)).state == {"seen": "invalid_id"}

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.codes import PARENT_TERMINATION
 from heliograph.definitions.agent import PRIORITIES
+from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.turn.calls import CallRequest, delegation_of
+from heliograph.turn.calls import WIRE_NAME_BYTES_MAX, CallRequest, delegation_of
 from heliograph.types import JsonObject
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destina
         signal=read_signal({"type": kind, "async": False, "timeout_seconds": POLL_SECONDS, "payload": payload}),
     )  # fmt: skip
     return {
-        "gateway": destination.gateway, "request": envelope.to_wire(),
+        "gateway": destination.gateway, "request": envelope.to_wire(), "arguments": _content(request),
         "halt": {"gateway": destination.gateway, "request": _halt_of(envelope, correlation_id).to_wire()},
     }  # fmt: skip
 
@@ -67,7 +68,14 @@ def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
 
 
 def check_for_gateway(request: CallRequest) -> CallRequest:
-    """Return a delegation to another system unchanged. Raises InvalidInput for an option that only a local turn can have."""
+    """Return a delegation to another system unchanged.
+
+    Raises InvalidInput for an option that only a local turn can have, and for a name that no envelope can have (`invalid_id`).
+    """
+    size = len(request.tool.encode("utf-8", "surrogatepass"))
+    if not (0 < size <= WIRE_NAME_BYTES_MAX and request.tool.isprintable()):
+        raise InvalidInput(f"the name of an agent must be printable text of 1 to {WIRE_NAME_BYTES_MAX} bytes, not {safe_repr(request.tool)}",
+                           code="invalid_id", path="/agent")  # fmt: skip
     options = {"context_box_id": request.context_box_id, "budget": request.budget, "instance": request.instance}
     for name, value in options.items():
         if value is not None:
@@ -77,11 +85,8 @@ def check_for_gateway(request: CallRequest) -> CallRequest:
 
 
 def _payload(request: CallRequest, destination: Destination) -> JsonObject:
-    content: JsonObject = {} if request.input is None else {"value": request.input}
-    if isinstance(request.input, dict):
-        content = request.input
     if request.kind != "child":
-        return {"tool_name": request.tool, "parameters": content}
+        return {"tool_name": request.tool, "parameters": _content(request)}
     own = None if request.priority is None else PRIORITIES[request.priority]
     optional: JsonObject = {
         "context": request.context,
@@ -89,4 +94,11 @@ def _payload(request: CallRequest, destination: Destination) -> JsonObject:
         "priority": destination.choose_priority(own),
     }
     given = {key: value for key, value in optional.items() if value is not None}
-    return {"target_agent": request.tool, "task": content, **given}
+    return {"target_agent": request.tool, "task": _content(request), **given}
+
+
+def _content(request: CallRequest) -> JsonObject:
+    """The task or the arguments as an object, as the wire and commands require."""
+    if isinstance(request.input, dict):
+        return request.input
+    return {} if request.input is None else {"value": request.input}

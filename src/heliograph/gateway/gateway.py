@@ -24,6 +24,7 @@ from heliograph.gateway.http import (
     Send,
     check_content_type,
     error_body,
+    log_text,
     read_body,
     send_json,
     wait_for_disconnect,
@@ -136,7 +137,7 @@ class Gateway:
             return
         except HeliographError as error:
             status = status_of(error)
-            log.info("a request was rejected with %d: %s: %s", status, error.code, error)
+            log.info("a request was rejected with %d: %s", status, log_text(error))
             await send_json(send, status, error_body(error), [("allow", "POST")] if status == 405 else [])
         except Exception:
             log.exception("a request failed")

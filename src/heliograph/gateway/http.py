@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from heliograph.error_text import safe_repr
-from heliograph.errors import HeliographError, InvalidInput, Rejected
+from heliograph.errors import HeliographError, InvalidInput, Rejected, StoreUnavailable
 from heliograph.types import JsonObject
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -18,6 +18,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 BODY_BYTES_MAX = 512 * 1024  # a payload has at most 64 KiB, which escapes can make six times as long
 BODY_SECONDS_MAX = 30.0
+_WITHOUT_CONTENT = ("bad_signature", "method_not_allowed", "request_timeout", "unsupported_media_type")
+_FIELDS_MAX = 5  # of a path: up to the field of the payload
 RETRY_AFTER = {429: "1", 503: "1"}
 
 
@@ -71,6 +73,13 @@ async def send_json(send: Send, status: int, body: JsonObject, headers: Sequence
         {"type": "http.response.start", "status": status, "headers": [(k.encode(), v.encode()) for k, v in fields]}
     )
     await send({"type": "http.response.body", "body": encoded})
+
+
+def log_text(error: HeliographError) -> str:
+    """Describe an error for the log. Messages about a body quote it, so they are only in the response."""
+    if error.code in _WITHOUT_CONTENT or isinstance(error, StoreUnavailable):
+        return f"{error.code}: {error}"
+    return error.code if error.path is None else f"{error.code} at {'/'.join(error.path.split('/')[:_FIELDS_MAX])}"
 
 
 def error_body(error: HeliographError) -> JsonObject:

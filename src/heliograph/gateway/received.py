@@ -15,8 +15,8 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, Rejected
 from heliograph.policy.webhook_signature import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, verify_webhook
 from heliograph.signals.json_parser import parse_json
+from heliograph.turn.calls import WIRE_NAME_BYTES_MAX
 
-NAME_BYTES_MAX = 512  # a correlation id of ours consists of the ids of a turn and a call
 _SIGNED = (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
 
 
@@ -50,8 +50,8 @@ def _check_names(envelope: Envelope) -> None:
         given[f"/envelope/signal/payload/{key}"] = getattr(payload, key, None)
     for path, value in given.items():
         name = path.rsplit("/", 1)[1]
-        if value is not None and len(value.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
-            raise InvalidInput(f"{name} must have at most {NAME_BYTES_MAX} bytes", code="too_long", path=path)
+        if value is not None and len(value.encode("utf-8", "surrogatepass")) > WIRE_NAME_BYTES_MAX:
+            raise InvalidInput(f"{name} must have at most {WIRE_NAME_BYTES_MAX} bytes", code="too_long", path=path)
         if value is not None and not value.isprintable():
             raise InvalidInput(f"{name} must be printable text, not {safe_repr(value, 40)}; remove line breaks and control characters",
                                code="invalid_id", path=path)  # fmt: skip

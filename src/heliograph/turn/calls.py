@@ -31,6 +31,9 @@ DELEGATION = "delegation"  # the signal that activates a child turn
 RESPONSE = "delegation_response"  # the signals about its progress
 GATEWAY = "runtime:gateway"  # the tool of a call that a worker sends to a gateway; no name of a user has a ':'
 TOOL_NAME_MAX = 64
+WIRE_NAME_BYTES_MAX = (
+    512  # of an id or a name in an envelope; a correlation id of ours consists of the ids of a turn and a call
+)
 BOX_ID_MAX = 200
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")

@@ -26,7 +26,7 @@ AGAIN_SECONDS = 20.0  # longer than one request may take
 ABANDONED_AFTER = timedelta(hours=1)
 # A request of the call may still be under way, and start the task after its halt was rejected.
 _UNKNOWN_FOR = timedelta(seconds=2 * HIDDEN_SECONDS)
-_AT_ONCE = 16
+_AT_ONCE = 64
 
 
 class HaltSender:
