@@ -99,7 +99,7 @@ async def test_correlation_ids_of_the_sender_continue_in_the_run(rig: Rig) -> No
 async def test_requests_with_one_correlation_id_run_once_and_get_one_response(rig: Rig) -> None:
     ran: list[Any] = []
     app = application(ran)
-    async with gateway_of(rig, app) as one_gateway, gateway_of(rig, app) as other, rig.serving(app):
+    async with gateway_of(rig, app) as one_gateway, gateway_of(rig, app) as other, rig.serving(app), rig.serving(app):
         answers = await asyncio.gather(*(served.post(delegation()) for served in (one_gateway, other) * 4))
         again = await other.post(delegation(message_id="msg-2"))
         conflict = await one_gateway.post(delegation(task={"n": 3}))

@@ -87,7 +87,7 @@ HOSTILE: dict[str, tuple[Any, tuple[int, str, str | None]]] = {
     "escape in the span id": (changed("a\x1b[31m", "envelope", "span_id"), (400, "invalid_id", "/envelope/span_id")),
     "surrogate in the id": (changed("a\ud800", "envelope", "id"), (400, "invalid_unicode", "/envelope/id")),
     "large task": (delegation(task={"x": "y" * 70_000}), (413, "payload_too_large", PAYLOAD)),
-    "callback without a scheme": (delegation(callback="example.com"), (403, "egress_rejected", None)),
+    "callback without a scheme": (delegation(callback="example.com"), (403, "egress_rejected", f"{PAYLOAD}/callback")),
     "no JSON": (b"{", (400, "invalid_json", None)),
     "no UTF-8": (b'{"envelope": "\xff"}', (400, "encoding", None)),
     "no body": (b"", (400, "invalid_json", None)),

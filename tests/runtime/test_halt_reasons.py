@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from heliograph.policy.egress import EgressRejected
 from heliograph.turn.halt_reasons import halt_reason_of
 from tests.runtime.gateway_kit import SECRET
 from tests.runtime.human_task_kit import open_tasks
-from tests.runtime.kit import START, Rig, names, one
+from tests.runtime.kit import START, Rig, lost, names, one
 from tests.runtime.loop_kit import Model, agent, call
 from tests.runtime.taint_kit import MAIL, mail
 from tests.runtime.test_agent_loop import add
@@ -184,6 +185,38 @@ async def test_turn_whose_plan_exceeds_its_budget_is_halted_as_resource_limit(ri
     result = await rig.run(planned([tool(add)], step, step, budget={"tool_calls": 1}))
     assert one(result.signals, "agent:failed")["error"]["code"] == "BUDGET_EXCEEDED"
     assert (await halt_of(rig, result.run_id))["reason"] == RESOURCE_LIMIT
+
+
+@pytest.mark.proves("CTL-32")
+@pytest.mark.parametrize("lost_in", ["act", "terminate"])
+async def test_halt_at_a_budget_occurs_once_although_its_worker_is_lost(rig: Rig, lost_in: str) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+    app = Heliograph("planned")
+
+    async def hang(phase: str) -> None:
+        if phase == lost_in:
+            begun.set()
+            await may_end.wait()
+
+    @app.agent(name="payer", activate_on=START, budget={"tool_calls": 1})
+    class Payer(Agent):
+        async def act(self, ctx: PhaseContext) -> None:
+            await ctx.step("first", lambda: 1)
+            try:
+                await ctx.step("second", lambda: 2)
+            finally:
+                await hang("act")
+
+        async def terminate(self, _ctx: PhaseContext) -> None:
+            await hang("terminate")
+
+    run_id = await lost(rig, app, begun)
+    may_end.set()
+    async with rig.serving(app), rig.serving(app):
+        log = await rig.ended(run_id)
+    assert (await halt_of(rig, run_id))["reason"] == RESOURCE_LIMIT
+    assert one(log, "agent:failed")["error"]["code"] == "BUDGET_EXCEEDED"
+    assert names(log).index("halt") == names(log).index("error") - 1
 
 
 @pytest.mark.proves("CTL-32", "CTL-33")

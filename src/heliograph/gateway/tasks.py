@@ -110,10 +110,19 @@ def _turn_options(envelope: Envelope, turn_id: str) -> JsonObject:
     }  # fmt: skip
     if isinstance(payload, DelegationPayload):
         if payload.callback is not None:
-            options["callback_url"] = check_callback(payload.callback)
+            options["callback_url"] = _callback(payload.callback)
         if payload.priority is not None:
             options["priority"] = PRIORITIES.index(payload.priority)
     return options
+
+
+def _callback(url: str) -> str:
+    """Return the URL of a callback in its normal form. Raises EgressRejected, with the place of the URL."""
+    try:
+        return check_callback(url)
+    except Rejected as error:
+        error.path = "/envelope/signal/payload/callback"
+        raise
 
 
 def _logged(target: Target, envelope: Envelope, turn_id: str) -> JsonObject:
