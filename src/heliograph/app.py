@@ -43,7 +43,7 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 class Heliograph:
     """An application: a name that workers serve, a typed state, and agents that signals activate.
 
-    name: lower-case letters, digits, '_' and '-'. Workers run the turns of the applications whose names they serve.
+    name: lower-case letters, digits, '_' and '-'. Workers serve the application by this name.
     state: a pydantic model, a dataclass or a TypedDict; None for any JSON object. Its keys are ASCII letters, digits,
         '_', '-' and '.', because each change emits state:<key>:changed.
     reducers: by state key, `(old, new) -> merged`; a key without one is replaced.
@@ -247,7 +247,10 @@ class Heliograph:
         from heliograph.client.client import Client
 
         if (run_id is None) == (turn is None):
-            raise InvalidInput("stop needs either a run id or turn='turn_...', not both", code="required_field")
+            raise InvalidInput(
+                "stop needs exactly one of run_id and turn; pass the id of a run, or turn='turn_...'",
+                code="required_field",
+            )
         async with Client() as client:
             if turn is not None:
                 return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)

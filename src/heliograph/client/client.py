@@ -95,8 +95,8 @@ class Client:
     ) -> list[Command]:
         """Take open calls of these tools, and hide them from other takers for `visible_seconds`.
 
-        The calls with the highest priority come first, the oldest of them first. pool: takes the calls that a route sent to this
-        pool, instead of those without one. A call without a result after that time can be taken again. Raises InvalidInput (`out_of_range`, `wrong_type`).
+        The calls with the highest priority come first, the oldest of them first. A call without a result after that time can be
+        taken again. pool: take the calls that a route has sent to this pool. Raises InvalidInput (`out_of_range`, `wrong_type`).
         """
         if isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
             raise InvalidInput(
@@ -222,9 +222,8 @@ class Client:
     ) -> str:  # fmt: skip
         """Send a message to an agent of a run, as signal `name` with `payload`. Returns the id of the turn that handles it.
 
-        Sending the same message with the same turn_id again has no effect. pool: the workers that may run the turn, usually the
-        pool of the agent, which `Heliograph.enqueue` adds. result_fields: the fields that the deliverable
-        must have. context_box_id: the box that the agent reads with `ctx.context()`, see `boxes`. ui_action: the agent
+        Sending the same message with the same turn_id again has no effect. pool: the pool of workers that may run the turn, usually
+        that of the agent, which `Heliograph.enqueue` passes. result_fields: the fields that the deliverable must have. context_box_id: the box that the agent reads with `ctx.context()`, see `boxes`. ui_action: the agent
         handles the message at once or not at all. callback_url: receives a signed POST when the turn ends, see
         `callbacks`. budget: limits the turn and everything that it delegates: tokens, usd, model_calls, tool_calls.
 
