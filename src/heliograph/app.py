@@ -269,6 +269,10 @@ def _hooks_of(kind: type[Agent], options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _name_of(function: Any) -> str:
     """Return the name of a function. Raises InvalidInput (`required_field`) for a lambda or an object, which have none."""
+    if isinstance(function, Agent):
+        kind = type(function).__name__
+        raise InvalidInput(f"an agent with hooks is a class, not an object: register {kind} instead of {kind}()", code="wrong_type",
+                           path="/agents")  # fmt: skip
     if not callable(function):
         raise InvalidInput(f"an agent must be a function of the context, not {safe_repr(repr_of(function))}", code="wrong_type",
                            path="/agents")  # fmt: skip

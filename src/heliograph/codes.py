@@ -151,6 +151,7 @@ CODES = (
     Code(UNKNOWN, "any", False, "an error without a code of its own"),
 )
 
+CODE_NAMES = tuple(each.code for each in CODES)
 _BY_CODE = {each.code: each for each in CODES}
 CODE_OF_PHASE = {"init": INIT_FAILED, "plan": PLAN_FAILED, "act": ACTION_FAILED, "reflect": REFLECTION_ERROR}
 CALL_TIMEOUTS = (TOOL_TIMEOUT, DELEGATION_TIMEOUT, MODEL_TIMEOUT)
@@ -160,8 +161,10 @@ def code_in_phase(code: str, phase: str) -> str:
     """Return the code of an error in this phase: `code`, or the phase's own code in place of one of another phase.
 
     A code that is not in the table is the tool's or the agent's own, and stays. So does any code in phase terminate, which
-    has none of its own.
+    has none of its own. Credentials that are rejected in phase init have its code, like missing ones.
     """
+    if code == AUTH_ERROR and phase == "init":
+        return INIT_FAILED
     known = _BY_CODE.get(code)
     return code if known is None or known.phase in ("any", phase) else CODE_OF_PHASE.get(phase, code)
 

@@ -165,6 +165,31 @@ async def test_error_policy_of_a_timeout_repeats_the_phase(rig: Rig, soon: None)
     assert hooked.ran == ["init", "plan", "plan", "act", "reflect", "terminate"]
 
 
+@pytest.mark.proves("LC-106", "LC-81")
+async def test_error_policy_without_retries_ends_a_failed_init_at_once(rig: Rig) -> None:
+    async def fail(_ctx: PhaseContext) -> None:
+        raise OSError("no route")
+
+    hooked = Hooked(init=fail)
+    code = one((await rig.run(hooked.app(lifecycle=Lifecycle(error_retries={"INIT_FAILED": 0})))).signals, "error")[
+        "error_code"
+    ]
+    assert (hooked.ran, code) == (["init", "terminate"], "INIT_FAILED")  # although init_retries is 3
+
+
+@pytest.mark.proves("LC-104")
+async def test_rejected_credential_fails_init_once(rig: Rig) -> None:
+    async def validate_credentials(_ctx: PhaseContext) -> None:
+        raise AgentFailed("the archive rejected the credential ARCHIVE_KEY", code="AUTH_ERROR")
+
+    hooked = Hooked(init=validate_credentials)
+    error = one((await rig.run(hooked.app())).signals, "error")
+    assert hooked.ran == ["init", "terminate"]
+    assert (error["error_code"], error["recoverable"]) == ("INIT_FAILED", False)
+    assert (error["message"], error["details"]["original_code"]) == (
+        "the archive rejected the credential ARCHIVE_KEY", "AUTH_ERROR")  # fmt: skip
+
+
 async def test_turn_that_may_record_no_more_phases_fails_without_its_terminate_hook(rig: Rig) -> None:
     await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"waits_max": 1})
     hooked = Hooked()

@@ -131,6 +131,22 @@ async def test_hook_waits_in_its_phase_and_earlier_hooks_do_not_run_again(rig: R
     assert of_phases([signal for signal in signals if signal.agent == "worker"]) == PHASES
 
 
+async def test_class_with_act_alone_has_the_context_of_a_hook_and_the_commits_of_a_function(rig: Rig) -> None:
+    app, seen = Heliograph("alone"), list[Any]()
+
+    @app.agent(activate_on=START, updates="out")
+    class Alone(Agent):
+        async def act(self, ctx: PhaseContext) -> str:
+            ctx.working_memory["seen"] = 1
+            seen.append((ctx.phase, ctx.iteration, ctx.max_iterations, ctx.plan, ctx.outcome, ctx.working_memory))
+            return "done"
+
+    assert (await rig.run(app)).state == {"out": "done"}
+    assert seen == [("act", 0, 10, None, None, {"seen": 1})]
+    cards = await rig.runtime.reader.cards((await rig.turn_of("Alone")).turn_id)
+    assert [card.kind for card in cards if card.kind == "tool.result"] == []  # no phase is recorded by itself
+
+
 @pytest.mark.more
 async def test_signals_of_all_hooks_are_emitted_once_at_the_end(rig: Rig) -> None:
     async def emit(ctx: PhaseContext) -> None:

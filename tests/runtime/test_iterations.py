@@ -186,6 +186,10 @@ def test_phases_that_exceed_the_lifetime_of_the_turn_give_a_warning() -> None:
     assert "may take 3945 s together, and its turns live 3600 s (ttl_seconds)" in warning
     short = Hooked().app(lifecycle=Lifecycle(max_iterations=9)).workflow.warnings
     assert not [each for each in short if each.startswith("phases_exceed_lifetime")]
+    # one round, because nothing asks for another one; 60 s for plan and 300 s for act do not fit
+    [warning] = Hooked(["plan", "act"]).app(ttl_seconds=359).workflow.warnings
+    assert "may take 360 s together, and its turns live 359 s (ttl_seconds)" in warning
+    assert Hooked(["plan", "act"]).app(ttl_seconds=360).workflow.warnings == []
 
 
 @pytest.mark.parametrize(
@@ -195,14 +199,36 @@ def test_phases_that_exceed_the_lifetime_of_the_turn_give_a_warning() -> None:
         ({"plan_timeout_seconds": 0}, "plan_timeout_seconds"),
         ({"on_max_iterations": "win"}, "on_max_iterations"),
         ({"on_tool_error": "ignore"}, "on_tool_error"),
-        ({"error_retries": {"X": -1}}, "error_retries.X"),
+        ({"terminate_force_seconds": 10}, "terminate_force_seconds"),
+        ({"error_retries": {"X": -1}}, "error_retries/X"),
         ({"error_retries": {1: 3}}, "error_retries"),
     ],
 )
 def test_limit_out_of_range_is_rejected_with_its_path(options: Any, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         Hooked().app(lifecycle=Lifecycle(**options))
-    assert caught.value.path == f"/agents/worker/lifecycle.{path}"
+    assert caught.value.path == f"/agents/worker/lifecycle/{path}"
+
+
+def test_error_policy_with_a_misspelt_code_gives_a_warning_and_one_of_a_tool_does_not() -> None:
+    lifecycle = Lifecycle(error_retries={"network_eror": 3, "PRINTER_JAMMED": 1}, max_iterations=1)
+    assert Hooked().app(lifecycle=lifecycle).workflow.warnings == [
+        "unknown_error_code: error_retries of agent worker has the code network_eror, which the runtime does not use; did you mean "
+        "NETWORK_ERROR?"]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [3, "yes"])
+@pytest.mark.parametrize("phase", ["plan", "reflect"])
+def test_form_of_a_models_phase_that_is_no_type_is_rejected(phase: str, form: Any) -> None:
+    with pytest.raises(InvalidInput, match=f"{phase} must be True, a type, a JSON Schema or a function") as caught:
+        Heliograph("forms").prompt_agent("worker", "Work.", activate_on=START, **{phase: form})
+    assert caught.value.path == f"/agents/worker/{phase}"
+
+
+@pytest.mark.parametrize("form", [str, dict[str, int], {"type": "object", "properties": {"done": {"type": "boolean"}}}])
+def test_decision_without_the_field_goal_achieved_is_rejected_before_a_model_is_asked(form: Any) -> None:
+    with pytest.raises(InvalidInput, match="reflect has no field goal_achieved; add a boolean field with this name"):
+        Heliograph("forms").prompt_agent("worker", "Work.", activate_on=START, reflect=form)
 
 
 def test_lifetime_without_time_beside_the_terminate_hook_is_rejected() -> None:
@@ -237,3 +263,18 @@ def test_class_with_a_misspelt_hook_or_without_work_is_rejected() -> None:
         app.agent(activate_on=START)(Misspelt)
     with pytest.raises(InvalidInput, match="agent Idle: act is missing"):
         app.agent(activate_on=START)(Idle)
+
+
+def test_class_without_its_base_and_object_of_a_class_are_rejected_with_the_next_step() -> None:
+    app = Heliograph("classes")
+
+    class Baseless:
+        def act(self, _ctx: PhaseContext) -> None: ...
+
+    class Based(Agent):
+        def act(self, _ctx: PhaseContext) -> None: ...
+
+    with pytest.raises(InvalidInput, match=r"is the class Baseless; derive it from heliograph\.Agent"):
+        app.agent(activate_on=START)(Baseless)
+    with pytest.raises(InvalidInput, match=r"register Based instead of Based\(\)"):
+        app.agent(activate_on=START)(Based())  # type: ignore[type-var]

@@ -250,6 +250,7 @@ async def test_turn_without_handlers_makes_no_queue(rig: Rig) -> None:
         ("metric", "no function", "must be a function"),
         ("metric", max, "must have known parameters"),
         (["metric"], lambda: None, "there is no lifecycle event"),
+        (print, lambda: None, "on_lifecycle needs the name of an event"),
     ],
 )
 def test_handler_of_an_unknown_event_or_argument_is_rejected(event: Any, function: Any, problem: str) -> None:

@@ -180,6 +180,15 @@ async def test_step_without_a_tool_or_with_wrong_arguments_fails_the_act_phase(
     assert message in error["message"]
 
 
+async def test_unknown_tool_of_an_agent_without_tools_names_the_next_step(rig: Rig) -> None:
+    app = Heliograph("toolless")
+    app.agent(name="worker", activate_on=START)(
+        type("Toolless", (Agent,), {"plan": lambda *_: Plan([ToolStep("nothing")])})
+    )
+    error = one((await rig.run(app)).signals, "agent:failed")["error"]
+    assert error["message"].endswith("there is no tool nothing; the agent has no tools: list them in its option tools")
+
+
 # ── Plans of a model ──
 
 
@@ -267,6 +276,27 @@ async def test_planning_agent_whose_goal_cannot_be_reached_ends_incomplete(rig: 
     assert len(CALLS) == 2
     signals = [signal for signal in result.signals if signal.agent == "worker"]
     assert {each["decision"] for each in payloads(signals, "reflection_complete")} == {"iteration_needed"}
+
+
+@pytest.mark.proves("LC-73")
+async def test_executed_plan_ends_partial_before_the_model_step_that_exceeds_max_steps(rig: Rig) -> None:
+    def reply(request: ModelRequest) -> Any:
+        if of_model(request) == "plan":
+            return ModelReply("", {"steps": [{"kind": "model", "prompt": f"part {n}"} for n in range(1, 5)]})
+        prompts.append(request.prompt)
+        return f"reply {len(prompts)}"
+
+    prompts: list[str] = []
+    app = Heliograph("long")
+    app.prompt_agent(
+        "worker", "Work.", model=ScriptedModel(reply), activate_on=START, updates="out", plan=True, max_steps=3
+    )
+    result = await rig.run(app)
+    assert prompts == ["part 1", "part 2", "part 3"]
+    terminated = one(result.signals, "terminated")
+    assert (terminated["status"], terminated["outputs"]) == ("partial", ["reply 3"])
+    message = "the plan has more than 3 model steps (max_steps)"
+    assert terminated["limit"] == {"code": "RESOURCE_EXHAUSTED", "message": message, "recoverable": False}
 
 
 @pytest.mark.proves("LC-40")

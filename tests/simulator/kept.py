@@ -42,4 +42,4 @@ def _read(line: str) -> Kept:
     if name == "runtime":
         return Kept(None, case)
     mutant = MUTANTS[name]
-    return Kept(name, replace(case, maintenance=mutant.maintenance, repeats_once=mutant.repeats_once))
+    return Kept(name, mutant.applied_to(replace(case, maintenance=mutant.maintenance)))

@@ -18,10 +18,10 @@ from heliograph.agent_loop.model_attempts import (
 )
 from heliograph.agent_loop.model_call import HarnessOf, Models
 from heliograph.agent_loop.phase_prompts import plan_text, reflection_text
-from heliograph.agent_loop.required_result import required_result, submits
+from heliograph.agent_loop.required_result import cut_short, submits
 from heliograph.agent_loop.tool_call_router import Submitted, ToolCallRouter
 from heliograph.agent_loop.turn_tools import TurnTools
-from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
+from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.definitions.agent_checks import check_contexts
 from heliograph.definitions.templates import placeholders, substitute
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
@@ -39,7 +39,7 @@ from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, r
 from heliograph.turn.journal import Journal
 from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import framed_within
-from heliograph.types import Json, JsonObject
+from heliograph.types import Json
 
 
 async def run_agent_loop(
@@ -55,7 +55,7 @@ async def run_agent_loop(
     try:
         return await _loop(owned, context, replay, conversation, Models(owned, harness_of))
     except BudgetExceeded as error:
-        return _cut_short(owned, conversation, error.error)
+        return cut_short(owned, conversation.last_text, error.error)
 
 
 def prompt_of(owned: OwnedTurn, context: Context) -> str:
@@ -115,15 +115,9 @@ async def _loop(
         else:
             return _final_output(owned, reply, conversation)
     message = f"the model was not done after {spec.max_steps} steps (max_steps)"
-    return _cut_short(owned, conversation, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
-
-
-def _cut_short(owned: OwnedTurn, conversation: Conversation, limit: JsonObject) -> AgentOutput:
-    """The last text of a turn that meets a limit. Raises AgentFailed (RESULT_MISSING) where the turn requires another result."""
-    if (required := required_result(owned)) is not None:
-        raise AgentFailed(f"agent {owned.spec.name} must end with {required}, and did not: {limit['message']}",
-                          code=RESULT_MISSING)  # fmt: skip
-    return AgentOutput(conversation.last_text, is_partial=True, limit=limit)
+    return cut_short(
+        owned, conversation.last_text, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False}
+    )
 
 
 async def _recorded_model_call(
@@ -155,7 +149,9 @@ def _final_output(owned: OwnedTurn, reply: ModelReply, conversation: Conversatio
     if not reply.is_cut or not (is_metered(owned) or owned.spec.max_output_tokens):
         return AgentOutput(_output(reply))
     message = f"the reply was cut at {reply.output_tokens} tokens, by max_output_tokens or by the rest of the budget"
-    return _cut_short(owned, conversation, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
+    return cut_short(
+        owned, conversation.last_text, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False}
+    )
 
 
 def _output(reply: ModelReply) -> Json:

@@ -13,9 +13,10 @@ from typing import Any
 from heliograph.agent_loop.model_call import HarnessOf, Models
 from heliograph.agent_loop.phase_prompts import results_text
 from heliograph.agent_loop.recorded_model import recorded_reply
+from heliograph.agent_loop.required_result import cut_short
 from heliograph.agent_loop.tool_call_router import ToolCallRouter
 from heliograph.agent_loop.turn_tools import TurnTools
-from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, DENIED, TOOL_ERROR
+from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, DENIED, RESOURCE_EXHAUSTED, TOOL_ERROR
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.agent_checks import check_contexts
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
@@ -47,11 +48,16 @@ async def execute_plan(
     """
     execution = _Execution(owned, context, replay, harness_of)
     steps = [] if context.plan is None else context.plan.steps
+    limit = None
     for place, step in enumerate(steps, 1):
+        if (limit := execution.limit_before(step)) is not None:
+            break
         await execution.run(step, is_last=place == len(steps))
     results = execution.results
     context.working_memory["action_results"] = results
     output = results[-1].get("output") if results else None
+    if limit is not None:
+        return cut_short(owned, output, limit)
     if all(result["success"] for result in results):
         _check_type(owned.spec, output)
     return AgentOutput(output)
@@ -71,6 +77,16 @@ class _Execution:
         self._calls = 0  # of this phase: each step and each repetition has its number
         self._failure: Mapping[str, Json] = {}  # of the last call of a tool that failed
         self.results: list[JsonObject] = []
+
+    def limit_before(self, step: PlanStep) -> JsonObject | None:
+        """The limit that a prompt agent would exceed with this step."""
+        spec = self._owned.spec
+        if not isinstance(step, ModelStep) or spec.prompt is None:
+            return None
+        if sum(result["kind"] == step.kind for result in self.results) < spec.max_steps:
+            return None
+        message = f"the plan has more than {spec.max_steps} model steps (max_steps)"
+        return {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False}
 
     async def run(self, step: PlanStep, *, is_last: bool) -> None:
         """Add the result of one step. Raises AgentFailed (with the code of the step) where it fails and is not skipped."""

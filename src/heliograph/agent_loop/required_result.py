@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from heliograph.codes import RESULT_MISSING
 from heliograph.definitions.tool import SUBMIT_RESULT
+from heliograph.errors import AgentFailed
+from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.types import Json, JsonObject
 
 
 def submits(owned: OwnedTurn) -> bool:
@@ -20,3 +24,11 @@ def required_result(owned: OwnedTurn) -> str | None:
     if owned.spec.must_end_with is not None:
         return f"a call of {owned.spec.must_end_with}"
     return None if owned.spec.output is None else "an answer of its output type"
+
+
+def cut_short(owned: OwnedTurn, output: Json, limit: JsonObject) -> AgentOutput:
+    """The last output of a turn that meets a limit. Raises AgentFailed (RESULT_MISSING) where the turn requires another result."""
+    if (required := required_result(owned)) is not None:
+        raise AgentFailed(f"agent {owned.spec.name} must end with {required}, and did not: {limit['message']}",
+                          code=RESULT_MISSING)  # fmt: skip
+    return AgentOutput(output, is_partial=True, limit=limit)

@@ -197,7 +197,7 @@ class ToolCallRouter:
 
     async def _unknown_tool(self, step: int, n: int, call: ToolCall) -> ToolMessage:
         """The error for a call of a tool that does not exist, or no longer exists."""
-        missing = f"there is no tool {call.tool}; there are {', '.join(self._tools.names)}"
+        missing = f"there is no tool {call.tool}; {_known_tools(self._tools.names)}"
         request = CallRequest(str(self._journal.call_id(step, n + 1)), self._journal.new_step(), call.tool, "inline")
         result = self._replay.recorded_result(request)
         if result is None and self._journal.has_call(request.call_id):  # it started, and its worker died
@@ -266,6 +266,10 @@ class ToolCallRouter:
             raise BadArguments(f"the result does not match the result fields: {'; '.join(problems)}")
         self._check_not_rejected(step, n)
         raise Submitted(call.arguments)
+
+
+def _known_tools(names: Sequence[str]) -> str:
+    return f"there are {', '.join(names)}" if names else "the agent has no tools: list them in its option tools"
 
 
 def _seconds(asks_human: bool | float) -> float | None:

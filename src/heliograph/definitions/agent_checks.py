@@ -167,9 +167,9 @@ def check_contexts(name: str, contexts: object) -> dict[str, str]:
 
 def _check_run(name: str, run: object) -> None:
     if isinstance(run, type):
-        raise_invalid(
-            name, "run", f"is the class {run.__name__}; give a function, or an object with __call__", "wrong_type"
-        )
+        hooks = [hook for hook in ("act", "plan") if callable(getattr(run, hook, None))]
+        do = "derive it from heliograph.Agent" if hooks else "give a function, or an object with __call__"
+        raise_invalid(name, "run", f"is the class {run.__name__}; {do}", "wrong_type")
     check_function(run, f"agent {name}", f"/agents/{name}/run", "the context", waits=True)
 
 
@@ -257,4 +257,6 @@ def check_number(name: str, argument: str, value: float, low: float, high: float
 
 def raise_invalid(name: str, argument: str, problem: str, code: str) -> NoReturn:
     """Raise InvalidInput for an invalid option of an agent."""
-    raise InvalidInput(f"agent {name}: {argument} {problem}", code=code, path=f"/agents/{name}/{argument}")
+    raise InvalidInput(
+        f"agent {name}: {argument} {problem}", code=code, path=f"/agents/{name}/{argument.replace('.', '/')}"
+    )

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, get_origin
 
 from heliograph.definitions.agent_checks import raise_invalid
+from heliograph.definitions.forms import schema_of
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.lifecycle import HOOKS
-from heliograph.error_text import format_exception, safe_repr
+from heliograph.error_text import format_exception, repr_of, safe_repr
 
 
 class Agent:
@@ -92,5 +93,24 @@ def check_hooks(name: str, given: Mapping[str, Any], *, has_model: bool) -> dict
             raise_invalid(name, phase, "must be a function of the context; only a prompt agent can leave it to its model: use app.prompt_agent",
                    "wrong_type")  # fmt: skip
         else:
-            hooks[phase] = ModelHook(None if hook is True else hook)
+            hooks[phase] = ModelHook(None if hook is True else _checked_form(name, phase, hook))
     return hooks
+
+
+def _checked_form(name: str, phase: str, form: Any) -> Any:
+    """The form of a model's plan or decision. Raises InvalidInput for other values, and for a decision without `goal_achieved`."""
+    what, path = f"agent {name}: {phase}", f"/agents/{name}/{phase}"
+    if not isinstance(form, Mapping) and not isinstance(form, type) and get_origin(form) is None:
+        raise_invalid(name, phase, f"must be True, a type, a JSON Schema or a function of the context, not {safe_repr(repr_of(form))}",
+                      "wrong_type")  # fmt: skip
+    schema = schema_of(what, form, path)
+    if phase == "reflect" and not _may_have(schema, "goal_achieved"):
+        raise_invalid(name, phase, "has no field goal_achieved; add a boolean field with this name, which decides whether another round "
+                      "is needed, or write reflect=True", "required_field")  # fmt: skip
+    return form
+
+
+def _may_have(schema: Mapping[str, Any], name: str) -> bool:
+    """Whether a value of the schema may have a field. A schema that refers to others or combines them may."""
+    fields = schema.get("properties")
+    return name in fields if isinstance(fields, dict) else bool(schema.keys() & {"$ref", "anyOf", "oneOf", "allOf"})

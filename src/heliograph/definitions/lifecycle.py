@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from heliograph.codes import CODE_NAMES
 from heliograph.definitions.agent_checks import SECONDS_MAX, check_number, check_one_of, raise_invalid
-from heliograph.error_text import safe_repr
+from heliograph.error_text import repr_of, safe_repr
 
 HOOKS = ("init", "plan", "act", "reflect", "terminate")
 AT_LIMIT = ("terminate", "deliver_best")
@@ -54,7 +56,8 @@ def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection
     """Return the settings of an agent with these hooks. Raises InvalidInput."""
     given = Lifecycle() if given is None else given
     if not isinstance(given, Lifecycle):
-        raise_invalid(name, "lifecycle", f"must be a Lifecycle, not {safe_repr(given)}", "wrong_type")
+        raise_invalid(name, "lifecycle", f"must be a Lifecycle, not {safe_repr(repr_of(given))}; write "
+                      "lifecycle=Lifecycle(max_iterations=3), for example", "wrong_type")  # fmt: skip
     for phase in ("init", "plan", "reflect", "terminate"):
         argument = f"{phase}_timeout_seconds"
         check_number(name, f"lifecycle.{argument}", getattr(given, argument), 0.001, SECONDS_MAX)
@@ -80,17 +83,32 @@ def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection
             )
         check_number(name, f"lifecycle.error_retries.{code}", count, 0, 1000, whole=True)
     kept = given.terminate_timeout_seconds
+    if given.terminate_force_seconds < kept:
+        raise_invalid(name, "lifecycle.terminate_force_seconds", f"must be at least terminate_timeout_seconds ({kept:g} s), not "
+                      f"{given.terminate_force_seconds:g}: the hook is cancelled first, and abandoned later", "out_of_range")  # fmt: skip
     if "terminate" in hooks and ttl_seconds <= kept:
         raise_invalid(name, "ttl_seconds", f"must be above the {kept:g} s of the terminate hook, not {ttl_seconds:g}; raise it, or "
                       "lower lifecycle.terminate_timeout_seconds", "out_of_range")  # fmt: skip
     return given
 
 
-def warn_of_lifetime(name: str, lifecycle: Lifecycle, act_seconds: float, ttl_seconds: float) -> str | None:
+def warn_of_codes(name: str, lifecycle: Lifecycle) -> list[str]:
+    """Warnings about keys of error_retries that resemble a code of the runtime. Other codes are those of tools."""
+    codes = [code for code in lifecycle.error_retries if code not in CODE_NAMES]
+    similar = {code: difflib.get_close_matches(code.upper(), CODE_NAMES, 1, cutoff=0.8) for code in codes}
+    return [f"unknown_error_code: error_retries of agent {name} has the code {safe_repr(code)}, which the runtime does not use; "
+            f"did you mean {found[0]}?" for code, found in similar.items() if found]  # fmt: skip
+
+
+def warn_of_lifetime(
+    name: str, lifecycle: Lifecycle, hooks: Collection[str], act_seconds: float, ttl_seconds: float
+) -> str | None:
     """A warning if all rounds together may take longer than the lifetime of the turn, which always wins."""
-    each = {phase: lifecycle.timeout_seconds(phase, act_seconds) for phase in HOOKS}
-    rounds = lifecycle.max_iterations * (each["plan"] + each["act"] + each["reflect"])
-    total = each["init"] + rounds + each["terminate"]
+    iterates = "reflect" in hooks  # the sum of the specification: every phase, with or without a hook
+    phases = HOOKS if iterates else ("act", *hooks)
+    each = {phase: lifecycle.timeout_seconds(phase, act_seconds) for phase in phases}
+    once = sum(each.pop(phase, 0.0) for phase in ("init", "terminate"))
+    total = once + sum(each.values()) * (lifecycle.max_iterations if iterates else 1)
     if total <= ttl_seconds:
         return None
     return (f"phases_exceed_lifetime: the phases of agent {name} may take {total:g} s together, and its turns live {ttl_seconds:g} s "

@@ -41,6 +41,9 @@ def check_event(event: Any) -> str:
     """Return the name of an event. Raises InvalidInput (`unknown_event`)."""
     if isinstance(event, str) and event in ARGUMENTS:
         return event
+    if callable(event):
+        raise InvalidInput('on_lifecycle needs the name of an event: write @app.on_lifecycle("phase_started")', code="unknown_event",
+                           path="/lifecycle")  # fmt: skip
     similar = get_close_matches(event, ARGUMENTS, 1) if isinstance(event, str) else []
     known = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(ARGUMENTS)}"
     raise InvalidInput(

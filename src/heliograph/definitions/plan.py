@@ -90,13 +90,19 @@ def plan_json(given: Any) -> JsonObject | None:
             found
         )  # the fields of a Plan are not checked when it is made, and later phases read this form
     except (pydantic.ValidationError, TypeError) as error:
-        raise InvalidInput(f"the plan hook must return a Plan or None: {safe_repr(str(error), 500)}",
-                           code="wrong_type") from None  # fmt: skip
+        raise InvalidInput(f"the plan hook must return a Plan or None, for example Plan([ToolStep('search', {{'query': 'x'}})]): "
+                           f"{safe_repr(_problems(error), 500)}", code="wrong_type") from None  # fmt: skip
     assert isinstance(found, dict)
     made: Any = found["steps"]
     for place, each in enumerate(made, 1):
         check_references(each.get("arguments") or each.get("task"), place)
     return found
+
+
+def _problems(error: pydantic.ValidationError | TypeError) -> str:
+    if isinstance(error, TypeError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'plan'}: {each['msg']}" for each in error.errors())
 
 
 def plan_of(recorded: JsonObject | None) -> Plan | None:

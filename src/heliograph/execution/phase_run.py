@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from heliograph.codes import ACTION_FAILED, CODE_OF_PHASE
 from heliograph.definitions.hooks import ModelHook
 from heliograph.definitions.plan import decision_json, plan_json
-from heliograph.errors import TurnTimedOut
+from heliograph.error_text import format_exception
+from heliograph.errors import AgentFailed, TurnTimedOut
 from heliograph.execution.agent_run import Attempt, acting, attempt, call_function, check_output
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.cleanup import CLEANUP_SECONDS
@@ -165,9 +166,17 @@ class PhaseRun:
         return {"output": output}
 
 
+async def _without_exits(work: Awaitable[T]) -> T:
+    """The result of `work`. A task that ends with an exit of the program would end the event loop, and with it the worker."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise AgentFailed(format_exception(error)) from error
+
+
 async def _abandonable(work: Awaitable[T], task_names: TaskNames) -> T:
     """The result of `work`, which runs in a task of its own, so that it can be abandoned while it ignores its cancellation."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(_without_exits(work))
     task_names.assign(task, "")  # it is the hook itself, whose calls have no task in their ids
     try:
         await asyncio.wait([task])

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from heliograph.codes import ACTION_FAILED, NOT_DETERMINISTIC, UNDECODABLE
+from heliograph.definitions.hooks import MethodHook
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput, KernelRejected
 from heliograph.execution.agent_run import act
@@ -33,6 +34,7 @@ from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, reject_not_admitted, suspend
 from heliograph.execution.task_names import TaskNames
+from heliograph.ports import Memory
 from heliograph.records import Claimed, WriteResult
 from heliograph.tools.credentials import problem_of_credentials
 from heliograph.turn.calls import task_of
@@ -270,10 +272,7 @@ class TurnRunner:
             replay = CallReplay(self.owned, journal)
             cleanups = Cleanups(self._progress.cleanups)
             memory = self.owned.workflow.memory or LedgerMemory(self.services.ledger)
-            context = (
-                Context(self.owned, replay, cleanups, memory) if rounds is None else
-                PhaseContext(self.owned, replay, cleanups, memory, turn.phase, rounds, self._progress.results)
-            )  # fmt: skip
+            context = self._context(replay, cleanups, memory)
             self._cleanups = cleanups
         except InvalidInput as error:  # another version of the application wrote the state
             self.owned.taint.read_state()  # the message may quote it
@@ -290,7 +289,7 @@ class TurnRunner:
         self.services.state_events.emit(self.services.world, self.claimed, "thinking")
         work: Awaitable[Event] = (
             PhaseRun(self.owned, turn.phase, context, replay, self._agent_loop, task_names).event()
-            if isinstance(context, PhaseContext)
+            if isinstance(context, PhaseContext) and rounds is not None
             else act(self.owned, context, replay, self._agent_loop)
         )
         try:
@@ -306,6 +305,15 @@ class TurnRunner:
             self._progress.cleanups = self._cleanups
             self.owned.executed_steps.clear()  # the next phase numbers its model calls from 1
         return event
+
+    def _context(self, replay: CallReplay, cleanups: Cleanups, memory: Memory) -> Context:
+        """The context of the agent's function, or of its current hook. The only method of a class receives that of a hook."""
+        turn, rounds = self.turn, self.turn.rounds
+        if rounds is None and isinstance(self.spec.run, MethodHook):
+            rounds = Rounds(frozenset(), self.spec.lifecycle)
+        if rounds is None:
+            return Context(self.owned, replay, cleanups, memory)
+        return PhaseContext(self.owned, replay, cleanups, memory, turn.phase, rounds, self._progress.results)
 
     async def _clean_up(self) -> None:
         self._is_cleaning_up = True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.circuit_breakers import NO_BREAKERS, CircuitBreaker, SignalBreakers, breaker_among
 from heliograph.definitions.functions import check_function, naming
-from heliograph.definitions.lifecycle import warn_of_lifetime
+from heliograph.definitions.lifecycle import warn_of_codes, warn_of_lifetime
 from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
 from heliograph.definitions.rate_limits import NO_RATES, Rate, SignalRates, rates_of
@@ -114,10 +114,11 @@ class Workflow:
         keys = self.shape.keys or {key for agent in self.agents.values() for key in agent.updates}
         emitted += [f"state:{key}:changed" for key in sorted(keys)]
         patterns = [pattern for agent in self.agents.values() for pattern in agent.patterns]
-        iterating = [agent for agent in self.agents.values() if "reflect" in agent.hooks]
-        too_long = [w for agent in iterating if (w := warn_of_lifetime(agent.name, agent.lifecycle, agent.timeout_seconds,
-                                                                       agent.ttl_seconds)) is not None]  # fmt: skip
-        return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns) + too_long
+        hooked = [agent for agent in self.agents.values() if agent.hooks]
+        of_phases = [w for a in hooked if (w := warn_of_lifetime(a.name, a.lifecycle, a.hooks, a.timeout_seconds,
+                                                                 a.ttl_seconds)) is not None]  # fmt: skip
+        of_phases += [w for agent in hooked for w in warn_of_codes(agent.name, agent.lifecycle)]
+        return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns) + of_phases
 
 
 def build_workflow(workflow: Workflow) -> Workflow:

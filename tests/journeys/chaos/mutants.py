@@ -60,6 +60,8 @@ UNSEEN: Mapping[str, str] = {
     "no_dispatch_timeout": "no project of chaos sets dispatch_seconds_max",
     "human_wait_counts": "no turn of chaos waits for people",
     "parent_time_counts": "no turn of chaos waits for people",
+    "phase_end_lost": "no agent of chaos has hooks",
+    "phase_signals_lost": "no agent of chaos has hooks",
     "limit_leaves_turns": "no run of chaos reaches its max_activations",
     "message_clears_taint": "chaos does not compare the taint of a state with the log",
 }

@@ -43,19 +43,27 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
                 _open_recorded(tx, item)
             elif (taint := taint_of(item)) is not None:
                 tx.set(tx.tables.waits[call], taint=taint)
-            verdict["first_seq"] = append_drafts(tx, item)
+            verdict["first_seq"] = None if _loses_signals(tx, item) else append_drafts(tx, item)
             results.append({**item, "output": get_raw(item, "result")})
         seen.add(call)
         answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})
     resolve(tx, [_as_resolved(result) for result in results], limited, logs=False)
     for item in results:
         call = (get_text(item, "turn_id"), get_text(item, "call_id"))
-        if tx.tables.waits[call]["reserved"] is not None or get_text(item, "used") is not None:
+        wait = tx.tables.waits.get(call)
+        if wait is not None and (wait["reserved"] is not None or get_text(item, "used") is not None):
             settle(tx, call, used_of(item))
     return answers
 
 
+def _loses_signals(tx: Transaction, item: Any) -> bool:
+    return "phase_signals_lost" in tx.bugs and get_raw(item, "open_as") is not None
+
+
 def _open_recorded(tx: Transaction, item: Any) -> None:
+    """Bug: phase_end_lost."""
+    if "phase_end_lost" in tx.bugs:
+        return
     open_as = item["open_as"]
     open_inline(
         tx,

@@ -8,7 +8,7 @@ misses a mutant proves nothing when it finds no failure, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
@@ -22,7 +22,7 @@ class Mutant:
 
     rules: the rules that it breaks. bugs: its names in the in-memory kernel; empty where it has the mutant's own name.
     repeats_once: a mutant of the runtime, which runs a step of effect `once` again.
-    maintenance: its rule belongs to functions that only PostgreSQL has.
+    maintenance: its rule belongs to functions that only PostgreSQL has. hooks: its rule is about agents with hooks.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Mutant:
     bugs: tuple[str, ...] = ()
     repeats_once: bool = False
     maintenance: bool = False
+    hooks: bool = False
 
     @property
     def has_sql(self) -> bool:
@@ -43,7 +44,11 @@ class Mutant:
         return InMemoryKernel(() if self.repeats_once else self.bugs or (self.name,))
 
     def case(self, seed: int) -> Case:
-        return Case(seed, maintenance=self.maintenance, repeats_once=self.repeats_once)
+        return self.applied_to(Case(seed, maintenance=self.maintenance))
+
+    def applied_to(self, case: Case) -> Case:
+        """The case with the application, and the change of the runtime, that this mutant needs."""
+        return replace(case, repeats_once=self.repeats_once, hooks=case.hooks or self.hooks)
 
 
 MUTANTS: dict[str, Mutant] = {m.name: m for m in (
@@ -89,6 +94,9 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("no_token", "S14"),
     Mutant("blind_retry", "K14"),
     Mutant("defer_uncapped", "L0-64"),
+    # ends of phases
+    Mutant("phase_end_lost", "LC-22 LC-32", hooks=True),
+    Mutant("phase_signals_lost", "LC-02", hooks=True),
     # children
     Mutant("child_not_reported", "K4"),
     Mutant("child_reported_twice", "K4"),

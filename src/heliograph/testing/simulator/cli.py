@@ -135,7 +135,7 @@ def _case(options: argparse.Namespace) -> Case:
             if options.mutant
             else Case(options.seed, maintenance=is_postgres)
         )
-        case = replace(case, hooks=options.hooks)
+        case = replace(case, hooks=case.hooks or options.hooks)
     if case.maintenance and not is_postgres:
         raise InvalidInput("this case prunes and stores boxes: add --backend postgres", code="usage", path="--backend")
     return case

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from heliograph.error_text import safe_repr
@@ -52,7 +51,7 @@ def replay(case: Case, backend: str = "memory", *, trace: bool = False, mutant: 
 
     rule = MUTANTS[mutant] if mutant else None
     with open_backend(backend, rule) as opened:
-        case = replace(case, repeats_once=rule.repeats_once) if rule else case
+        case = rule.applied_to(case) if rule else case
         result = simulate(case, opened, keeps_trace=trace)
     for line in result.log:
         _print(line)
@@ -73,7 +72,7 @@ def shrink(case: Case, backend: str = "memory", *, mutant: str | None = None) ->
     with open_backend(backend, rule) as opened:
         shrinker = Shrinker(lambda case: simulate(case, opened))
         try:
-            result = shrinker.shrink(replace(case, repeats_once=rule.repeats_once) if rule else case)
+            result = shrinker.shrink(rule.applied_to(case) if rule else case)
         except ValueError as error:
             _print(str(error))
             return 1
