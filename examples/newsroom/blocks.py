@@ -111,7 +111,7 @@ class _Reader:
             after = take(number, line)
             if after is not None:
                 return after
-        self._go_on(number, line)
+        self._continue_block(number, line)
         return number + 1
 
     def _emit(
@@ -142,7 +142,7 @@ class _Reader:
         self._close(number)
         self.open_kind, self.open_at, self.open_lines, self.open_label = kind, number, [text], label
 
-    def _go_on(self, number: int, line: str) -> None:
+    def _continue_block(self, number: int, line: str) -> None:
         """Add a line of plain words to the open block, or open a paragraph."""
         if self.open_kind is not None:
             self.open_lines.append(line.strip())

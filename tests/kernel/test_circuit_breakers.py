@@ -154,7 +154,7 @@ async def test_trial_without_a_result_fails_at_its_deadline(kernel: Kernel) -> N
 
 
 @pytest.mark.proves("CB-04")
-async def test_trial_in_doubt_fails_and_one_that_begins_again_stays_a_trial(kernel: Kernel) -> None:
+async def test_trial_in_doubt_fails_and_one_that_begins_again_remains_a_trial(kernel: Kernel) -> None:
     claimed = await half_open(kernel, 1, timeout_seconds=20)
     assert await try_call(kernel, claimed, "once", "once", timeout_seconds=20) == "fresh"
     await kernel.call("release", [turn_item(claimed)])
@@ -168,7 +168,7 @@ async def test_trial_in_doubt_fails_and_one_that_begins_again_stays_a_trial(kern
     assert await breaker(kernel) == ("half_open", 1, 0, 2)
 
 
-async def test_call_that_begins_again_after_its_trial_was_lost_is_judged_anew(kernel: Kernel) -> None:
+async def test_call_that_begins_again_after_its_trial_was_lost_needs_a_new_admission(kernel: Kernel) -> None:
     claimed = await half_open(kernel, 3, timeout_seconds=20)
     kernel.wait(20)
     assert await try_call(kernel, claimed, "x") == "CIRCUIT_OPEN"

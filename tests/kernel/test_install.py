@@ -329,7 +329,7 @@ async def test_schema_file_creates_the_same_objects_as_install(
     assert await objects(connection) == await objects(kernel.connection)
 
 
-async def test_planner_takes_no_table_of_the_schema_file_for_one_that_stays_empty(
+async def test_planner_takes_no_table_of_the_schema_file_for_one_that_remains_empty(
     empty_url: str, connection: asyncpg.Connection
 ) -> None:
     """A table with reltuples 0 gets plans that read all of it, and connections keep them (0002_planner.sql)."""

@@ -181,7 +181,7 @@ def test_expressions_of_the_fixed_list_have_values(template: Any, value: Any) ->
 
 
 @pytest.mark.proves("G-30")
-def test_value_that_looks_like_an_expression_stays_as_it_is() -> None:
+def test_value_that_looks_like_an_expression_is_unchanged() -> None:
     hostile = "${uuid()} ${parent.id} ${__import__('os')}"
     signal = ToolCallSignal(payload=ToolCallPayload(tool_name="a", parameters={}, correlation_id=hostile))
     parent = Envelope(**{**dict(parent_of_req_1()), "signal": signal})

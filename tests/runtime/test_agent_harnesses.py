@@ -200,14 +200,14 @@ class StreamingModel:
 
     def __init__(self, pieces: int, *, fails_at: int | None = None):
         self.pieces = [f"piece {n}, " for n in range(pieces)]
-        self.may_go_on = asyncio.Semaphore(0)
+        self.may_continue = asyncio.Semaphore(0)
         self.fails_at = fails_at
 
     async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
         yield ThinkingDelta("hm")
         for n, piece in enumerate(self.pieces):
             async with asyncio.timeout(60):
-                await self.may_go_on.acquire()
+                await self.may_continue.acquire()
             if n == self.fails_at:
                 self.fails_at = None
                 raise HarnessError("lost", recoverable=True)
@@ -226,7 +226,7 @@ async def test_follower_that_reconnects_after_each_delta_misses_and_repeats_noth
             async for signal in rig.runtime.follow(run_id, after=streamed[-1].seq if streamed else 0):
                 streamed.append(signal)
                 if signal.name in ("text:delta", "thinking:delta"):
-                    model.may_go_on.release()  # the next piece comes after this one was seen: each is a signal of its own
+                    model.may_continue.release()  # the next piece comes after this one was seen: each is a signal of its own
                     break
     assert streamed == await rig.runtime.reader.all_signals(run_id)
     deltas: list[Any] = [s.payload for s in streamed if s.name == "text:delta"]
@@ -258,7 +258,7 @@ async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None
 async def test_each_attempt_of_a_model_call_streams_from_its_start(rig: Rig, soon: None) -> None:
     model = StreamingModel(4, fails_at=2)
     for _ in range(7):
-        model.may_go_on.release()
+        model.may_continue.release()
     signals = await ended(rig, agent(model))
     starts = [s for s in signals if s.name == "harness:start"]
     assert len(starts) == 2

@@ -22,7 +22,7 @@ def to_pool(pool: str) -> dict[str, Any]:
 
 
 @pytest.mark.proves("RTE-05", "G-24")
-async def test_tool_call_under_way_stays_in_its_pool(rig: Rig) -> None:
+async def test_tool_call_under_way_remains_in_its_pool(rig: Rig) -> None:
     def mailing(pool: str) -> Heliograph:
         app = Heliograph("mailing", routes=to_pool(pool))
 

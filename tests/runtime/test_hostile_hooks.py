@@ -59,7 +59,7 @@ async def ask(ctx: PhaseContext) -> None:
     [(Hooked(terminate=ask), [*ORDER[:3]]), (Hooked(terminate=ask), [*ORDER[:3], "terminate"])],
     ids=["reflect and terminate removed", "reflect removed"],
 )  # fmt: skip
-async def test_turn_of_an_agent_that_lost_a_finished_hook_fails_and_its_worker_goes_on(
+async def test_turn_of_an_agent_that_lost_a_finished_hook_fails_and_its_worker_continues(
     rig: Rig, before: Hooked, after: list[str]
 ) -> None:
     app = before.app()

@@ -103,7 +103,7 @@ def test_invalid_reference_of_a_plan_is_rejected(reference: Any, problem: str) -
     assert problem in raised.value.message
 
 
-def test_value_without_references_stays_as_it_is() -> None:
+def test_value_without_references_is_unchanged() -> None:
     value: Any = {"a": [1, {"b": "$step"}], "path": "/x"}
     assert resolved(value, []) == value
     assert resolved({"$step": 1, "path": ""}, [("all",)]) == "all"

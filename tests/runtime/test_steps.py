@@ -332,14 +332,14 @@ async def test_step_beside_a_wait_in_a_task_group_runs_once_and_is_not_in_doubt(
 
 @pytest.mark.proves("L0-110", "K13")
 async def test_step_of_a_lost_turn_does_not_start(rig: Rig) -> None:
-    inside, may_go_on, happened = asyncio.Event(), asyncio.Event(), list[int]()
+    inside, may_continue, happened = asyncio.Event(), asyncio.Event(), list[int]()
     app = Heliograph("fenced")
 
     @app.agent(activate_on=START, updates="seen")
     async def shop(ctx: Context) -> Any:
         if ctx.attempt == 1 and not inside.is_set():
             inside.set()
-            await may_go_on.wait()
+            await may_continue.wait()
         try:
             return await ctx.step("pay", lambda: happened.append(ctx.attempt))
         except Exception:
@@ -351,7 +351,7 @@ async def test_step_of_a_lost_turn_does_not_start(rig: Rig) -> None:
     await inside.wait()
     await rig.fetch("update heliograph.agent_state_head set lease_until = now() where run_id = $1", run_id)
     await rig.runtime.ledger.sweep("leases")
-    may_go_on.set()
+    may_continue.set()
     async with rig.serving(app):
         await rig.ended(run_id)
     await stalled.__aexit__(None, None, None)

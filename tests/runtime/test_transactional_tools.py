@@ -14,7 +14,7 @@ from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import Model, agent, call, results
 
 Body = Callable[[Any], Awaitable[Any]]
-STAYS = "it ended its transaction by itself, and its writes until then stay"
+REMAINS = "it ended its transaction by itself, and its writes until then stay"
 
 
 async def commits(connection: Any) -> None:
@@ -59,11 +59,11 @@ async def closes(connection: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "rows", "runs", "message"),
     [
-        (commits, 1, 1, STAYS),
-        (commits_and_begins, 1, 1, STAYS),
-        (commits_and_fails, 1, 1, STAYS),
-        (commits_and_is_late, 1, 1, STAYS),
-        (commits_and_closes, 1, 1, STAYS),
+        (commits, 1, 1, REMAINS),
+        (commits_and_begins, 1, 1, REMAINS),
+        (commits_and_fails, 1, 1, REMAINS),
+        (commits_and_is_late, 1, 1, REMAINS),
+        (commits_and_closes, 1, 1, REMAINS),
         (rolls_back_and_begins, 0, 1, "it was undone: the function ended the transaction of its connection"),
         (becomes_another, 0, 1, "it was undone"),
         (closes, 0, 3, "it was undone 3 times, since its transaction could not be committed"),

@@ -6,7 +6,7 @@ import asyncio
 
 
 class CancelFlag:
-    """Whether the turn has to end. reason: why; None while it may go on."""
+    """Whether the turn has to end. reason: why; None while it may continue."""
 
     def __init__(self) -> None:
         self.reason: str | None = None

@@ -36,4 +36,4 @@ UNTRIED_SECONDS_MAX = POLICY.total_seconds_max
 # A worker without a signing secret waits this long before it reports an unsigned callback: after an outage, workers with the secret
 # may start later.
 ONLOOKER_SECONDS = 3600.0
-AWAY_SECONDS = 300.0  # after a longer pause between two looks, a worker starts to wait anew
+AWAY_SECONDS = 300.0  # after a longer pause between two looks, a worker starts to wait again

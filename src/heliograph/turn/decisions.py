@@ -1,4 +1,4 @@
-"""How a turn starts, and how it goes on after a failed model call or a rejected suspension. Pure."""
+"""How a turn starts, and how it continues after a failed model call or a rejected suspension. Pure."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Worker:
         """Claim up to `limit` turns of one project; return them, and whether there may be more.
 
         The kernel rejects a claim whose answer is too large. Then the worker claims single turns, and twice as many after
-        each success. A turn that cannot be claimed alone is ended as failed, and the other turns go on.
+        each success. A turn that cannot be claimed alone is ended as failed, and the other turns continue.
         """
         try:
             claimed = await services.ledger.claim(services.claims, self.name, limit, self._lease_seconds)

@@ -9,7 +9,7 @@
     halts       every interval: halts of tasks at gateways
 
 Each project has its own loops, and no loop waits for another: while a wire or the receiver of a callback is away, sweeps
-and retention go on. Each loop survives an outage of the database. Any number of workers may run a watchdog.
+and retention continue. Each loop survives an outage of the database. Any number of workers may run a watchdog.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
 
 
-def goes_on_without(result: Any) -> bool:
+def continues_without(result: Any) -> bool:
     """Whether to stop the child of this call, because its parent continues without it."""
     return get_text(result, "message_type") == "timeout" or get(result, "is_canceled_sibling") is True
 

@@ -8,7 +8,7 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.circuit_breakers import count_circuits
-from heliograph.testing.kernel.forks import goes_on_without, response_of, with_canceled_siblings
+from heliograph.testing.kernel.forks import continues_without, response_of, with_canceled_siblings
 from heliograph.testing.kernel.head import insert_signals
 from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
 from heliograph.testing.kernel.jsonb import SqlError, get, get_raw, get_text
@@ -47,12 +47,12 @@ def resolve(
     for item in items:
         _write_result(tx, item, limited, logs=logs)
     for item in sorted(
-        (i for i in items if goes_on_without(i["result"])), key=lambda i: str(i["wait"]["child_turn_id"])
+        (i for i in items if continues_without(i["result"])), key=lambda i: str(i["wait"]["child_turn_id"])
     ):
         child = item["wait"]["child_turn_id"]
         if child is not None:
             order_stop(tx, child, {"reason": "the turn that waited for it went on without it", "mode": "force"})
-    order_halts(tx, [item["command"] for item in items if goes_on_without(item["result"])])
+    order_halts(tx, [item["command"] for item in items if continues_without(item["result"])])
     if logs:
         _log_results(tx, items, limited)
     answer = _wake(tx, items)

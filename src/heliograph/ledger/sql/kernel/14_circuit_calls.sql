@@ -53,7 +53,7 @@ create function heliograph._unopen(p_project text, p_turn_id text, p_call_id tex
      where not p_is_new and project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
 $$;
 
--- _prolong_trial: whether a call that begins again still is a trial. Its time starts anew.
+-- _prolong_trial: whether a call that begins again is still a trial. Its time starts again.
 create function heliograph._prolong_trial(
     p_project text, p_turn_id text, p_call_id text, p_circuit jsonb, p_timeout_seconds float8, p_now timestamptz
 ) returns boolean language plpgsql as $$
