@@ -21,7 +21,7 @@ from heliograph import (
     tool,
 )
 from heliograph.codes import RATE_LIMITED
-from tests.runtime.kit import START, Rig, one
+from tests.runtime.kit import START, Rig, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 
 
@@ -280,3 +280,27 @@ def test_invalid_rate_names_its_place(rate: Any) -> None:
         with pytest.raises(InvalidInput, match="for example 10/s") as caught:
             made()
         assert (caught.value.code, caught.value.path) == ("invalid_rate", path)
+
+
+@pytest.mark.more
+@pytest.mark.proves("K14", "G-24")
+async def test_once_step_whose_worker_stops_before_its_start_is_run_by_the_next_worker(rig: Rig) -> None:
+    app, ran = Heliograph("deployed"), list[int]()
+
+    @app.agent(activate_on=START, updates="out")
+    async def mail(ctx: Context) -> Any:
+        for n in range(2):
+            await ctx.step("mail", ran.append, n, effect="once", rate_limit="1/s")
+        return "sent"
+
+    async def waits() -> bool:
+        return bool(await rig.fetch("select 1 from heliograph.turn_waiting_tools where project_id = $1 and rate ? 'is_waiting'",
+                                    rig.runtime.settings.project))  # fmt: skip
+
+    run_id = await rig.start(app)
+    async with rig.serving(app, grace_seconds=0.01):
+        await until(waits)
+    assert ran == [0]
+    async with rig.serving(app):
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "sent"
+    assert ran == [0, 1]

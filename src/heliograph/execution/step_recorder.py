@@ -105,7 +105,7 @@ class StepRecorder:
             return _recorded_result(request, begun)
         if begun.rate is not None and begun.rate["wait_seconds"] > 0:
             await self.world.sleep(begun.rate["wait_seconds"])
-            self._cancel_flag.check()
+            return await self.begin(request, reserve)  # another worker may own the turn by now
         return None
 
     async def record(

@@ -12,7 +12,7 @@ from heliograph.testing.kernel.head import is_owner
 from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.limits import content_of, limits, reject_waits, rejection
 from heliograph.testing.kernel.open_calls import insert_wait, request_edge
-from heliograph.testing.kernel.rate_limits import check_rates, open_rates, take_inline
+from heliograph.testing.kernel.rate_limits import check_rates, has_rates, has_started, open_rates, take_inline
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import Row, interval
 from heliograph.testing.kernel.transaction import Transaction
@@ -47,7 +47,13 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
         elif verdict["outcome"] == "done" and wait is not None:
             row |= _result_of(tx, wait)
         elif verdict["outcome"] == "again" and is_first and wait is not None:
-            tx.set(wait, epoch=j.get_whole(item, "epoch"))
+            tx.set(
+                wait,
+                epoch=j.get_whole(item, "epoch"),
+                rate=wait["rate"] if has_rates(item) else _without_wait(wait["rate"]),
+            )
+        elif verdict["outcome"] == "fresh" and is_first and wait is not None and has_started(tx, wait, item):
+            tx.set(wait, rate=_without_wait(wait["rate"]))
         elif verdict["outcome"] == "in_doubt" and is_first:
             message = "a worker was lost after it began the call and before it recorded the result"
             doubts.append(
@@ -89,8 +95,13 @@ def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Ro
                          "give each call of a turn its own id")  # fmt: skip
     if wait["epoch"] == j.get_whole(item, "epoch"):
         return {"outcome": "fresh"}
-    may_repeat = wait["effect"] != "once" or "blind_retry" in tx.bugs
+    is_waiting = wait["rate"] is not None and "is_waiting" in wait["rate"]
+    may_repeat = wait["effect"] != "once" or is_waiting or "blind_retry" in tx.bugs
     return {"outcome": "again" if may_repeat else "in_doubt"}
+
+
+def _without_wait(rate: Row | None) -> Row | None:
+    return rate and {key: value for key, value in rate.items() if key != "is_waiting"}
 
 
 def open_inline(tx: Transaction, item: Any) -> None:

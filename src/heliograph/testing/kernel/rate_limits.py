@@ -20,6 +20,7 @@ from heliograph.testing.kernel.transaction import Transaction
 _KINDS = ("tool", "agent", "model", "model_tokens", "route")
 _LIMITS = {"amount": 1_000_000_000, "count": 1_000_000_000, "seconds": 3600}
 _WAIT_SECONDS_MAX = 3600.0
+_DAY_NS = 86_400_000_000_000
 _BACK_MIN = -(10**17)  # three years
 _FULL_AT_MAX = 7_258_118_400 * 10**9  # the year 2200
 _DISTANCE_MAX = 8 * 10**18
@@ -99,7 +100,7 @@ def open_rates(tx: Transaction, items: list[Any]) -> None:
         same = [rate for rate in rates if (rate.kind, rate.name) == key]
         tx.insert(table, key, {
             "kind": key[0], "name": key[1], "tokens_max": min(rate.count for rate in same),
-            "seconds": min(rate.seconds for rate in same), "full_at": 0, "last_start": 0, "peaks": [],
+            "seconds": min(rate.seconds for rate in same), "full_at": 0, "last_start": 0, "last_day": 0, "peaks": [],
         })  # fmt: skip
 
 
@@ -165,7 +166,8 @@ def _take(tx: Transaction, bucket: Row, rate: _Rate, start: int) -> None:
         earlier = [[at, distance if empty is None else min(distance, empty)] for at, distance in bucket["peaks"]]
         peaks = _peaks(earlier, start, length, (start, max(full_at - start, 0)))
     tx.update(tx.tables.rate_buckets, bucket, tokens_max=rate.count, seconds=rate.seconds, peaks=peaks,
-              last_start=max(bucket["last_start"], start), full_at=max(full_at, start) + length)  # fmt: skip
+              last_start=max(bucket["last_start"], start), last_day=max(bucket["last_start"], start) // _DAY_NS,
+              full_at=max(full_at, start) + length)  # fmt: skip
 
 
 def _peaks(peaks: list[Any], after: int, change: int, new: tuple[int, int] | None = None) -> list[list[int]]:
@@ -185,6 +187,16 @@ def _answer(tx: Transaction, rate: Row) -> Row:
     return {"rate": {"starts_at": rate["starts_at"], "wait_seconds": max(starts_at - tx.now, 0) / 1_000_000}}
 
 
+def has_started(tx: Transaction, wait: Row, item: Any) -> bool:
+    """Whether the owner of a call that waits for its start may begin its effect now."""
+    rate = wait["rate"]
+    return (
+        rate is not None
+        and "is_waiting" in rate
+        and (not has_rates(item) or microseconds_of(rate["starts_at"]) <= tx.now)
+    )
+
+
 def take_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: set[int]) -> None:
     """Take the tokens of the calls that begin_call admits. opened: the places of calls that this transaction has opened."""
     rejections: dict[Any, Row] = {}
@@ -195,7 +207,8 @@ def take_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: s
             if n in opened or answer["outcome"] == "again":
                 taken = take_tokens(tx, rates, j.parse_float(get_text(item, "timeout_seconds")))
                 if "outcome" not in taken:
-                    tx.set(tx.tables.waits[call], rate=taken["rate"])
+                    waiting = {"is_waiting": True} if microseconds_of(taken["rate"]["starts_at"]) > tx.now else {}
+                    tx.set(tx.tables.waits[call], rate={**taken["rate"], **waiting})
                     shift_trial(
                         tx, *call, tx.tables.waits[call]["circuit"], microseconds_of(taken["rate"]["starts_at"])
                     )

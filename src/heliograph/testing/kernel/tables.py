@@ -196,7 +196,7 @@ class Project:
     circuit_calls: Table = field(default_factory=lambda: Table(
         "circuit_calls", "type target generation agent_turn_id call_id status", _circuit_call_holds))  # fmt: skip
     rate_buckets: Table = field(default_factory=lambda: Table(
-        "rate_buckets", "kind name tokens_max seconds full_at last_start peaks"))  # fmt: skip
+        "rate_buckets", "kind name tokens_max seconds full_at last_start last_day peaks"))  # fmt: skip
 
     def __iter__(self) -> Iterator[Table]:
         return (getattr(self, column.name) for column in fields(self))

@@ -39,6 +39,7 @@ class WaitBook:
     position: int = 0  # in the order of the results
     is_delivered: bool = False
     resolved_at: int = 0
+    is_waiting: bool = False  # its owner waits for a token
 
     @property
     def is_awaited(self) -> bool:

@@ -74,6 +74,7 @@ class WaitOracle(TurnOracle):
             if row["outcome"] == "in_doubt":
                 self.resolve(turn, wait, "unknown", now)
             wait.is_delivered = wait.state == "resolved"
+            wait.is_waiting = row.get("rate", {}).get("wait_seconds", 0) > 0
             wait.epoch = epoch
 
     def record_call(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
@@ -254,4 +255,4 @@ def _begun(wait: WaitBook, epoch: int) -> str:
         return "done"
     if wait.epoch == epoch:
         return "fresh"
-    return "again" if wait.effect in _MAY_REPEAT else "in_doubt"
+    return "again" if wait.effect in _MAY_REPEAT or wait.is_waiting else "in_doubt"

@@ -150,6 +150,7 @@ begin
                         then heliograph._peaks(f.peaks, v_start, r.amount * r.interval_ns, v_start,
                                                greatest(f.full_at - v_start, 0)) else '[]' end,
            last_start = greatest(b.last_start, v_start),
+           last_day = greatest(b.last_start, v_start) / 86400000000000,
            full_at = greatest(f.full_at, v_start) + r.amount * r.interval_ns
       from heliograph._rates(p_rates) r
      cross join lateral (
@@ -233,7 +234,9 @@ begin
            and v_each.outcome in ('fresh', 'again') then
             if v_each.is_new or v_each.outcome = 'again' then
                 v_taken := heliograph._take_tokens(p_project, v_each.rates, v_each.timeout_seconds, p_now);
-                update heliograph.turn_waiting_tools set rate = v_taken -> 'rate'
+                update heliograph.turn_waiting_tools
+                   set rate = v_taken -> 'rate' || case when (v_taken #>> '{rate,starts_at}')::timestamptz > p_now
+                                                        then jsonb '{"is_waiting": true}' else '{}' end
                  where v_taken ->> 'outcome' is null and project_id = p_project
                    and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
                 perform heliograph._shift_trial(p_project, v_each.turn_id, v_each.call_id, w.circuit,
@@ -327,7 +330,7 @@ begin
     end if;
     update heliograph.rate_buckets b
        set tokens_max = o.tokens_max, seconds = o.seconds, full_at = o.full_at, last_start = o.last_start,
-           peaks = o.peaks
+           last_day = o.last_day, peaks = o.peaks
       from jsonb_populate_recordset(null::heliograph.rate_buckets, v_before) o
      where b.project_id = p_project and b.kind = o.kind and b.name = o.name;
     perform heliograph._release_trials(p_project, p_item ->> 'turn_id', p_item -> 'calls');

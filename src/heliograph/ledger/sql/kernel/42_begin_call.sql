@@ -12,11 +12,12 @@
 --   agent, model, model_tokens or route. The bucket of this kind and name is refilled with count tokens in seconds.
 --   Returns [{turn_id, call_id, outcome}] in the order of p_items; circuit: {type, target, generation, is_trial} of a
 --   call that a breaker has just admitted. rate: {starts_at, wait_seconds} of a call with rates: perform its effect
---   no earlier. 'fresh': perform the effect. The same epoch receives
---   it again, because an owner starts no effect before it has read this answer. 'again': an earlier owner began the
---   call, and repeating it is safe. A transactional call that is open has not happened, because its effect is committed
---   with its result. 'done', with status and content: the result is recorded. 'in_doubt', with status and content: an
---   earlier owner began a call that must not run twice; its status is now unknown. 'stale'. 'rejected' with code and
+--   no earlier. After a wait, begin the call again first: another owner may have it by now. 'fresh': perform the
+--   effect. The same epoch receives it again, because an owner starts no effect before it has read this answer.
+--   'again': an earlier owner began the call, and repeating it is safe, also if that owner waited for its start.
+--   A transactional call that is open has not happened, because its effect is committed with its result. 'done', with
+--   status and content: the result is recorded. 'in_doubt', with status and content: an earlier owner began a call that
+--   must not run twice; its status is now unknown. 'stale'. 'rejected' with code and
 --   message: too_many_waits; not_inline, if the id is that of a call for which the turn waits; BUDGET_EXCEEDED, if a
 --   budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type, target, state, until,
 --   retry_seconds}, if the breaker does not admit the call; RATE_LIMITED with rate: {kind, name, count, seconds,
@@ -61,8 +62,16 @@ begin
         select p_project, turn_id, 'tool_call', 'request', run_id, agent_id, call_id, parent_step_id, p_now
           from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
     ), taken_over as (
-        update heliograph.turn_waiting_tools w set epoch = j.epoch
+        update heliograph.turn_waiting_tools w
+           set epoch = j.epoch, rate = case when heliograph._has_rates(jsonb_build_array(p_items -> (j.n::integer - 1)))
+                                            then w.rate else w.rate - 'is_waiting' end
           from judged j where w.ctid = j.wait_at and j.verdict ->> 'outcome' = 'again' and j.is_first
+    ), started as (  -- from now on its effect may happen
+        update heliograph.turn_waiting_tools w set rate = w.rate - 'is_waiting'
+          from judged j where w.ctid = j.wait_at and j.verdict ->> 'outcome' = 'fresh' and j.is_first
+           and w.rate ? 'is_waiting'
+           and ((w.rate ->> 'starts_at')::timestamptz <= p_now
+                or not heliograph._has_rates(jsonb_build_array(p_items -> (j.n::integer - 1))))
     )
     select jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id) || j.verdict
                      || case when j.verdict ->> 'outcome' = 'done'
@@ -134,6 +143,7 @@ create function heliograph._judge_begin(p_project text, p_items jsonb, p_waits_m
                                 i.item ->> 'call_id', w.kind))
                 when w.epoch = (i.item ->> 'epoch')::bigint then '{"outcome": "fresh"}'
                 when w.effect in ('pure', 'idempotent', 'transactional') then '{"outcome": "again"}'
+                when w.rate ? 'is_waiting' then '{"outcome": "again"}'
                 else '{"outcome": "in_doubt"}' end
       from jsonb_array_elements(p_items) with ordinality i (item, n)
       left join lateral (

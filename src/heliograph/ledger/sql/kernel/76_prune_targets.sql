@@ -11,6 +11,7 @@ declare
     v_calls integer;
     v_breakers integer;
     v_rates integer;
+    v_oldest tid[];
 begin
     delete from heliograph.circuit_calls c using (
            select x.ctid as at from heliograph.circuit_calls x
@@ -21,10 +22,14 @@ begin
      where c.ctid = old.at;
     get diagnostics v_calls = row_count;
     -- a failure that is recorded now locks its breaker: see _count_circuits
+    v_oldest := array(
+        select b.ctid from heliograph.circuit_breakers b
+         where b.project_id = p_project and b.changed_at < v_before
+         order by b.changed_at, b.type, b.target limit 10 * p_limit);
     delete from heliograph.circuit_breakers b using (
            select x.ctid as at from heliograph.circuit_breakers x
-            where x.project_id = p_project and x.state <> 'half_open' and x.changed_at < v_before
-              and coalesce(x.open_until < v_before, true)
+            where x.ctid = any (v_oldest) and x.project_id = p_project and x.state <> 'half_open'
+              and x.changed_at < v_before and coalesce(x.open_until < v_before, true)
               and not exists (select from heliograph.circuit_calls c
                                where c.project_id = p_project and c.type = x.type and c.target = x.target)
             order by x.changed_at, x.type, x.target limit p_limit for update skip locked) old
@@ -32,9 +37,10 @@ begin
     get diagnostics v_breakers = row_count;
     delete from heliograph.rate_buckets b using (
            select x.ctid as at from heliograph.rate_buckets x
-            where x.project_id = p_project and x.full_at < heliograph._nanoseconds(v_before)
-              and x.last_start < heliograph._nanoseconds(v_before)
-            order by x.full_at, x.kind, x.name limit p_limit for update skip locked) old
+            where x.project_id = p_project
+              and x.last_day < heliograph._nanoseconds(v_before) / 86400000000000
+              and x.full_at < heliograph._nanoseconds(v_before)
+            order by x.last_day, x.kind, x.name limit p_limit for update skip locked) old
      where b.ctid = old.at;
     get diagnostics v_rates = row_count;
     return jsonb_build_object('breakers', v_calls + v_breakers, 'rates', v_rates);
