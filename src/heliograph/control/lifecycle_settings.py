@@ -9,7 +9,7 @@ from heliograph.control.wire_model import WireModel, read_model
 
 
 class InitPhase(WireModel):
-    """max_retries: how often a failed init is repeated, unless retry_on_failure is false."""
+    """The settings of phase init. max_retries: how often a failed init is repeated, unless retry_on_failure is false."""
 
     described = "the entry of phase init"
     timeout_seconds: Positive = 30
@@ -33,7 +33,7 @@ class ReflectPhase(WireModel):
 
 
 class TerminatePhase(WireModel):
-    """force_after_seconds: when the turn ends even if its terminate hook ignores its timeout."""
+    """The settings of phase terminate. force_after_seconds: the time after which the turn ends, even if its hook ignores the timeout."""
 
     described = "the entry of phase terminate"
     timeout_seconds: Positive = 15
@@ -50,7 +50,7 @@ class Phases(WireModel):
 
 
 class ErrorHandling(WireModel):
-    """max_tool_retries: for on_tool_error: retry. The policy `deliver_best` is an extension of Heliograph."""
+    """The policies at a limit and for failed tools. max_tool_retries applies to `on_tool_error: retry`. `deliver_best` is an extension."""
 
     described = "the error_handling of a lifecycle"
     on_timeout: Literal["terminate", "deliver_best"] = "terminate"
