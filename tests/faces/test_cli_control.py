@@ -27,6 +27,8 @@ def test_control_signals_of_a_run_are_printed_as_lines_and_as_envelopes(shell: S
     for follow in ((), ("--follow",)):
         done = shell.helio("signal", "control", run_id, *follow)
         assert (done.returncode, normalised(done.stdout)) == (0, LINES)
+        strict = shell.helio("signal", "control", run_id, "--strict", *follow)
+        assert (strict.returncode, strict.stdout) == (0, done.stdout), "no error has a code of our own"
         rows = shell.rows("signal", "control", run_id, *follow)
         assert [(row["envelope"]["source"], row["envelope"]["signal"]["type"]) for row in rows] == [
             ("writer", "ready"), ("critic", "ready"),

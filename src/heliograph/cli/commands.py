@@ -243,6 +243,7 @@ def _add_signals(verbs: Any, command: Any) -> None:
     )
     control.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
     control.add_argument("-f", "--follow", action="store_true", help="keep printing new ones until the run ends")
+    control.add_argument("--strict", action="store_true", help="replace our own codes of errors by those of OSSA")
     trace = command(verbs, "trace", "signal:trace", "draw the tree of causes and effects of a run or a signal")
     trace.add_argument(
         "subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"), help="the id of a run or a signal"

@@ -11,6 +11,7 @@ from heliograph.cli.signal import read_on
 from heliograph.cli.signal_text import json_text
 from heliograph.control.envelope import Envelope
 from heliograph.control.run_log import RunLog
+from heliograph.control.strict_codes import strict_envelope
 
 _WIDTH = 120
 
@@ -30,6 +31,8 @@ async def _list(options: Namespace) -> None:
         signals = await read_on(reader, options.run, 0)
     log = RunLog()
     envelopes = [envelope for signal in signals if (envelope := log.envelope_of(signal)) is not None]
+    if options.strict:
+        envelopes = [strict_envelope(envelope) for envelope in envelopes]
     for envelope in envelopes:
         _print(envelope, as_json=options.json)
     if not envelopes and not options.json:
@@ -38,7 +41,7 @@ async def _list(options: Namespace) -> None:
 
 async def _follow(options: Namespace) -> None:
     async with open_client(f"run {options.run}") as client:
-        async for envelope in client.control_signals(options.run):
+        async for envelope in client.control_signals(options.run, strict=options.strict):
             _print(envelope, as_json=options.json)
 
 

@@ -144,17 +144,19 @@ class Client:
         async for signal in self._open.follow(run_id, after):
             yield signal
 
-    async def control_signals(self, run_id: str) -> AsyncIterator[Envelope]:
+    async def control_signals(self, run_id: str, *, strict: bool = False) -> AsyncIterator[Envelope]:
         """Iterate over the control signals of a run, in envelopes, from its start to its end, as they are recorded.
 
+        strict: replace our own codes of errors by those of the specification.
         Raises the errors of `follow`, and KernelRejected (`UNDECODABLE`) for a malformed payload.
         """
         from heliograph.control.run_log import RunLog  # slow to import; other methods do without it
+        from heliograph.control.strict_codes import strict_envelope
 
         log = RunLog()
         async for signal in self.follow(run_id):
             if (envelope := log.envelope_of(signal)) is not None:
-                yield envelope
+                yield strict_envelope(envelope) if strict else envelope
 
     async def stop_turn(
         self, turn_id: str, *, now: bool = False, grace_seconds: float = 10.0, reason: str = USER_INTERRUPT,
