@@ -25,7 +25,7 @@ class Settings:
     database_url: PostgreSQL 15 or later; None for the embedded server, with its data under `home`.
     prune_after_seconds: how long workers keep finished runs; None keeps them permanently.
     webhook_secrets: the secrets that sign callbacks; without any, this process sends no callbacks.
-    gateway_secrets: the secrets that sign requests between gateways; without any, a gateway accepts nothing.
+    gateway_secrets: the secrets that sign requests between gateways; without any, a gateway accepts no request.
     egress_allow: the private origins that callbacks may reach. mcp_allow: the private origins that MCP servers may have. There are
         two lists, because every caller may name a callback, but only the application names its MCP servers.
     """

@@ -22,9 +22,11 @@ async def report_result(
     check_id(turn_id, "a turn id", "/turn_id")
     check_id(call_id, "a call id", "/call_id")
     if error is not None and result is not None:
-        raise InvalidInput("a report has a result or an error, not both", code="invalid_result", path="/error")
+        raise InvalidInput(
+            "a report has a result or an error, not both; leave one of them out", code="invalid_result", path="/error"
+        )
     if isinstance(result, bytes | bytearray | memoryview):
-        raise InvalidInput("a result is JSON, not bytes", code="not_json", path="/result",
+        raise InvalidInput("a result must be JSON, not bytes; send them as text, for example in base64", code="not_json", path="/result",
                            hint="upload them, and report their location")  # fmt: skip
     item = {
         "turn_id": turn_id, "call_id": call_id, "token": check_text(token, "a token", "/token"),

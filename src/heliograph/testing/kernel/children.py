@@ -85,7 +85,7 @@ def reject_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
 
 
 def reject_duplicates(tx: Transaction, items: list[Any], n: int) -> Row | None:
-    """A child of the n-th item may not have the turn id of one of an item before it."""
+    """Reject a child of the n-th item that has the turn id of a child of an earlier item."""
     before = {
         get_text(get(call, "child"), "turn_id") for item in items[:n] for call in j.elements(get(item, "calls"))
     } - {None}

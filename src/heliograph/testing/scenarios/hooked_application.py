@@ -11,7 +11,8 @@ from heliograph.testing.scenarios.building_blocks import Cast
 
 
 def desk(cast: Cast) -> Heliograph:
-    """Rules: each hook takes effect once, on any worker; its signal occurs once (LC-22, LC-32, LC-52)."""
+    """An agent whose hooks work, wait, fail and are deferred. Rules: each hook takes effect once, on any worker; its signal occurs once
+    (LC-22, LC-32, LC-52)."""
     app = Heliograph("desk", reducers={"total": lambda old, new: old + new})
 
     async def done(context: PhaseContext) -> None:
