@@ -138,7 +138,7 @@ async def test_closed_client_is_rejected_with_the_way_to_open_it() -> None:
 
 async def test_stop_requires_either_a_run_or_a_turn() -> None:
     for run_id, turn in ((None, None), ("r", "t")):
-        with pytest.raises(InvalidInput, match="either a run id or turn"):
+        with pytest.raises(InvalidInput, match="exactly one of run_id and turn"):
             await desk().stop(run_id, turn=turn)
     with pytest.raises(NotFound, match="did you mean listener"):
         await desk().enqueue("r", "listner")
