@@ -7,6 +7,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,6 +61,29 @@ CHUNKED = status("200 OK", "Transfer-Encoding: chunked")
 async def test_body_is_read_up_to_the_limit(response: bytes, body: bytes | None) -> None:
     async with hooked(response) as hook:
         assert (await posted(hook, body_bytes_max=4)).body == body
+
+
+async def test_body_in_too_many_chunks_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posting, "_CHUNKS_MAX", 3)
+    async with hooked(CHUNKED + b"1\r\na\r\n" * 2 + b"0\r\n\r\n", CHUNKED + b"1\r\na\r\n" * 3 + b"0\r\n\r\n") as hook:
+        assert [(await posted(hook, body_bytes_max=9)).body for _ in range(2)] == [b"aa", None]
+
+
+async def test_hanging_lookups_of_receivers_do_not_delay_other_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end, look_up = threading.Event(), socket.getaddrinfo
+
+    def hang(host: str, *args: Any, **options: Any) -> Any:
+        return may_end.wait(30) if host == "slow.example" else look_up(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    slow = [asyncio.create_task(posting.resolved("slow.example", 443)) for _ in range(64)]
+    await asyncio.sleep(0)  # each has now given its lookup to the threads
+    try:
+        async with asyncio.timeout(20):
+            assert await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 5432)
+    finally:
+        may_end.set()
+        await asyncio.gather(*slow, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from heliograph.codes import NETWORK_ERROR
 from heliograph.error_text import safe_repr
@@ -24,6 +25,7 @@ SECONDS_MAX = 15.0  # from the name lookup to the response
 CONNECT_SECONDS_MAX = 5.0
 HEAD_BYTES_MAX = 16_384
 _ADDRESSES_MAX = 4
+_CHUNKS_MAX = 65_536  # of one body: chunks of one byte would occupy the processor for many seconds
 _INTERIM_MAX = 8  # 100 Continue, 103 Early Hints: skipped
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n]*)?\r\n")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
@@ -55,7 +57,8 @@ class Posted:
 
 async def resolved(host: str, port: int) -> list[str]:
     """Resolve a host name to its addresses, with the machine's resolver. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_resolvers(), look_up)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
@@ -164,7 +167,7 @@ async def _read_body(target: Target, reader: asyncio.StreamReader, head: bytes, 
 
 async def _read_chunks(target: Target, reader: asyncio.StreamReader, bytes_max: int) -> bytes | None:
     body = bytearray()
-    while True:
+    for _ in range(_CHUNKS_MAX):
         found = _CHUNK.match(await reader.readuntil(b"\r\n"))
         if found is None:
             raise PostFailed(f"{target.origin} sent a malformed chunk; look at the log of this server")
@@ -173,6 +176,13 @@ async def _read_chunks(target: Target, reader: asyncio.StreamReader, bytes_max: 
         if len(body) + size > bytes_max:
             return None
         body += (await reader.readexactly(size + 2))[:size]
+    return None
+
+
+@cache
+def _resolvers() -> ThreadPoolExecutor:
+    """Threads for lookups of names from outside. One may hang, and must not delay those of the database."""
+    return ThreadPoolExecutor(8, thread_name_prefix="heliograph name lookup")
 
 
 @cache
