@@ -24,7 +24,7 @@ def run(command: list[str], environment: dict[str, str]) -> subprocess.Completed
 
 
 @pytest.mark.more
-@pytest.mark.proves("LC-02", "LC-22", "LC-32", "LC-72", "LC-63")
+@pytest.mark.proves("LC-02", "LC-22", "LC-32", "LC-72", "LC-63", "LC-52")
 async def test_each_hook_takes_effect_once_although_each_of_its_places_kills_a_process(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -44,3 +44,8 @@ async def test_each_hook_takes_effect_once_although_each_of_its_places_kills_a_p
     rows = await fetch(database_url, "select entry ->> 'name' as name from heliograph.signals s, "
                        "jsonb_array_elements(s.entries) with ordinality e (entry, n) order by s.seq, e.n")  # fmt: skip
     assert [row["name"] for row in rows if row["name"] in SIGNALS] == SIGNALS
+    heads = await fetch(database_url, "select status, owner, active_agent_turn_id from heliograph.agent_state_head")
+    assert [tuple(head) for head in heads] == [("idle", None, None)]
+    assert (
+        await fetch(database_url, "select tool_call_id from heliograph.turn_waiting_tools where state = 'open'") == []
+    )

@@ -259,6 +259,29 @@ async def test_planning_agent_plans_executes_reflects_iterates_once_and_reaches_
     assert result.metrics["usage"] == {"inputTokens": 42, "outputTokens": 18}
 
 
+@pytest.mark.proves("LC-21")
+async def test_plan_retrieves_the_memories_that_share_a_word_with_the_prompt(rig: Rig) -> None:
+    def reply(request: ModelRequest) -> Any:
+        plans.append(str(request.messages))
+        return ModelReply("", {"steps": []})
+
+    plans: list[str] = []
+    app = Heliograph("recalls")
+
+    @app.agent(activate_on=START)
+    async def lead(ctx: Context) -> None:
+        await ctx.delegate("worker", 'Write a long-form report on the "tides", or the moon -- but not a short one.')
+
+    app.prompt_agent("worker", "{signal.payload}", model=ScriptedModel(reply), on_request=True, plan=True)
+    await rig.runtime.ledger.remember([
+        {"memory_id": "near", "agent": "worker", "text": "Tides need a table of sources."},
+        {"memory_id": "far", "agent": "worker", "text": "Invoices go to the office."},
+    ])  # fmt: skip
+    await rig.run(app)
+    assert "Tides need a table of sources." in plans[0]
+    assert "Invoices" not in plans[0]
+
+
 @pytest.mark.proves("LC-73", "G-12")
 async def test_planning_agent_whose_goal_cannot_be_reached_ends_incomplete(rig: Rig) -> None:
     def reply(request: ModelRequest) -> Any:

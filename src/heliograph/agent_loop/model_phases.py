@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,6 +33,30 @@ from heliograph.redaction import redacted_text
 from heliograph.types import Json
 
 _FIRST_CALL = 1
+_OR = " or "
+_WORD = re.compile(r"\w{3,}|[^\W\x00-\x7f]+")  # a word of ASCII letters has three or more
+_COMMON = frozenset(
+    [
+        "and",
+        "are",
+        "but",
+        "for",
+        "from",
+        "has",
+        "have",
+        "into",
+        "not",
+        "that",
+        "the",
+        "this",
+        "was",
+        "were",
+        "will",
+        "with",
+        "you",
+        "your",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +124,8 @@ def _tools(owned: OwnedTurn, context: PhaseContext, schema: Any) -> list[str]:
 
 
 def _query(prompt: str) -> str:
-    """A search for memories: the prompt, as far as a query may be long."""
-    return prompt.encode()[:QUERY_BYTES_MAX].decode(errors="ignore")
+    """A search for memories that have any of the prompt's words, as many as a query may have; without words, for the prompt itself."""
+    words = [word for word in dict.fromkeys(_WORD.findall(prompt.lower())) if word not in _COMMON]
+    query = _OR.join(words) or prompt
+    fitting = query.encode()[:QUERY_BYTES_MAX].decode(errors="ignore")
+    return fitting if fitting == query or not words else fitting.rpartition(_OR)[0] or fitting
