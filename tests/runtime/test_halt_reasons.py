@@ -220,20 +220,35 @@ async def test_halt_at_a_budget_occurs_once_although_its_worker_is_lost(rig: Rig
 
 
 @pytest.mark.proves("CTL-32", "CTL-33")
-@pytest.mark.parametrize("code", ["BUDGET_EXCEEDED", "egress_rejected", "DENIED"])
-async def test_code_that_a_tool_reports_halts_nothing(rig: Rig, code: str) -> None:
-    app = Heliograph("far")
+@pytest.mark.parametrize(
+    ("code", "key"),
+    [
+        ("BUDGET_EXCEEDED", "budget"), ("CIRCUIT_OPEN", "circuit"), ("RATE_LIMITED", "rate"), ("egress_rejected", "egress"),
+        ("DENIED", "untrusted"),
+    ],
+)  # fmt: skip
+async def test_error_that_a_tool_reports_halts_and_replaces_nothing(rig: Rig, code: str, key: str) -> None:
+    app, raised = Heliograph("far"), list[ToolFailed]()
+
+    def fallback(_error: Any) -> Any:
+        raise AssertionError("the call was made")
 
     @app.agent(activate_on=START)
     async def caller(ctx: Context) -> Any:
-        return await ctx.call("far")
+        try:
+            return await ctx.call("far", fallback=fallback)
+        except ToolFailed as error:
+            raised.append(error)
+            raise
 
     run_id = await rig.start(app)
     async with rig.serving(app):
         [command] = await rig.taken("far")
-        await command.report(error={"code": code, "message": "one of theirs", "recoverable": False})
+        await command.report(error={"code": code, "message": "one of theirs", "recoverable": False, key: {"url": "x"}})
         log = await rig.ended(run_id)
     assert "halt" not in names(log)
+    assert [type(error) for error in raised] == [ToolFailed]
+    assert one(log, "agent:failed")["error"]["message"] == "far (call c1): one of theirs"
 
 
 @pytest.mark.proves("CTL-32", "CTL-33")

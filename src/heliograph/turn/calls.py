@@ -29,6 +29,8 @@ CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "
 AFTERS: tuple[After, ...] = ("suspend", "terminate")
 DELEGATION = "delegation"  # the signal that activates a child turn
 RESPONSE = "delegation_response"  # the signals about its progress
+# Of the error of a call that this runtime did not make. A tool that reports such a key has no effect with it.
+_ONLY_OURS = ("budget", "circuit", "rate", "egress", "untrusted")
 GATEWAY = "runtime:gateway"  # the tool of a call that a worker sends to a gateway; no name of a user has a ':'
 TOOL_NAME_MAX = 64
 WIRE_NAME_BYTES_MAX = (
@@ -156,7 +158,15 @@ def result_of(wait: Wait) -> CallResult:
             output = read_output(output)
         return CallResult(wait.call_id, "partial" if content.get("outcome") == "partial" else "success", output)
     error = content.get("error")
-    return CallResult(wait.call_id, wait.status, None, error if isinstance(error, dict) else {"message": str(error)})
+    if not isinstance(error, dict):
+        error = {"message": str(error)}
+    elif wait.kind == "tool":
+        error = {
+            key: value
+            for key, value in error.items()
+            if key not in _ONLY_OURS or (key, wait.tool) == ("egress", GATEWAY)
+        }
+    return CallResult(wait.call_id, wait.status, None, error)
 
 
 def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
