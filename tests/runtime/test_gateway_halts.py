@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph
+from heliograph import Context, Heliograph, StoreUnavailable
 from heliograph.egress.messenger import Messenger
 from heliograph.policy.egress import EgressPolicy, read_allowed
 from heliograph.worker import gateway_halts
 from tests.reach.hook_server import Hook, Request, hooked
 from tests.runtime.gateway_kit import SECRET, allowed, gateway_of, local, run_of
-from tests.runtime.kit import SOON_SECONDS, Rig, one, until
+from tests.runtime.kit import SOON_SECONDS, Rig, names, one, until
 
 NOW = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
 
@@ -73,6 +73,47 @@ async def test_halt_survives_the_worker_whose_caller_was_stopped(rig: Rig, lone_
             await until(rig.is_published)
         await lone_rig.ended(await run_of(lone_rig, "appraiser"))
     assert (await lone_rig.turn_of("appraiser")).outcome == "canceled"
+
+
+@pytest.mark.more
+@pytest.mark.proves("CTL-35")
+async def test_halt_whose_confirmation_is_lost_stops_its_task_once_and_no_other(
+    rig: Rig, lone_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_halts, "AGAIN_SECONDS", 0.05)
+    far, sent, begun = Heliograph("far"), 0, list[str]()
+
+    @far.agent(on_request=True)
+    async def appraiser(ctx: Context) -> None:
+        begun.append(ctx.run_id)
+        await ctx.sleep(600)
+
+    real = type(rig.runtime.ledger).mark_published
+
+    async def lose(ledger: Any, keys: Any) -> Any:
+        nonlocal sent
+        if any(key.startswith("halt:") for key in keys):
+            sent += 1
+            if sent < 4:  # the worker is killed, or the database is away
+                raise StoreUnavailable("away")
+        return await real(ledger, keys)
+
+    monkeypatch.setattr(type(rig.runtime.ledger), "mark_published", lose)
+    async with gateway_of(lone_rig, far, wait_seconds=0) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 1})
+        run_ids = [await rig.start(app) for _ in range(2)]
+        async with rig.serving(app), rig.serving(app):
+            await until(lambda: len(begun) == 2)
+            await rig.client.stop_run(run_ids[0], now=True)
+            await until(lambda: sent >= 4)
+            logs = [await lone_rig.runtime.reader.all_signals(run_id) for run_id in begun]
+            assert sorted(names(log).count("agent:failed") for log in logs) == [0, 1]
+            await rig.client.stop_run(run_ids[1], now=True)
+            for run_id in run_ids:
+                await rig.ended(run_id)
+            await until(rig.is_published)
+        for run_id in begun:
+            assert names(await lone_rig.ended(run_id)).count("agent:failed") == 1
 
 
 @pytest.mark.proves("CTL-35")
