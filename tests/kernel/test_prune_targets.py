@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 from tests.kernel.circuits import breaker, fail, opened, try_call
 from tests.kernel.filled import BREAKER, RATE
@@ -68,3 +69,27 @@ async def test_call_whose_bucket_is_pruned_meanwhile_gets_its_token(kernel: Kern
         assert not done
     assert (await waiting)["rate"]["wait_seconds"] == 0
     assert len(await kernel.rows("rate_buckets", "name")) == 1
+
+
+async def test_calls_whose_buckets_disappear_wait_for_each_other_in_one_order(kernel: Kernel, beside: Connect) -> None:
+    turns = [await kernel.running(f"run_{n}", f"turn_{n}") for n in range(4)]
+    rates, dice = [{**RATE, "name": name, "count": 1000} for name in "abcde"], random.Random(1)
+    remover, *callers = [await beside() for _ in range(5)]
+    is_done = asyncio.Event()
+
+    async def call(caller: Kernel, place: int) -> None:
+        for n in range(25):
+            answer = await begin(caller, turns[place], f"c{n}", "pure", rates=dice.sample(rates, 3))
+            assert answer["outcome"] == "fresh"
+
+    async def remove() -> None:
+        delete = "delete from heliograph.rate_buckets where project_id = $1 and name = $2"
+        while not is_done.is_set():
+            await remover.connection.execute(delete, remover.project, dice.choice("abcde"))
+
+    removing = asyncio.create_task(remove())
+    try:
+        await asyncio.gather(*(call(caller, place) for place, caller in enumerate(callers)))
+    finally:
+        is_done.set()
+        await removing

@@ -73,29 +73,30 @@ create function heliograph._has_rates(p_items jsonb) returns boolean
     select jsonb_path_exists(p_items, '$[*].rates[*].kind') or jsonb_path_exists(p_items, '$[*].calls[*].rates[*].kind')
 $$;
 
--- _lock_rates: lock the buckets of these items of begin_call or suspend; create those that have no row.
+-- _lock_rates: lock the buckets of these items of begin_call or suspend, one after another; create those that have no
+--   row. prune may delete a bucket before it is locked: then it is created again, before the next one is locked.
 --   locks:  the buckets; the caller holds the heads and the runs
 create function heliograph._lock_rates(p_project text, p_items jsonb) returns void
     language plpgsql as $$
 declare
     v_rates constant jsonb := jsonb_path_query_array(p_items, '$[*].rates[*] ? (@.kind != null)')
                               || jsonb_path_query_array(p_items, '$[*].calls[*].rates[*] ? (@.kind != null)');
-    v_count constant bigint := (select count(distinct (r.kind, r.name)) from heliograph._rates(v_rates) r);
-    v_locked bigint;
+    v_rate record;
 begin
-    loop  -- once, unless prune deletes a bucket meanwhile
-        insert into heliograph.rate_buckets (project_id, kind, name, tokens_max, seconds, full_at, last_start, peaks)
-        select p_project, r.kind, r.name, min(r.count), min(r.seconds), 0, 0, '[]' from heliograph._rates(v_rates) r
-         where not exists (select from heliograph.rate_buckets b
-                            where b.project_id = p_project and b.kind = r.kind and b.name = r.name)
+    for v_rate in
+        select r.kind, r.name, min(r.count) as count, min(r.seconds) as seconds from heliograph._rates(v_rates) r
          group by r.kind, r.name order by r.kind collate "C", r.name collate "C"
-        on conflict do nothing;
-        perform from heliograph.rate_buckets b
-         where b.project_id = p_project
-           and (b.kind, b.name) in (select r.kind, r.name from heliograph._rates(v_rates) r)
-         order by b.kind, b.name for update;
-        get diagnostics v_locked = row_count;
-        exit when v_locked = v_count;
+    loop
+        loop
+            perform from heliograph.rate_buckets b
+             where b.project_id = p_project and b.kind = v_rate.kind and b.name = v_rate.name
+             order by b.kind, b.name for update;
+            exit when found;
+            insert into heliograph.rate_buckets
+                (project_id, kind, name, tokens_max, seconds, full_at, last_start, peaks)
+            values (p_project, v_rate.kind, v_rate.name, v_rate.count, v_rate.seconds, 0, 0, '[]')
+            on conflict do nothing;
+        end loop;
     end loop;
 end $$;
 
