@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from heliograph.policy.retry import RetryPolicy
 from tests.kernel.kit import START, Connect, Item, Kernel, new_project
 from tests.kernel.waits import TOKEN, command, report, suspended, tool
 
@@ -109,3 +110,10 @@ async def test_taking_commands_for_no_tools_returns_none(kernel: Kernel) -> None
     await suspended(kernel, command("c1"))
     for tools in ([], [None], [7], None):
         assert await kernel.call("take_commands", tools, 10, 30.0) == []
+
+
+async def test_delays_between_deliveries_are_those_of_an_exponential_policy(kernel: Kernel) -> None:
+    policy = RetryPolicy(max_delay_seconds=60.0, jitter=False)
+    for deliveries in (0, 1, 5, 6, 7, 1000):
+        due_at = await kernel.connection.fetchval("select heliograph._redelivery_at($1, $2)", deliveries, START)
+        assert (due_at - START).total_seconds() == policy.delay_seconds(deliveries + 1, "")

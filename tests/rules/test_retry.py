@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import heliograph
 from heliograph.definitions.agent import define_agent
 from heliograph.definitions.model_settings import check_model_settings, policy_of_model
 from heliograph.definitions.retry_settings import check_signal_policies
@@ -96,6 +99,41 @@ def test_webhooks_wait_at_least_half_of_a_quadrupled_delay(key: str, attempt: in
     assert again_seconds(key, 12) is None
     assert again_seconds(key, 1, 10**9) == 6 * 3600
     assert sum(min(5 * 4.0 ** (n - 1), 21_600) for n in range(1, 12)) == UNTRIED_SECONDS_MAX
+
+
+def test_no_other_module_computes_delays_that_grow() -> None:
+    """No other power with an unknown exponent, and no other name that is multiplied by a number and assigned to itself."""
+    root = Path(heliograph.__file__).parent
+    found = {
+        f"{path.relative_to(root)}: {ast.unparse(node)}"
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if _grows(node)
+    }
+    # beside the policy: a number of turns, the rate limit of rings, a number of parts, and limits of numbers
+    assert found == {
+        "policy/retry.py: self.factor ** (retry - 1)",
+        "world/ring_limit.py: self._interval_seconds = min(self._longest_seconds, 2 * self._interval_seconds)",
+        "worker/claim_loop.py: self._claim_max[services.project] = min(_CLAIM_MAX, 2 * self._claim_max[services.project])",
+        "testing/simulator/shrink.py: parts = min(len(items), parts * 2)",
+        "signals/payload.py: 10 ** DIGITS_MAX",
+        "testing/kernel/jsonb.py: 2 ** (bits - 1)",
+    }
+
+
+def _grows(node: ast.AST) -> bool:
+    match node:
+        case ast.BinOp(op=ast.Pow(), right=right):
+            return not isinstance(right, ast.Constant)
+        case ast.AugAssign(op=ast.Mult() | ast.Pow()):
+            return True
+        case ast.Assign(targets=targets, value=value):
+            names = {ast.unparse(each) for target in targets for each in ast.walk(target) if isinstance(each, ast.expr)}
+            products = (
+                each for each in ast.walk(value) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult)
+            )
+            return any(ast.unparse(side) in names for each in products for side in (each.left, each.right))
+    return False
 
 
 # ── Settings ──

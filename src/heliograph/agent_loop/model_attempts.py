@@ -21,6 +21,7 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, HarnessError, RateLimited
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.policy.retry import RetryPolicy
 from heliograph.ports import Harness, ModelReply, ModelRequest
 from heliograph.records import BudgetShortfall
 from heliograph.signals.error_payload import details_of
@@ -35,8 +36,7 @@ MODEL = "model"  # the tool name of recorded model calls
 OUTPUT_TOKENS = 4096  # the default limit of one reply, so that turns that share a budget do not reserve all of it
 RESERVE_WAIT_SECONDS = 60.0
 _OUTPUT_TOKENS_LEAST = 64  # a smaller reply is not worth a model call
-_DELAY_SECONDS = 0.05
-_DELAY_SECONDS_MAX = 1.0
+_BETWEEN = RetryPolicy(initial_delay_seconds=0.05, max_delay_seconds=1.0, jitter=False)
 _MESSAGE_MAX = 2000
 _KINDS = ("tokens", "micros", "model_calls")
 
@@ -159,7 +159,7 @@ class ModelAttempts:
         input_tokens = input_tokens_max(request)
         rooms = [limit.tokens.count - input_tokens for limit in limits if limit.tokens is not None]
         most = max(least, min([most, *rooms]))
-        until, delay, output = world.monotonic() + RESERVE_WAIT_SECONDS, _DELAY_SECONDS, most
+        until, waits, output = world.monotonic() + RESERVE_WAIT_SECONDS, 0, most
 
         def cost(tokens: int) -> dict[str, int]:
             amounts = {
@@ -180,8 +180,8 @@ class ModelAttempts:
                     and cost(least)[shortfall.kind] <= shortfall.remaining_later
                     and world.monotonic() < until
                 ):
-                    await world.sleep(delay)
-                    delay, output = min(2 * delay, _DELAY_SECONDS_MAX), most
+                    waits, output = waits + 1, most
+                    await world.sleep(_BETWEEN.delay_seconds(waits, call_request.call_id))
                     continue
                 output = (
                     bisect_right(range(output), shortfall.remaining, key=lambda tokens: cost(tokens)[shortfall.kind])

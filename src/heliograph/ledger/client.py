@@ -22,6 +22,7 @@ from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
+from heliograph.policy.retry import RetryPolicy
 from heliograph.records import (
     BeginResult,
     Callback,
@@ -42,8 +43,7 @@ T = TypeVar("T")
 
 _RETRIES = 4
 _PATIENT_RETRIES = 18  # half a minute, so that finished work is not lost as long as its lease may last
-_FIRST_DELAY_SECONDS = 0.05
-_DELAY_SECONDS_MAX = 2.0
+_BETWEEN = RetryPolicy(initial_delay_seconds=0.05, max_delay_seconds=2.0, jitter=False)
 
 
 class Ledger:
@@ -309,11 +309,11 @@ class Ledger:
         return rows
 
     async def _retried(self, function: str, *args: object, retries: int = _RETRIES) -> Any:
-        for attempt in range(retries):
+        for attempt in range(1, retries + 1):
             try:
                 return await self.world.call(function, self.project, *args)
             except StoreUnavailable:
-                await self.world.sleep(min(_FIRST_DELAY_SECONDS * 2**attempt, _DELAY_SECONDS_MAX))
+                await self.world.sleep(_BETWEEN.delay_seconds(attempt, function))
         return await self.world.call(function, self.project, *args)
 
     async def _fail_undecodable(self, row: dict[str, Any], error: KernelRejected) -> None:

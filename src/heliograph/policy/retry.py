@@ -1,4 +1,8 @@
-"""Retries: which failures are repeated, how often, and after which delay. Pure; nothing else computes delays."""
+"""Retries: which failures are repeated, how often, and after which delay. Pure.
+
+Nothing else in Python computes delays that grow. The SQL has one formula, for the redelivery of commands (`_redelivery_at`), and the
+in-memory kernel compares it with a policy.
+"""
 
 from __future__ import annotations
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-_FIRST_PAUSE_SECONDS = 30.0
-_PAUSE_SECONDS_MAX = 1800.0
+from heliograph.policy.retry import RetryPolicy
+
+_BETWEEN = RetryPolicy(initial_delay_seconds=30.0, max_delay_seconds=1800.0, jitter=False)
 
 
 class OutageLog:
     """The outages that are going on, by the work that fails."""
 
     def __init__(self) -> None:
-        self._silent: dict[Hashable, tuple[float, float]] = {}  # until when, and the pause after that
+        self._silent: dict[Hashable, tuple[float, int]] = {}  # until when, and how often it was logged
 
     def is_due(self, work: Hashable, now: float) -> bool:
         """Return whether this failure is logged. now: seconds of a monotonic clock."""
-        until, pause = self._silent.get(work, (now, _FIRST_PAUSE_SECONDS))
+        until, count = self._silent.get(work, (now, 0))
         if now < until:
             return False
-        self._silent[work] = now + pause, min(2 * pause, _PAUSE_SECONDS_MAX)
+        self._silent[work] = now + _BETWEEN.delay_seconds(count + 1, ""), count + 1
         return True
 
     def end(self, work: Hashable) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.control.pool_names import DEFAULT_POOL
+from heliograph.policy.retry import RetryPolicy
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import SqlError
 from heliograph.testing.kernel.tables import Row, interval
 from heliograph.testing.kernel.transaction import Transaction
+
+_REDELIVERY = RetryPolicy(max_delay_seconds=60.0, jitter=False)  # as the formula of the same name in SQL
 
 
 def outbox_row(
@@ -135,7 +138,7 @@ def mark_published(tx: Transaction, keys: Any) -> int:
 
 
 def redelivery_at(tx: Transaction, deliveries: int) -> int:
-    return tx.now + interval(min(60.0, 2.0 ** min(deliveries, 6)))
+    return tx.now + interval(_REDELIVERY.delay_seconds(deliveries + 1, ""))
 
 
 def declare_wire(tx: Transaction, wire: str | None) -> str:
