@@ -200,8 +200,9 @@ async def test_each_attempt_passes_the_breaker_and_a_rejection_is_retried_only_i
     assert one(signals, "workflow:end")["state"]["out"] == ["up", "b", 1, True]
 
 
-@pytest.mark.proves("CB-06")
-async def test_closed_breaker_adds_no_call_of_the_kernel_to_a_step(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls of the kernel that belong to steps and calls; each is one statement and one commit."""
     made, call = list[str](), rig.runtime.world.call
 
     async def counted(function: str, *args: Any) -> Any:
@@ -210,18 +211,60 @@ async def test_closed_breaker_adds_no_call_of_the_kernel_to_a_step(rig: Rig, mon
         return await call(function, *args)
 
     monkeypatch.setattr(rig.runtime.world, "call", counted)
-    found = list[list[str]]()
-    for breaker in (None, ONCE):
-        app = Heliograph("counting")
+    return made
 
-        @app.agent(activate_on=START, updates="out")
-        async def work(ctx: Context, breaker: Any = breaker) -> Any:
-            return await ctx.step("add", lambda: 1, effect="idempotent", circuit_breaker=breaker)
 
-        made.clear()
-        await rig.run(app)
-        found.append(list(made))
-    assert found[0] == found[1] == ["begin_call", "record_call", "finish"]
+@pytest.mark.proves("CB-06", "G-24")
+@pytest.mark.parametrize(
+    "guards", [{}, {"circuit_breaker": ONCE}, {"rate_limit": "9/s"}], ids=["none", "breaker", "rate"]
+)
+async def test_admission_adds_no_call_of_the_kernel_to_a_step_or_a_call(rig: Rig, made: list[str], guards: Any) -> None:
+    app = Heliograph("counting")
+
+    @app.agent(activate_on=START, updates="out")
+    async def work(ctx: Context) -> Any:
+        await ctx.step("add", lambda: 1, effect="idempotent", **guards)
+        return await ctx.call("ask", {}, timeout=None, **guards)
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("ask")
+        await command.report(result=2)
+        await rig.ended(run_id)
+    assert made == ["begin_call", "record_call", "suspend", "finish"]
+
+
+@pytest.mark.proves("CB-06", "G-24")
+@pytest.mark.parametrize(
+    "guards", [{"circuit_breaker": ONCE}, {"rate_limit": "1/h", "timeout": 60}], ids=["breaker", "rate"]
+)
+@pytest.mark.parametrize("is_step", [True, False])
+async def test_rejection_adds_one_record_and_no_wait(rig: Rig, made: list[str], guards: Any, is_step: bool) -> None:
+    """The record is that of the result, which a function that runs again receives."""
+    app = Heliograph("counting")
+
+    def fail() -> None:
+        raise RecoverableError("down")
+
+    @app.agent(activate_on=START, updates="first")
+    async def first(ctx: Context) -> Any:
+        with pytest.raises(ToolFailed):
+            await ctx.step("add", fail, effect="idempotent", **guards)
+
+    @app.agent(
+        activate_on=["agent:completed"], updates="code", when=lambda state, signal: signal.payload["agent"] == "first"
+    )
+    async def second(ctx: Context) -> Any:
+        try:
+            await (ctx.step("add", fail, effect="idempotent", **guards) if is_step else ctx.call("add", {}, **guards))
+        except ToolFailed as error:
+            return error.code
+
+    result = await rig.run(app)
+    assert result.state["code"] == ("CIRCUIT_OPEN" if "circuit_breaker" in guards else "RATE_LIMITED")
+    before = ["begin_call", "record_call", "finish"]
+    assert made == [*before, "begin_call" if is_step else "suspend", "record_call", "finish"]
+    assert [w.state for w in await rig.runtime.reader.waits((await rig.turn_of("second")).turn_id)] == ["resolved"]
 
 
 # ── Models ──
