@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from model.ablations import ABLATIONS, found
 from model.breakers import BreakerModel
+from model.buckets import BucketModel
 from model.cases import CONFIGS, FULL, QUICK
 from model.checker import Result, explore
 from model.configs import Config
@@ -42,6 +43,8 @@ def check(configs: Iterable[Config]) -> bool:
         print_result(name, about, results[-1])
     results.append(explore(BreakerModel()))
     print_result("breaker", "4 callers of a circuit breaker, 2 of which die", results[-1])
+    results.append(explore(BucketModel()))
+    print_result("bucket", "4 callers of a token bucket, 1 of which dies", results[-1])
     states, transitions = sum(r.states for r in results), sum(r.transitions for r in results)
     print(f"{'sum':<8}{states:>11,}{transitions:>13,}{sum(r.seconds for r in results):>9.1f}")
     return all(result.holds for result in results)

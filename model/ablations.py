@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from model.actions_humans import EXPIRED
 from model.actions_unclaimed import HEALTHY
 from model.breakers import LATE, TOO_MANY, BreakerModel, BreakerRules
+from model.buckets import EARLY, SHARED, WASTED, BucketModel, BucketRules
+from model.buckets import TOO_MANY as TOO_MANY_STARTS
 from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11
 from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, P1, P2, S1, S3, T1, T2, U1
 from model.checker import Result, explore
@@ -60,7 +62,21 @@ class BreakerAblation:
         return explore(BreakerModel(BreakerRules(**self.off)), stop_at=self.expect or None)
 
 
-def found(ablation: Ablation | LockAblation | BreakerAblation, result: Result) -> list[str] | None:
+@dataclass(frozen=True)
+class BucketAblation:
+    rule: str
+    off: dict[str, bool]
+    expect: str
+    why: str = ""
+
+    def run(self) -> Result:
+        return explore(BucketModel(BucketRules(**self.off)), stop_at=self.expect or None)
+
+
+AnyAblation: TypeAlias = Ablation | LockAblation | BreakerAblation | BucketAblation
+
+
+def found(ablation: AnyAblation, result: Result) -> list[str] | None:
     """The trace of what was expected; None when it was not found. An empty list: nothing was expected, all holds."""
     if not ablation.expect:
         return [] if result.holds else None
@@ -91,7 +107,7 @@ NO_WAIT = "resumed without a matching wait"
 LATECOMER = "a turn comes into a run that is being stopped"
 STOPS = only(R1, stop=2)
 
-ABLATIONS: tuple[Ablation | LockAblation | BreakerAblation, ...] = (
+ABLATIONS: tuple[AnyAblation, ...] = (
     Ablation("K1", C1, {"atomic_finish": False}, STALE_CARD),
     Ablation("K1", C1, {"atomic_finish": False}, TWO_DELIVERABLES),
     Ablation("K1", only(C1, crash=1), {"atomic_finish": False}, "L1"),
@@ -191,4 +207,8 @@ ABLATIONS: tuple[Ablation | LockAblation | BreakerAblation, ...] = (
     BreakerAblation("B2", {"lock_needed": False}, TOO_MANY),
     BreakerAblation("B3", {"trials_end": False}, "L1"),
     BreakerAblation("B4", {"by_generation": False}, LATE),
+    BucketAblation("T1", {"lock_first": False}, TOO_MANY_STARTS),
+    BucketAblation("T2", {"again_takes": False}, SHARED),
+    BucketAblation("T3", {"waits_for_start": False}, EARLY),
+    BucketAblation("T4", {"rejected_free": False}, WASTED),
 )  # fmt: skip

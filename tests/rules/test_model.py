@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from model.__main__ import check
-from model.ablations import ABLATIONS, Ablation, BreakerAblation, LockAblation, found
+from model.ablations import ABLATIONS, Ablation, AnyAblation, found
 from model.breakers import BreakerModel
+from model.buckets import BucketModel
 from model.cases import QUICK
 from model.checker import FAULT, SYSTEM, TTL, WATCHDOG, Explorer, Transition, explore
 from model.configs import Config
@@ -95,8 +96,13 @@ def test_breaker_admits_no_trial_too_many_and_always_leaves_the_half_open_state(
     assert explore(BreakerModel()).holds
 
 
+@pytest.mark.proves("RTE-08", "G-24")
+def test_bucket_starts_no_call_too_many_and_each_effect_has_a_token() -> None:
+    assert explore(BucketModel()).holds
+
+
 @pytest.mark.parametrize("ablation", BREAKING, ids=[f"{n} {a.rule}: {a.expect}" for n, a in enumerate(BREAKING, 1)])
-def test_model_detects_each_rule_that_is_switched_off(ablation: Ablation | LockAblation | BreakerAblation) -> None:
+def test_model_detects_each_rule_that_is_switched_off(ablation: AnyAblation) -> None:
     result = ablation.run()
     assert found(ablation, result) is not None, f"broken: {sorted(result.broken)}, stuck: {sorted(result.stuck)}"
 
