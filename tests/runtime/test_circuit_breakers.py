@@ -145,6 +145,7 @@ async def test_model_receives_the_rejection_of_its_tool(rig: Rig) -> None:
         ({"failure_threshold": 0}, "out_of_range"),
         ({"success_threshold": 4}, "out_of_range"),
         ({"half_open_max_calls": 2000}, "out_of_range"),
+        ({"timeout_seconds": 1e9}, "out_of_range"),
         ({"timeout": 3}, "unknown_field"),
         ("open", "wrong_type"),
     ],

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from heliograph.errors import InvalidInput
+from heliograph.policy.retry import SECONDS_MAX
 from heliograph.types import JsonObject
 
 _TYPES = ("tool_call", "delegation")
 _COUNT_MAX = 1000
+_SECONDS_MIN = 0.001
 _TYPE_OF_KIND = {"child": "delegation", "model": "model_call"}
 
 
@@ -77,6 +79,9 @@ def _checked(wire: JsonObject, path: str) -> CircuitBreaker:
                 code="out_of_range",
                 path=f"{path}/{name}",
             )
+    if not _SECONDS_MIN <= made.timeout_seconds <= SECONDS_MAX:
+        raise InvalidInput(f"timeout_seconds must be from {_SECONDS_MIN} to {SECONDS_MAX:.0f} (366 days), not {made.timeout_seconds}",
+                           code="out_of_range", path=f"{path}/timeout_seconds")  # fmt: skip
     if made.success_threshold > made.half_open_max_calls:
         raise InvalidInput(f"success_threshold ({made.success_threshold}) must be at most half_open_max_calls "
                            f"({made.half_open_max_calls}); otherwise the circuit breaker could not close", code="out_of_range",
