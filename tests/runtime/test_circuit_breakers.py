@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ from heliograph import (
     RecoverableError,
     RetryPolicy,
     ToolFailed,
-    ToolTimedOut,
     tool,
 )
 from heliograph.turn.calls import CallRequest
@@ -385,59 +382,3 @@ def test_fallback_must_be_a_function() -> None:
     with pytest.raises(InvalidInput) as caught:
         with_fallback(CallRequest("c1", "s1", "charge", "inline"), "cached")  # type: ignore[arg-type]
     assert (caught.value.code, caught.value.path) == ("wrong_type", "/fallback")
-
-
-@pytest.mark.proves("CB-06")
-async def test_fallback_has_the_timeout_of_its_call(rig: Rig) -> None:
-    app = Heliograph("hanging")
-
-    async def hang(_error: Any) -> None:
-        await asyncio.Event().wait()
-
-    @app.agent(activate_on=START, updates="out")
-    async def work(ctx: Context) -> Any:
-        codes = list[Any]()
-        for _ in range(2):
-            try:
-                await ctx.step(
-                    "charge", hang, 1, effect="idempotent", timeout=0.05, circuit_breaker=ONCE, fallback=hang
-                )
-            except ToolTimedOut as error:
-                codes.append([error.code, error.call_id])
-        return codes
-
-    result = await rig.run(app)
-    assert result.state["out"] == [["TOOL_TIMEOUT", "c1"], ["TOOL_TIMEOUT", "c2"]]
-    assert await states(rig) == {("tool_call", "charge"): "open"}
-
-
-@pytest.mark.proves("CB-06", "K20")
-async def test_time_until_a_breaker_admits_a_call_does_not_depend_on_the_clock_of_the_worker(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app, now = Heliograph("skewed"), rig.runtime.world.now
-    monkeypatch.setattr(rig.runtime.world, "now", lambda: now() + timedelta(minutes=10))
-
-    @app.agent(activate_on=START, updates="out")
-    async def work(ctx: Context) -> Any:
-        found = list[float]()
-        for _ in range(2):
-            try:
-                await ctx.step("charge", lambda: 1 / 0, circuit_breaker=ONCE)
-            except CircuitOpen as error:
-                found.append(error.details["retry_after_ms"])
-            except ToolFailed:
-                pass
-        with pytest.raises(ToolTimedOut):
-            await ctx.call("charge", timeout=0.05, circuit_breaker={**ONCE, "enabled": False})
-        try:
-            await ctx.call("charge", circuit_breaker=ONCE)
-        except CircuitOpen as error:
-            found.append(error.details["retry_after_ms"])
-        return found
-
-    run_id = await rig.start(app)
-    async with rig.serving(app):
-        out = one(await rig.ended(run_id), "workflow:end")["state"]["out"]
-    assert len(out) == 2
-    assert all(50_000 < each <= 60_000 for each in out)
