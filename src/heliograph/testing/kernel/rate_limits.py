@@ -160,6 +160,7 @@ def _full_at(bucket: Row, rate: _Rate, now: int) -> int:
 
 
 def _take(tx: Transaction, bucket: Row, rate: _Rate, start: int) -> None:
+    """Bug: tokens_free."""
     length, full_at, peaks = rate.amount * rate.interval_ns, _full_at(bucket, rate, tx.now * 1000), []
     if rate.kind == "model_tokens":
         empty = _empty_ns(bucket, rate)
@@ -167,7 +168,7 @@ def _take(tx: Transaction, bucket: Row, rate: _Rate, start: int) -> None:
         peaks = _peaks(earlier, start, length, (start, max(full_at - start, 0)))
     tx.update(tx.tables.rate_buckets, bucket, tokens_max=rate.count, seconds=rate.seconds, peaks=peaks,
               last_start=max(bucket["last_start"], start), last_day=max(bucket["last_start"], start) // _DAY_NS,
-              full_at=max(full_at, start) + length)  # fmt: skip
+              full_at=max(full_at, start) + (0 if "tokens_free" in tx.bugs else length))  # fmt: skip
 
 
 def _peaks(peaks: list[Any], after: int, change: int, new: tuple[int, int] | None = None) -> list[list[int]]:

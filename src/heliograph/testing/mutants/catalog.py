@@ -122,6 +122,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("open_admits", "CB-06"),
     Mutant("failures_forgotten", "CB-02"),
     Mutant("rate_ignored", "RTE-08"),
+    Mutant("tokens_free", "RTE-08"),
     # limits, pruning
     Mutant("queue_unbounded", "S11"),
     Mutant("depth_unbounded", "G-74"),
