@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from heliograph.control.envelope import read_envelope
@@ -21,6 +23,22 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
     return opened
 
 
+async def empty_payload(url: str, agent: str, name: str) -> None:
+    """Replace the payload of an agent's signals of this name by one without a key."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(
+            """update heliograph.signals set entries = (
+                   select jsonb_agg(case when e ->> 'agent' = $1 and e ->> 'name' = $2
+                                         then e || '{"payload": {}}' else e end order by n)
+                     from jsonb_array_elements(entries) with ordinality x (e, n))""",
+            agent,
+            name,
+        )
+    finally:
+        await connection.close()
+
+
 @pytest.mark.proves("ENV-01", "CTL-95")
 def test_control_signals_of_a_run_are_printed_as_lines_and_as_envelopes(shell: Shell) -> None:
     run_id = shell.rows("runs")[0]["run_id"]
@@ -34,6 +52,16 @@ def test_control_signals_of_a_run_are_printed_as_lines_and_as_envelopes(shell: S
             ("writer", "ready"), ("critic", "ready"),
         ]  # fmt: skip
         assert [read_envelope(row).to_wire() for row in rows] == rows
+
+
+def test_malformed_signal_is_reported_and_the_others_are_printed(shell: Shell, database_url: str) -> None:
+    run_id = shell.rows("runs")[0]["run_id"]
+    asyncio.run(empty_payload(database_url, "writer", "ready"))
+    for follow in ((), ("--follow",)):
+        done = shell.helio("signal", "control", run_id, *follow)
+        assert (done.returncode, normalised(done.stdout)) == (1, LINES.splitlines()[1])
+        assert f"error: the payload of sig_{run_id}_3 (ready) is malformed: " in done.stderr
+        assert f"hint: helio signal tail --run {run_id} shows it" in done.stderr
 
 
 def test_control_signals_of_an_unknown_run_are_rejected(shell: Shell) -> None:

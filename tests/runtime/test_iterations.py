@@ -105,46 +105,62 @@ async def test_decision_of_another_form_is_rejected_with_the_code_of_the_phase(r
 
 
 class LifecycleController:
-    """The controller of the specification, with the signals that its phases emit as a list."""
+    """The controller of the specification. `Scripted` has its phases."""
 
     def __init__(self, max_iterations: int = 10):
         self.max_iterations = max_iterations
         self.current_iteration = 0
 
-    def run(self, agent: Any) -> list[str]:
-        did = agent.init()
+    async def run(self, agent: Any, task: Any) -> list[str]:
+        await self.init(agent)
         while self.current_iteration < self.max_iterations:
-            did += agent.plan()
-            did += agent.act()
-            decision = agent.reflect()
-            did += [f"reflect {decision}"]
+            await self.plan(agent, task)
+            await self.act(agent, task)
+            decision = await self.reflect(agent, task)
             if decision == "goal_achieved":
                 break
             self.current_iteration += 1
-        return [*did, *agent.terminate()]
+        return await self.terminate(agent)
+
+    async def init(self, agent: Any) -> None:
+        await agent.init()
+
+    async def plan(self, agent: Any, task: Any) -> None:
+        await agent.plan(task)
+
+    async def act(self, agent: Any, task: Any) -> None:
+        await agent.act(task)
+
+    async def reflect(self, agent: Any, task: Any) -> str:
+        return str(await agent.reflect(task))
+
+    async def terminate(self, agent: Any) -> list[str]:
+        return list(await agent.terminate())
 
 
 class Scripted:
-    """An agent of the specification that reaches its goal in round `goal`."""
+    """An agent that reaches its goal in the round that is its task. `terminate` returns what the agent did."""
 
-    def __init__(self, goal: int):
-        self.goal, self.round = goal, 0
+    def __init__(self) -> None:
+        self.round, self.did = 0, list[str]()
 
-    def init(self) -> list[str]:
-        return ["init"]
+    async def init(self) -> None:
+        self.did.append("init")
 
-    def plan(self) -> list[str]:
+    async def plan(self, _task: int) -> None:
         self.round += 1
-        return ["plan"]
+        self.did.append("plan")
 
-    def act(self) -> list[str]:
-        return ["act"]
+    async def act(self, _task: int) -> None:
+        self.did.append("act")
 
-    def reflect(self) -> str:
-        return "goal_achieved" if self.round == self.goal else "iteration_needed"
+    async def reflect(self, task: int) -> str:
+        decision = "goal_achieved" if self.round == task else "iteration_needed"
+        self.did.append(f"reflect {decision}")
+        return decision
 
-    def terminate(self) -> list[str]:
-        return ["terminate"]
+    async def terminate(self) -> list[str]:
+        return [*self.did, "terminate"]
 
 
 @pytest.mark.proves("LC-70", "LC-72", "LC-64")
@@ -173,7 +189,7 @@ async def test_rounds_are_those_of_the_controller_of_the_specification(rig: Rig,
             did.append("terminate")
 
     signals = (await rig.run(app)).signals
-    assert did == LifecycleController(4).run(Scripted(goal))
+    assert did == await LifecycleController(4).run(Scripted(), goal)
     assert one(signals, "terminated")["status"] == ("success" if goal <= 4 else "incomplete")
 
 
