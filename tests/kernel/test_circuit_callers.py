@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from tests.kernel.circuits import breaker, fail, opened, try_call
+from tests.kernel.circuits import breaker, fail, half_open, opened, try_call
 from tests.kernel.filled import BREAKER
 from tests.kernel.kit import Connect, Item, Kernel, turn_item
 from tests.kernel.waits import begin, record
@@ -56,6 +56,21 @@ async def test_caller_never_waits_for_another_that_decides_the_same_breaker(kern
         answer = await asyncio.wait_for(begin(other, two, "t0", circuit_breaker=BREAKER), 5)
         assert (answer["code"], answer["circuit"]["state"]) == ("CIRCUIT_OPEN", "half_open")
     assert await try_call(other, two, "t0") == "fresh"
+    assert await breaker(kernel) == ("half_open", 0, 0, 2)
+
+
+@pytest.mark.proves("CB-04", "G-27")
+async def test_two_callers_at_once_do_not_both_receive_the_last_trial(kernel: Kernel, beside: Connect) -> None:
+    """Neither sees the uncommitted trial of the other; only the lock of the breaker keeps them apart."""
+    await half_open(kernel, 1)
+    one, two = await kernel.running("run_b", "turn_b"), await kernel.running("run_c", "turn_c")
+    other = await beside()
+    other.now = kernel.now
+    settings = {**BREAKER, "half_open_max_calls": 2}
+    async with kernel.connection.transaction():
+        assert await try_call(kernel, one, "t1", circuit_breaker=settings) == "fresh"
+        assert await try_call(other, two, "t1", circuit_breaker=settings) == "CIRCUIT_OPEN"
+    assert await try_call(other, two, "t1", circuit_breaker=settings) == "CIRCUIT_OPEN"
     assert await breaker(kernel) == ("half_open", 0, 0, 2)
 
 
