@@ -57,7 +57,10 @@ async def test_call_whose_token_comes_after_its_timeout_is_rejected_and_takes_no
     answer = await begin(kernel, claimed, "late", rates=[RATE], timeout_seconds=0.9, circuit_breaker=BREAKER)
     assert (answer["outcome"], answer["code"]) == ("rejected", "RATE_LIMITED")
     assert answer["rate"] == {**RATE, "retry_seconds": 0.1}
-    assert "would wait 1 s" in answer["message"]
+    assert answer["message"] == (
+        "the rate limit of tool search is 2 in 1 s, and the call would wait 1 s, longer than its timeout: make fewer "
+        "calls, or raise the limit or the timeout"
+    )
     assert await kernel.everything() == before
     assert [call for _, _, call in await edges(kernel, "turn_a")] == [None, "c0", "c1", "c2"]
     kernel.wait(0.1)
@@ -68,6 +71,10 @@ async def test_call_whose_token_comes_after_its_timeout_is_rejected_and_takes_no
 async def test_call_without_timeout_waits_for_an_hour_at_most(kernel: Kernel) -> None:
     claimed, hourly = await kernel.running(), {**RATE, "count": 1, "seconds": 3600}
     assert [await start_of(kernel, claimed, f"c{n}", hourly) for n in range(3)] == [0, 3600, "RATE_LIMITED"]
+    assert (await begin(kernel, claimed, "c3", "pure", rates=[hourly]))["message"] == (
+        "the rate limit of tool search is 1 in 3600 s, and the call would wait 7200 s, longer than the hour that a call "
+        "without a timeout waits: make fewer calls, raise the limit, or set a longer timeout"
+    )
 
 
 @pytest.mark.proves("G-24")

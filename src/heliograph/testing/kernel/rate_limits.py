@@ -104,14 +104,18 @@ def open_rates(tx: Transaction, items: list[Any]) -> None:
         })  # fmt: skip
 
 
-def _reject_rate(rate: _Rate, wait: int | None, retry: int | None) -> Row:
-    """Reject a call by a bucket. wait, retry: in microseconds."""
+def _reject_rate(rate: _Rate, timeout: float | None, wait: int | None, retry: int | None) -> Row:
+    """Reject a call by a bucket. timeout: of the call, in seconds. wait, retry: in microseconds."""
     limit = f"the rate limit of {rate.kind} {rate.name} is {rate.count} in {rate.seconds} s"
     if wait is None:
         message = f"the call needs {rate.amount} tokens, and {limit}: raise the limit"
     else:
-        message = (f"{limit}, and the call would wait {math.ceil(wait / 1_000_000)} s, longer than its timeout: make fewer calls, "
-                   "or raise the limit or the timeout")  # fmt: skip
+        too_long = (
+            "the hour that a call without a timeout waits: make fewer calls, raise the limit, or set a longer timeout"
+            if timeout is None
+            else "its timeout: make fewer calls, or raise the limit or the timeout"
+        )
+        message = f"{limit}, and the call would wait {math.ceil(wait / 1_000_000)} s, longer than {too_long}"
     named = {"kind": rate.kind, "name": rate.name, "count": rate.count, "seconds": rate.seconds, "amount": rate.amount}
     seconds = None if retry is None else retry / 1_000_000
     return {**rejection("RATE_LIMITED", message), "rate": {**named, "retry_seconds": seconds}}
@@ -124,14 +128,14 @@ def take_tokens(tx: Transaction, given: list[Any], timeout: float | None) -> Row
     starts = [(_start(table[rate.kind, rate.name], rate, now), rate) for rate in rates]
     never = [rate for start, rate in starts if start is None]
     if never:
-        return _reject_rate(min(never, key=lambda rate: (rate.kind, rate.name)), None, None)
+        return _reject_rate(min(never, key=lambda rate: (rate.kind, rate.name)), timeout, None, None)
     start, latest = min(
         ((s, r) for s, r in starts if s is not None), key=lambda each: (-each[0], each[1].kind, each[1].name)
     )
     if "rate_ignored" in tx.bugs:
         start = now
     if start > last:
-        return _reject_rate(latest, (start - now) // 1000, (start - last) // 1000)
+        return _reject_rate(latest, timeout, (start - now) // 1000, (start - last) // 1000)
     for rate in rates:
         _take(tx, table[rate.kind, rate.name], rate, start)
     return {"rate": {"starts_at": timestamp(start // 1000), "rates": given}}

@@ -100,18 +100,22 @@ begin
     end loop;
 end $$;
 
--- _reject_rate: the rejection of a call by a bucket. p_retry: the seconds after which such a call is not rejected if
---   others take no tokens; null: it takes more tokens than the bucket ever has.
-create function heliograph._reject_rate(p_rate jsonb, p_wait numeric, p_retry numeric) returns jsonb
-    language sql stable as $$
+-- _reject_rate: the rejection of a call by a bucket. p_timeout_seconds: of the call; null: it has none. p_retry: the
+--   seconds after which such a call is not rejected if others take no tokens; null: it takes more tokens than the
+--   bucket ever has.
+create function heliograph._reject_rate(
+    p_rate jsonb, p_timeout_seconds float8, p_wait numeric, p_retry numeric
+) returns jsonb language sql stable as $$
     select heliograph._rejection('RATE_LIMITED', case when p_retry is null
                then format('the call needs %s tokens, and the rate limit of %s %s is %s in %s s: raise the limit',
                            p_rate ->> 'amount', p_rate ->> 'kind', p_rate ->> 'name', p_rate ->> 'count',
                            p_rate ->> 'seconds')
-               else format('the rate limit of %s %s is %s in %s s, and the call would wait %s s, longer than its '
-                           'timeout: make fewer calls, or raise the limit or the timeout',
+               else format('the rate limit of %s %s is %s in %s s, and the call would wait %s s, longer than %s',
                            p_rate ->> 'kind', p_rate ->> 'name', p_rate ->> 'count', p_rate ->> 'seconds',
-                           ceil(p_wait)) end)
+                           ceil(p_wait), case when p_timeout_seconds is null
+                               then 'the hour that a call without a timeout waits: make fewer calls, raise the limit, '
+                                    'or set a longer timeout'
+                               else 'its timeout: make fewer calls, or raise the limit or the timeout' end) end)
            || jsonb_build_object('rate', p_rate || jsonb_build_object('retry_seconds', p_retry))
 $$;
 
@@ -140,9 +144,9 @@ begin
               join heliograph.rate_buckets b on b.project_id = p_project and b.kind = x.kind and b.name = x.name) r
      order by r.start desc nulls first, r.kind collate "C", r.name collate "C" limit 1;
     if v_start is null then
-        return heliograph._reject_rate(v_rate, null, null);
+        return heliograph._reject_rate(v_rate, p_timeout_seconds, null, null);
     elsif v_start > v_last then
-        return heliograph._reject_rate(v_rate, ((v_start - v_now) / 1000)::numeric / 1000000,
+        return heliograph._reject_rate(v_rate, p_timeout_seconds, ((v_start - v_now) / 1000)::numeric / 1000000,
                                        ((v_start - v_last) / 1000)::numeric / 1000000);
     end if;
     update heliograph.rate_buckets b
