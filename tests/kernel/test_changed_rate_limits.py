@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.circuits import breaker, opened
+from tests.kernel.circuits import breaker, fail, half_open, opened, try_call
 from tests.kernel.filled import BREAKER, RATE
 from tests.kernel.kit import Item, Kernel
 from tests.kernel.test_rate_limits import TOKENS, bucket, start_of
+from tests.kernel.test_waiting_calls import lost
 from tests.kernel.waits import begin, command, record, suspend
 
 HOURLY = {**RATE, "count": 1, "seconds": 3600}
@@ -118,3 +119,25 @@ async def test_timeout_of_a_command_includes_the_time_until_its_token(
     assert (await suspend(kernel, claimed, call))["outcome"] == "suspended"
     (trial,) = await kernel.rows("circuit_calls", "expires_at", "status = 'trial'")
     assert (trial["expires_at"] - kernel.now).total_seconds() == 3540 + seconds
+
+
+@pytest.mark.proves("G-27", "G-24")
+async def test_call_that_is_over_its_limit_on_its_next_owner_does_not_count_as_a_failure(kernel: Kernel) -> None:
+    claimed, fields = await kernel.running(), {"rates": [HOURLY], "timeout_seconds": 1}
+    assert await try_call(kernel, claimed, "c0", **fields) == "fresh"
+    claimed = await lost(kernel)
+    assert await try_call(kernel, claimed, "c0", **fields) == "RATE_LIMITED"
+    await fail(kernel, claimed, "c0", {"code": "RATE_LIMITED", "message": "one in an hour", "recoverable": True})
+    assert await kernel.rows("circuit_overview") == []
+
+
+@pytest.mark.proves("G-27", "G-24")
+async def test_trial_that_is_over_its_limit_on_its_next_owner_is_free_again(kernel: Kernel) -> None:
+    fields = {"rates": [HOURLY], "timeout_seconds": 100}
+    await half_open(kernel, 1, **fields)
+    assert await breaker(kernel) == ("half_open", 0, 0, 1)
+    claimed = await lost(kernel)
+    assert await try_call(kernel, claimed, "t0", **fields) == "RATE_LIMITED"
+    assert await breaker(kernel) == ("half_open", 0, 0, 0)
+    await fail(kernel, claimed, "t0", {"code": "RATE_LIMITED", "message": "one in an hour", "recoverable": True})
+    assert await breaker(kernel) == ("half_open", 0, 0, 0)

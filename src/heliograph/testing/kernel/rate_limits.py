@@ -234,9 +234,8 @@ def _unbegin(tx: Transaction, call: Any, *, is_new: bool) -> None:
     if wait["reserved"] is not None:
         settle(tx, call, _NOTHING)
         tx.set(wait, reserved={})
-    if is_new:
-        release_trials(tx, call[0], [{"call_id": call[1], "circuit": wait["circuit"]}])
-        unopen(tx, call, is_new=True)
+    release_trials(tx, call[0], [{"call_id": call[1], "circuit": wait["circuit"]}])
+    unopen(tx, call, is_new=is_new)
 
 
 def has_rates(call_or_item: Any) -> bool:

@@ -199,13 +199,17 @@ create function heliograph._end_lost_trials(
 $$;
 
 -- _release_trials: take back the trials that calls of this transaction were admitted as, because they are not made.
+--   A trial of an earlier owner that another transaction has locked is skipped: that one decides about it.
 create function heliograph._release_trials(p_project text, p_turn_id text, p_calls jsonb) returns void
     language sql as $$
-    delete from heliograph.circuit_calls c
-     using jsonb_to_recordset(p_calls) as x (call_id text, circuit jsonb)
-     where c.project_id = p_project and c.type = x.circuit ->> 'type' and c.target = x.circuit ->> 'target'
-       and c.generation = (x.circuit -> 'generation')::bigint and c.agent_turn_id = p_turn_id
-       and c.call_id = x.call_id and c.status = 'trial'
+    delete from heliograph.circuit_calls c using (
+           select y.ctid as at from jsonb_to_recordset(p_calls) as x (call_id text, circuit jsonb)
+             join heliograph.circuit_calls y
+               on y.project_id = p_project and y.type = x.circuit ->> 'type' and y.target = x.circuit ->> 'target'
+              and y.generation = (x.circuit -> 'generation')::bigint and y.agent_turn_id = p_turn_id
+              and y.call_id = x.call_id and y.status = 'trial'
+            order by y.position for update of y skip locked) own
+     where c.ctid = own.at
 $$;
 
 create view heliograph.circuit_overview as

@@ -268,7 +268,8 @@ begin
 end $$;
 
 -- _unbegin: give back the trial and the reservation of a call that begins now, and close it if it is new. A call that
---   began before keeps an empty reservation as a mark of that; see _reserve_call.
+--   began before keeps an empty reservation as a mark of that; see _reserve_call. It stays open without the mark of its
+--   breaker, so its rejection does not count as a failure of the target.
 --   The caller holds the head and the run.
 create function heliograph._unbegin(p_project text, p_turn_id text, p_call_id text, p_is_new boolean) returns void
     language plpgsql as $$
@@ -283,11 +284,9 @@ begin
         update heliograph.turn_waiting_tools set reserved = '{}'
          where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
     end if;
-    if p_is_new then
-        perform heliograph._release_trials(p_project, p_turn_id, jsonb_build_array(
-                    jsonb_build_object('call_id', p_call_id, 'circuit', v_wait.circuit)));
-        perform heliograph._unopen(p_project, p_turn_id, p_call_id, true);
-    end if;
+    perform heliograph._release_trials(p_project, p_turn_id, jsonb_build_array(
+                jsonb_build_object('call_id', p_call_id, 'circuit', v_wait.circuit)));
+    perform heliograph._unopen(p_project, p_turn_id, p_call_id, p_is_new);
 end $$;
 
 -- _take_calls: take the tokens of the new calls of an item of suspend, for all of them or for none.
