@@ -123,7 +123,8 @@ async def test_timeout_of_a_command_includes_the_time_until_its_token(
 
 @pytest.mark.proves("G-27", "G-24")
 async def test_call_that_is_over_its_limit_on_its_next_owner_does_not_count_as_a_failure(kernel: Kernel) -> None:
-    claimed, fields = await kernel.running(), {"rates": [HOURLY], "timeout_seconds": 1}
+    claimed = await kernel.running()
+    fields: Item = {"rates": [HOURLY], "timeout_seconds": 1}
     assert await try_call(kernel, claimed, "c0", **fields) == "fresh"
     claimed = await lost(kernel)
     assert await try_call(kernel, claimed, "c0", **fields) == "RATE_LIMITED"
@@ -133,7 +134,7 @@ async def test_call_that_is_over_its_limit_on_its_next_owner_does_not_count_as_a
 
 @pytest.mark.proves("G-27", "G-24")
 async def test_trial_that_is_over_its_limit_on_its_next_owner_is_free_again(kernel: Kernel) -> None:
-    fields = {"rates": [HOURLY], "timeout_seconds": 100}
+    fields: Item = {"rates": [HOURLY], "timeout_seconds": 100}
     await half_open(kernel, 1, **fields)
     assert await breaker(kernel) == ("half_open", 0, 0, 1)
     claimed = await lost(kernel)

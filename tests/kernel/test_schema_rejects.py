@@ -149,6 +149,7 @@ REJECTED = {
     "circuit_calls_status_check": "update circuit_calls set status = 'lost' where project_id = $1",
     "circuit_calls_check": "update circuit_calls set ended_at = null where project_id = $1",
     "outbox_priority_check": "update outbox set priority = 4 where project_id = $1",
+    "agent_turns_starts_at": TURN.format("starts_at = 'infinity'", 3),
     "rate_buckets_pkey": "insert into rate_buckets select * from rate_buckets where project_id = $1",
     "rate_buckets_kind_check": "update rate_buckets set kind = 'halt' where project_id = $1",
     "rate_buckets_tokens_max_check": "update rate_buckets set tokens_max = 0 where project_id = $1",
