@@ -12,6 +12,7 @@ from heliograph.codes import USER_INTERRUPT
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.definitions.circuit_breakers import check_signal_breakers
+from heliograph.definitions.effective_settings import check_effective_settings
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
@@ -19,6 +20,7 @@ from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
 from heliograph.definitions.rate_limits import check_signal_rates
 from heliograph.definitions.retry_settings import check_signal_policies
+from heliograph.definitions.signal_timeouts import check_signal_timeouts
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
@@ -54,7 +56,7 @@ class Heliograph:
     memory: stores memories beyond a run; None for full-text search in the database.
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     control_signals: settings per type of control signal, for each of its targets:
-        `{"tool_call": {"retry": {...}, "circuit_breaker": {...}, "rate_limit": "10/s"}}`; also for `delegation`.
+        `{"tool_call": {"timeout_seconds": 30, "retry": {...}, "circuit_breaker": {...}, "rate_limit": "10/s"}}`; also for `delegation`.
     models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}, "requests": "60/m", "tokens": "100000/m"}}`.
         All workers share the breaker and the limits.
     routes: a RouteTable, or its parsed YAML or JSON: which pool of workers or gateway a delegation or the call of an external tool goes
@@ -83,10 +85,12 @@ class Heliograph:
         if secrets is not None:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
+        check_effective_settings(control_signals)
         self._signal_policies = check_signal_policies(control_signals)
         self._model_settings = check_model_settings(models)
         self._signal_breakers = check_signal_breakers(control_signals)
         self._signal_rates = check_signal_rates(control_signals)
+        self._signal_timeouts = check_signal_timeouts(control_signals)
         self._routes = _check_routes(routes, gateways)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
@@ -170,7 +174,7 @@ class Heliograph:
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._signal_policies, self._model_settings,
-                                       self._signal_breakers, self._signal_rates, self._routes))  # fmt: skip
+                                       self._signal_breakers, self._signal_rates, self._signal_timeouts, self._routes))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.

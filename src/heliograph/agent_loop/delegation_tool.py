@@ -13,7 +13,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ToolCall, ToolSpec
 from heliograph.reactive.workflow import Workflow
 from heliograph.tools.bound_tool import BadArguments
-from heliograph.types import Json, JsonObject
+from heliograph.types import NOT_GIVEN, Json, JsonObject, NotGiven
 
 _SECONDS_LEAST = 1
 _REMOTE_SECONDS_MAX = 3600.0
@@ -21,11 +21,11 @@ _REMOTE_SECONDS_MAX = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class DelegationRequest:
-    """One delegation of a model. None stands for the default of the agent that receives the task."""
+    """One delegation of a model. None stands for the default of the agent that receives the task, NOT_GIVEN for that of delegations."""
 
     agent: str
     task: Json
-    seconds: float | None
+    seconds: float | NotGiven
     priority: int | None
     context_box_id: str | None
 
@@ -71,7 +71,7 @@ class DelegationTools:
         arguments: JsonObject = {key: value for key, value in given.items() if value is not None}
         if not is_recorded and (problem := self._problem(call.tool, agent, arguments)) is not None:
             raise BadArguments(problem)
-        seconds: Any = arguments.get("deadline")
+        seconds: Any = arguments.get("deadline", NOT_GIVEN)
         priority, context = arguments.get("priority"), arguments.get("context")
         return DelegationRequest(
             agent.name, given["task"], seconds, PRIORITIES.index(str(priority)) if priority in PRIORITIES else None,

@@ -122,7 +122,7 @@ class LocalToolExecutor:
     def _call_request(self, call_id: str, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
         tool = bound.tool
         return guarded(self._owned, bound, CallRequest(
-            call_id, self._journal.new_step(), tool.name, "inline", arguments, tool.timeout_seconds, tool.effect,
+            call_id, self._journal.new_step(), tool.name, "inline", arguments, effect=tool.effect,
             is_trusted=tool.trusted,
         ))  # fmt: skip
 

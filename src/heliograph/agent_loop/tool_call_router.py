@@ -16,6 +16,7 @@ from heliograph.agent_loop.tool_guards import guarded
 from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import TOOL_ERROR
 from heliograph.definitions.fields import problems_of
+from heliograph.definitions.signal_timeouts import timeout_of_delegation
 from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.errors import Denied, ToolFailed
 from heliograph.execution.call_replay import CallReplay
@@ -232,8 +233,8 @@ class ToolCallRouter:
     def _external(self, step: int, n: int, bound: BoundTool, arguments: dict[str, Any]) -> CallRequest:
         tool = bound.tool
         return guarded(self._owned, bound, CallRequest(
-            str(self._journal.call_id(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments, tool.timeout_seconds,
-            tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted,
+            str(self._journal.call_id(step, n + 1)), self._journal.new_step(), tool.name, "tool", arguments,
+            effect=tool.effect, output_problems=bound.output_problems, is_trusted=tool.trusted,
         ))  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
@@ -247,7 +248,8 @@ class ToolCallRouter:
         is_remote = self._owned.workflow.is_remote(delegation.agent)
         instance = None if is_remote else instance_of(self._owned.claimed.turn_id, call_id)
         self._check_not_rejected(step, n)
-        return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, delegation.seconds, "idempotent", instance=instance,
+        seconds = timeout_of_delegation(delegation.seconds, self._owned.spec.signal_timeouts, self._owned.workflow.signal_timeouts)
+        return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority,
                      retry=narrowest(self._owned.spec.signal_policies.delegation,
                                      self._owned.workflow.signal_policies.delegation),

@@ -1,4 +1,4 @@
-"""Apply the retries, circuit breaker, rate limit and fallback of a tool to its calls; the narrowest setting counts."""
+"""Apply the timeout, retries, circuit breaker, rate limit and fallback of a tool to its calls; the narrowest setting counts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from heliograph.definitions.circuit_breakers import breaker_among
 from heliograph.definitions.rate_limits import rates_of
+from heliograph.definitions.signal_timeouts import timeout_of_tool
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_outcome import invoke
 from heliograph.policy.retry import narrowest
@@ -24,6 +25,7 @@ def guarded(owned: OwnedTurn, bound: BoundTool, request: CallRequest) -> CallReq
     tool, own, wider = bound.tool, owned.spec, owned.workflow
     return with_fallback(check_retry_id(replace(
         request,
+        timeout_seconds=timeout_of_tool(tool.timeout_seconds, own.signal_timeouts, wider.signal_timeouts),
         retry=narrowest(tool.retry_policy, own.signal_policies.tool_call, wider.signal_policies.tool_call),
         circuit_breaker=breaker_among(tool.breaker, own.signal_breakers.tool_call, wider.signal_breakers.tool_call),
         rates=rates_of("tool", tool.name, tool.limit, own.signal_rates.tool_call, wider.signal_rates.tool_call),

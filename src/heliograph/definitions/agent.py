@@ -35,6 +35,7 @@ from heliograph.definitions.circuit_breakers import (
     check_circuit_breaker,
     check_signal_breakers,
 )
+from heliograph.definitions.effective_settings import check_effective_settings
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.functions import naming
@@ -43,6 +44,7 @@ from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
 from heliograph.definitions.pools import check_pool
 from heliograph.definitions.rate_limits import NO_RATES, SignalRates, check_rate_limit, check_signal_rates
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies, check_signal_policies
+from heliograph.definitions.signal_timeouts import NO_TIMEOUTS, SignalTimeouts, check_signal_timeouts
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
@@ -79,7 +81,7 @@ class AgentSpec:
     fails with code IN_DOUBT instead. `pool` names the workers that may run the agent: those that serve this pool. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
     includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
     error defers the turn. `retry` is a complete policy for that; with both, the smaller number of retries counts.
-    `control_signals` has the retries, circuit breakers and rate limits of the calls and delegations that the agent makes,
+    `control_signals` has the timeouts, retries, circuit breakers and rate limits of the calls and delegations that the agent makes,
     `circuit_breaker` guards delegations to it, and `rate_limit` limits them, for example to "10/s". `result_fields` lists the fields that the deliverable must contain.
 
     For agents with a model: `model` may be a list, in which each model is the fallback of the one before. `tools` lists the
@@ -145,6 +147,7 @@ class AgentSpec:
     signal_breakers: SignalBreakers = NO_BREAKERS
     rate_limit: RateLimit | None = None
     signal_rates: SignalRates = NO_RATES
+    signal_timeouts: SignalTimeouts = NO_TIMEOUTS
     when_arity: int = field(default=1)
 
     @property
@@ -236,6 +239,7 @@ def define_agent(
     _check_contexts(name, contexts, delegates, context_bytes_max)
     check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
+    check_effective_settings(control_signals, at := f"/agents/{name}/control_signals")
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
         activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, check_emit_name),
@@ -244,7 +248,7 @@ def define_agent(
         priority=PRIORITIES.index(cast(Priority, priority)), pool=pool, effect=effect, timeout_seconds=float(timeout_seconds),
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts,
         retries=RETRIES if model_policy is None else model_policy.retries, retry=model_policy,
-        signal_policies=check_signal_policies(control_signals, f"/agents/{name}/control_signals"),
+        signal_policies=check_signal_policies(control_signals, at), signal_timeouts=check_signal_timeouts(control_signals, at),
         result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {}, max_steps=max_steps,
         must_end_with=must_end_with, asks_human=asks_human, model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
@@ -253,8 +257,7 @@ def define_agent(
         lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),
         task_problems=_task_problems(name, task_schema), rate_limit=check_rate_limit(rate_limit, f"/agents/{name}/rate_limit"),
         circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"),
-        signal_breakers=check_signal_breakers(control_signals, f"/agents/{name}/control_signals"),
-        signal_rates=check_signal_rates(control_signals, f"/agents/{name}/control_signals"),
+        signal_breakers=check_signal_breakers(control_signals, at), signal_rates=check_signal_rates(control_signals, at),
     )  # fmt: skip
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 from heliograph.definitions.circuit_breakers import CircuitBreaker, check_circuit_breaker
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.rate_limits import check_rate_limit
+from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.error_text import format_exception, repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy, retry_policy
-from heliograph.types import JsonObject
+from heliograph.types import NOT_GIVEN, JsonObject
 
 if TYPE_CHECKING:
     from heliograph.control.rates import RateLimit
@@ -56,8 +57,8 @@ class Tool:
     in_doubt: the reaction to a `once` call that started and whose outcome is unknown. "return_error" returns an
         error to the model, "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny)
         or enter its result (answer).
-    timeout_seconds: the timeout of one attempt; None waits as long as the turn lives. concurrency: the number of parallel calls
-        in one process.
+    timeout_seconds: the timeout of one attempt, by default that of `control_signals` or 60 seconds; None waits as long as the turn
+        lives. concurrency: the number of parallel calls in one process.
     retries: how often a failed call is repeated, for effects that may be repeated. retry: a complete policy, as a
         RetryPolicy or an object of the specification; with both, the smaller number of retries counts.
     approval: True, or a function of the arguments that returns True: a person must approve the call first. A function that
@@ -82,7 +83,7 @@ class Tool:
     description: str = ""
     parameters: JsonObject | None = None
     effect: ToolEffect = "once"
-    timeout_seconds: float | None = 60.0
+    timeout_seconds: Timeout = NOT_GIVEN
     retries: int = 0
     concurrency: int | None = None
     approval: Approval = False
@@ -150,7 +151,7 @@ def tool(function: F, /) -> Tool: ...
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, effect: ToolEffect = "once",
-    timeout_seconds: float | None = 60.0, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
+    timeout_seconds: Timeout = NOT_GIVEN, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
     may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "return_error",
     result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
     isolated: bool = False, retry: RetryPolicy | Mapping[str, Any] | None = None,
@@ -234,7 +235,8 @@ def check_tool(made: Tool) -> Tool:
     _check(name, "in_doubt", made.in_doubt in IN_DOUBT, f"must be one of {', '.join(IN_DOUBT)}", made.in_doubt)
     for option in ("timeout_seconds", "approval_seconds"):
         value = getattr(made, option)
-        _check(name, option, value is None or _is_number(value, 0.001, _SECONDS_MAX),
+        is_right = value is None or _is_number(value, 0.001, _SECONDS_MAX) or (option, value) == ("timeout_seconds", NOT_GIVEN)
+        _check(name, option, is_right,
                f"must be None or a number of seconds from 0.001 to {_SECONDS_MAX}", value)  # fmt: skip
     _check(
         name,

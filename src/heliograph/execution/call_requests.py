@@ -10,6 +10,7 @@ from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_among, check_circuit_breaker
 from heliograph.definitions.rate_limits import check_rate_limit, rates_of
+from heliograph.definitions.signal_timeouts import timeout_of_delegation, timeout_of_tool
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.call_routes import check_delegation
@@ -54,6 +55,7 @@ class CallRequests:
         self._own_breakers = workflow.agents[claimed.agent].signal_breakers
         self._own_policies = workflow.agents[claimed.agent].signal_policies
         self._own_rates = workflow.agents[claimed.agent].signal_rates
+        self._timeouts = (workflow.agents[claimed.agent].signal_timeouts, workflow.signal_timeouts)
         self._policies = workflow.signal_policies
 
     def check_may_wait(self, what: str) -> None:
@@ -136,7 +138,7 @@ class CallRequests:
             raise InvalidInput(f"the arguments of tool {tool} must be an object, not {safe_repr(arguments)}", code="wrong_type",
                                path="/arguments")  # fmt: skip
         return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(arguments), "/arguments"),
-                     check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
+                     check_timeout(timeout_of_tool(call.timeout, *self._timeouts)), call.effect, call.after, bool(call.may_override),
                      bool(call.needs_token), is_trusted=bool(call.trusted),
                      output_problems=output_validator(tool, call.result_schema, "/result_schema"),
                      retry=self._tool_policy(call, shared),
@@ -165,7 +167,8 @@ class CallRequests:
         own_budget = check_budget(child.budget)
         task, context = to_json(child.payload, "/payload"), _context_of(child)
         check_payload(task if context is None else {"task": task, "context": context}, "/payload")
-        request = CallRequest(call_id, step_id, target.agent, "child", task, check_timeout(child.timeout), "idempotent",
+        timeout = check_timeout(timeout_of_delegation(child.timeout, *self._timeouts))
+        request = CallRequest(call_id, step_id, target.agent, "child", task, timeout, "idempotent",
                      instance=child.instance if is_remote else self._instance(child, target, call_id), context_box_id=box, context=context,
                      priority=None if child.priority is None else PRIORITIES.index(child.priority),
                      budget=None if own_budget is None else amounts_of(own_budget),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from typing import Any, NoReturn
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker
+from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
@@ -41,7 +42,7 @@ from heliograph.turn.calls import (
 )
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
-from heliograph.types import Json, JsonObject
+from heliograph.types import NOT_GIVEN, Json, JsonObject
 
 
 class Context:
@@ -137,7 +138,7 @@ class Context:
     # ── Tools, steps and other agents ──
 
     def call(
-        self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: Timeout = NOT_GIVEN,
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
         needs_token: bool = True, result_schema: Any = None, trusted: bool = False,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
@@ -146,7 +147,7 @@ class Context:
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
 
-        timeout: seconds until the call fails. call_id: an id of your own, in place of its place in the order of calls.
+        timeout: seconds until the call fails, by default those of `control_signals` or 60; None waits as long as the turn lives. call_id: an id of your own, in place of its place in the order of calls.
         after: "terminate" ends the turn with the result, without running the function again. may_override: the tool may
         choose that in its result. needs_token: False accepts a report without the call's token, also before the call
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
@@ -216,7 +217,7 @@ class Context:
         return self._replay.step(request, function, args)
 
     def delegate(
-        self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
+        self, agent: str, payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,
         context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
         budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
         retry: RetryPolicy | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
@@ -225,7 +226,7 @@ class Context:
 
         agent: its name, or its id in this run: `<run id>/<name>`, or `<run id>/<name>/<instance>`. The child finds `payload`
         in `ctx.task`, and the object `context` in `ctx.task_context`. instance: turns of one instance run one after another;
-        by default, each child is an instance of its own. timeout: seconds until the child is stopped. context_box_id: the
+        by default, each child is an instance of its own. timeout: seconds until the child is stopped, by default those of `control_signals`; None sets no limit. context_box_id: the
         box that the child may read; pass `ctx.context_box_id` to hand on your own. priority: low, normal, high or critical,
         in place of the agent's. callback_url: receives a signed POST when the child ends. budget: a limit for the child,
         beside the budgets of its agent and of this turn. retry: as for `call`; each attempt is a new child. fallback: as for

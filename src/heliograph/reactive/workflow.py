@@ -17,6 +17,7 @@ from heliograph.definitions.phase_handlers import PhaseHandler
 from heliograph.definitions.rate_limits import NO_RATES, Rate, SignalRates, rates_of
 from heliograph.definitions.ready_metadata import ready_metadata
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies
+from heliograph.definitions.signal_timeouts import NO_TIMEOUTS, SignalTimeouts
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -60,6 +61,7 @@ class Workflow:
     model_settings: Sequence[ModelSettings] = ()
     signal_breakers: SignalBreakers = NO_BREAKERS
     signal_rates: SignalRates = NO_RATES
+    signal_timeouts: SignalTimeouts = NO_TIMEOUTS
     routes: RouteTable | None = None
 
     @cached_property

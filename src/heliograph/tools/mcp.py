@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.definitions.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput
@@ -18,7 +19,7 @@ from heliograph.signals.payload import check_json
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.mcp_connection import Connection
 from heliograph.tools.mcp_decoding import OfferedTool
-from heliograph.types import Json
+from heliograph.types import NOT_GIVEN, Json
 
 log = logging.getLogger("heliograph.tools")
 
@@ -39,7 +40,7 @@ class MCPServer:
     tools: the tools that agents may use, by the server's names; None allows all of them.
     effect: whether a call is repeated if the worker dies or the connection breaks (see `Tool`); `effects` overrides it for
         single tools. trusts_annotations: believe the server's own readOnlyHint (pure) and idempotentHint.
-    timeout_seconds: the timeout of one call. connect_seconds: the timeout of starting or reaching the server.
+    timeout_seconds: the timeout of one call; see `Tool`. connect_seconds: the timeout of starting or reaching the server.
     approval: True, a function of the arguments, or the names of the tools that require approval. concurrency: the number of
         parallel calls of one tool. in_doubt, trusted: see `Tool`.
     secrets: a function `(name) -> value` for each `secret://name` in env and headers; by default the environment. Secrets are
@@ -57,7 +58,7 @@ class MCPServer:
     effect: ToolEffect = "once"
     effects: Mapping[str, ToolEffect] = field(default_factory=dict)
     trusts_annotations: bool = False
-    timeout_seconds: float | None = 60.0
+    timeout_seconds: Timeout = NOT_GIVEN
     connect_seconds: float = 30.0
     approval: Approval | Collection[str] = False
     concurrency: int | None = None

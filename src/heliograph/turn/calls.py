@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from heliograph.codes import CANCELED
 from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.definitions.rate_limits import Rate
+from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
@@ -16,7 +17,7 @@ from heliograph.records import CallKind, CallStatus, Cause, Wait
 from heliograph.signals.payload import as_stored
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
-from heliograph.types import Json, JsonObject
+from heliograph.types import NOT_GIVEN, Json, JsonObject
 
 After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
@@ -47,7 +48,7 @@ class Call:
 
     tool: str
     arguments: Mapping[str, Any] | None = None
-    timeout: float | None = 60.0
+    timeout: Timeout = NOT_GIVEN
     call_id: str | None = None
     after: After = "suspend"
     effect: CallEffect = "once"
@@ -67,7 +68,7 @@ class Delegation:
 
     agent: str
     payload: Any = None
-    timeout: float | None = None
+    timeout: Timeout = NOT_GIVEN
     instance: str | None = None
     call_id: str | None = None
     context_box_id: str | None = None

@@ -1,0 +1,87 @@
+"""Settings of `control_signals` that an application or an agent rejects, because they would have no effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import Heliograph, InvalidInput, tool
+from heliograph.definitions.agent import define_agent
+
+CALLS: dict[str, Any] = {  # of the example in the specification
+    "tool_call": {"async": True, "timeout_seconds": 60,
+                  "retry": {"enabled": True, "max_attempts": 3, "backoff_ms": 1000, "backoff_multiplier": 2}},
+    "delegation": {"async": True, "timeout_seconds": 300, "retry": {"enabled": True, "max_attempts": 2, "backoff_ms": 5000}},
+}  # fmt: skip
+
+
+def rejection_by_application(settings: Any) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        Heliograph("bad", control_signals=settings)
+    return caught.value
+
+
+def rejection_by_agent(settings: Any) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        define_agent("bad", run=print, on_request=True, control_signals=settings)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "hint"),
+    [
+        ("tool_call", "async", False, "always true"),
+        ("delegation", "async", False, "always true"),
+        ("halt", "async", True, "always false"),
+        ("halt", "timeout_seconds", 6, "always 5"),
+        ("tool_call", "payload", {}, "timeout_seconds, retry, circuit_breaker, rate_limit"),
+        ("halt", "retry", {}, "no effect"),
+        ("error", "payload", {}, "no effect"),
+        ("ready", "timeout_seconds", 5, "no effect"),
+    ],
+)
+def test_setting_without_effect_is_rejected_with_its_name_and_place(kind: str, key: str, value: Any, hint: str) -> None:
+    settings = {**CALLS, kind: {key: value}}
+    for path, error in (
+        ("/control_signals", rejection_by_application(settings)),
+        ("/agents/bad/control_signals", rejection_by_agent(settings)),
+    ):
+        assert (error.code, error.path) == ("no_effect", f"{path}/{kind}/{key}")
+        assert f"'{key}' of {kind}" in error.message
+        assert hint in error.message
+
+
+@pytest.mark.parametrize("kind", ["tool_call", "delegation"])
+@pytest.mark.parametrize("seconds", [1e9, 0.0001])
+def test_timeout_out_of_range_is_rejected(kind: str, seconds: float) -> None:
+    settings = {kind: {"timeout_seconds": seconds}}
+    for error in (rejection_by_application(settings), rejection_by_agent(settings)):
+        assert error.code == "out_of_range"
+        assert str(error.path).endswith(f"/control_signals/{kind}/timeout_seconds")
+
+
+@pytest.mark.proves("CTL-71", "CTL-72")
+def test_settings_that_agree_with_the_runtime_are_accepted() -> None:
+    given = {**CALLS, "halt": {"async": False, "timeout_seconds": 5}}
+    app = Heliograph("calm", control_signals=given)
+    app.agent(name="one", on_request=True, control_signals=given)(print)
+    timeouts = (app.workflow.signal_timeouts, app.workflow.agents["one"].signal_timeouts)
+    assert [(each.tool_call, each.delegation) for each in timeouts] == [(60, 300), (60, 300)]
+    policies = app.workflow.signal_policies
+    assert policies.tool_call is not None
+    assert policies.delegation is not None
+    assert [policies.tool_call.max_attempts, policies.delegation.max_attempts] == [3, 2]
+    assert [policies.tool_call.initial_delay_seconds, policies.delegation.initial_delay_seconds] == [1, 5]
+
+
+def test_null_timeout_is_no_setting() -> None:
+    app = Heliograph("calm", control_signals={"tool_call": {"timeout_seconds": None}})
+    app.agent(name="one", on_request=True)(print)
+    assert app.workflow.signal_timeouts.tool_call is None
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "60", True, float("nan")])
+def test_tool_rejects_a_timeout_that_is_no_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(InvalidInput, match="timeout_seconds must be None or a number"):
+        tool(timeout_seconds=seconds)(print)
