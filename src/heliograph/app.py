@@ -12,7 +12,7 @@ from heliograph.codes import USER_INTERRUPT
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.definitions.circuit_breakers import check_signal_breakers
-from heliograph.definitions.effective_settings import check_effective_settings
+from heliograph.definitions.effective_settings import check_settings_of_application
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
@@ -20,12 +20,14 @@ from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
 from heliograph.definitions.rate_limits import check_signal_rates
 from heliograph.definitions.retry_settings import check_signal_policies
+from heliograph.definitions.service_settings import check_grace, check_heartbeat
 from heliograph.definitions.signal_timeouts import check_signal_timeouts
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules, hint_of_agents
+from heliograph.types import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
@@ -57,6 +59,7 @@ class Heliograph:
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     control_signals: settings per type of control signal, for each of its targets:
         `{"tool_call": {"timeout_seconds": 30, "retry": {...}, "circuit_breaker": {...}, "rate_limit": "10/s"}}`; also for `delegation`.
+        `halt` may have `force_after_seconds`, the grace of `stop`, and `heartbeat` the settings of the workers' heartbeats.
     models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}, "requests": "60/m", "tokens": "100000/m"}}`.
         All workers share the breaker and the limits.
     routes: a RouteTable, or its parsed YAML or JSON: which pool of workers or gateway a delegation or the call of an external tool goes
@@ -85,12 +88,14 @@ class Heliograph:
         if secrets is not None:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
-        check_effective_settings(control_signals)
+        check_settings_of_application(control_signals)
         self._signal_policies = check_signal_policies(control_signals)
         self._model_settings = check_model_settings(models)
         self._signal_breakers = check_signal_breakers(control_signals)
         self._signal_rates = check_signal_rates(control_signals)
         self._signal_timeouts = check_signal_timeouts(control_signals)
+        self._grace_seconds = check_grace(control_signals)
+        self._heartbeat = check_heartbeat(control_signals)
         self._routes = _check_routes(routes, gateways)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
@@ -174,7 +179,7 @@ class Heliograph:
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._signal_policies, self._model_settings,
-                                       self._signal_breakers, self._signal_rates, self._signal_timeouts, self._routes))  # fmt: skip
+                                       self._signal_breakers, self._signal_rates, self._signal_timeouts, self._routes, self._heartbeat))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.
@@ -241,11 +246,12 @@ class Heliograph:
             )  # fmt: skip
 
     async def stop(
-        self, run_id: str | None = None, *, turn: str | None = None, now: bool = False, grace_seconds: float = 10.0,
+        self, run_id: str | None = None, *, turn: str | None = None, now: bool = False, grace_seconds: float | NotGiven = NOT_GIVEN,
         reason: str = USER_INTERRUPT, actor: str | None = None,
     ) -> StopResult:  # fmt: skip
         """End a run, or one turn, as canceled; see `Client.stop_run` and `Client.stop_turn`.
 
+        grace_seconds: by default `force_after_seconds` of `halt` in `control_signals`, or else 10.
         Raises InvalidInput unless exactly one of the two is given.
         """
         from heliograph.client.client import Client
@@ -255,6 +261,7 @@ class Heliograph:
                 "stop needs exactly one of run_id and turn; pass the id of a run, or turn='turn_...'",
                 code="required_field",
             )
+        grace_seconds = self._grace_seconds if isinstance(grace_seconds, NotGiven) else grace_seconds
         async with Client() as client:
             if turn is not None:
                 return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)

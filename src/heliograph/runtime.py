@@ -77,7 +77,8 @@ class Runtime:
         """Make a worker for these applications. Its unique name begins with `label`, by default the host name.
 
         run_id: serve only that run. projects: the projects to serve, each with a fair share of the slots; by default
-        the runtime's own. heartbeat: how often the worker reports its health; by default every 30 seconds.
+        the runtime's own. heartbeat: how often the worker reports its health, by default as the
+        `control_signals` of the applications set it, or else every 30 seconds.
         pools: whose turns it claims; by default those of the default pool.
         Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_id`, `invalid_secret`), Rejected (`egress_rejected`) for an
         invalid allow list.
@@ -104,7 +105,7 @@ class Runtime:
         label = label or socket.gethostname()
         name = f"{label}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
         agent_loop = ModelAgentLoop(self.harnesses)
-        policy = HeartbeatPolicy() if heartbeat is None else HeartbeatPolicy.of(heartbeat)
+        policy = HeartbeatPolicy.of(heartbeat, [workflow.heartbeat for workflow in workflows])
         registration = describe_worker(label, workflows, policy, self.settings.model, served_pools)
         return Worker(served_projects, name, agent_loop, concurrency=concurrency, lease_seconds=lease_seconds,
                       registration=registration)  # fmt: skip

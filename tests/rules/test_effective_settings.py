@@ -8,12 +8,10 @@ import pytest
 
 from heliograph import Heliograph, InvalidInput, tool
 from heliograph.definitions.agent import define_agent
+from tests.rules.control_examples import SETTINGS
 
-CALLS: dict[str, Any] = {  # of the example in the specification
-    "tool_call": {"async": True, "timeout_seconds": 60,
-                  "retry": {"enabled": True, "max_attempts": 3, "backoff_ms": 1000, "backoff_multiplier": 2}},
-    "delegation": {"async": True, "timeout_seconds": 300, "retry": {"enabled": True, "max_attempts": 2, "backoff_ms": 5000}},
-}  # fmt: skip
+EXAMPLE = SETTINGS["configuration"]
+CALLS = {kind: EXAMPLE[kind] for kind in ("tool_call", "delegation")}
 
 
 def rejection_by_application(settings: Any) -> InvalidInput:
@@ -37,7 +35,8 @@ def rejection_by_agent(settings: Any) -> InvalidInput:
         ("halt", "timeout_seconds", 6, "always 5"),
         ("tool_call", "payload", {}, "timeout_seconds, retry, circuit_breaker, rate_limit"),
         ("halt", "retry", {}, "no effect"),
-        ("error", "payload", {}, "no effect"),
+        ("heartbeat", "circuit_breaker", {}, "no effect"),
+        ("error", "payload", {}, "lifecycle_options"),
         ("ready", "timeout_seconds", 5, "no effect"),
     ],
 )
@@ -62,10 +61,9 @@ def test_timeout_out_of_range_is_rejected(kind: str, seconds: float) -> None:
 
 
 @pytest.mark.proves("CTL-71", "CTL-72")
-def test_settings_that_agree_with_the_runtime_are_accepted() -> None:
-    given = {**CALLS, "halt": {"async": False, "timeout_seconds": 5}}
-    app = Heliograph("calm", control_signals=given)
-    app.agent(name="one", on_request=True, control_signals=given)(print)
+def test_settings_of_calls_are_accepted() -> None:
+    app = Heliograph("calm", control_signals=EXAMPLE)
+    app.agent(name="one", on_request=True, control_signals=CALLS)(print)
     timeouts = (app.workflow.signal_timeouts, app.workflow.agents["one"].signal_timeouts)
     assert [(each.tool_call, each.delegation) for each in timeouts] == [(60, 300), (60, 300)]
     policies = app.workflow.signal_policies
@@ -73,6 +71,38 @@ def test_settings_that_agree_with_the_runtime_are_accepted() -> None:
     assert policies.delegation is not None
     assert [policies.tool_call.max_attempts, policies.delegation.max_attempts] == [3, 2]
     assert [policies.tool_call.initial_delay_seconds, policies.delegation.initial_delay_seconds] == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("halt", "force_after_seconds", 1),
+        ("heartbeat", "enabled", False),
+        ("heartbeat", "interval_seconds", 1),
+        ("heartbeat", "missed_threshold", 1),
+    ],
+)
+def test_setting_of_an_application_is_rejected_by_an_agent_with_the_place_to_set_it(
+    kind: str, key: str, value: Any
+) -> None:
+    error = rejection_by_agent({kind: {key: value}})
+    assert (error.code, error.path) == ("no_effect", f"/agents/bad/control_signals/{kind}/{key}")
+    assert "set it in the control_signals of the application" in error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("halt", "force_after_seconds", 86401),
+        ("heartbeat", "interval_seconds", 0.001),
+        ("heartbeat", "interval_seconds", 86401),
+        ("heartbeat", "timeout_seconds", 86401),
+        ("heartbeat", "missed_threshold", 1000),
+    ],
+)
+def test_setting_of_an_application_out_of_range_is_rejected(kind: str, key: str, value: Any) -> None:
+    error = rejection_by_application({kind: {key: value}})
+    assert (error.code, error.path) == ("out_of_range", f"/control_signals/{kind}/{key}")
 
 
 def test_null_timeout_is_no_setting() -> None:

@@ -26,6 +26,25 @@ def test_policy_has_the_defaults_of_the_specification() -> None:
     assert HeartbeatPolicy.of(own) == HeartbeatPolicy(False, 7, 2, 9)
 
 
+@pytest.mark.proves("CTL-74")
+def test_settings_of_a_worker_count_before_those_of_its_applications() -> None:
+    application = HeartbeatSettings(enabled=False, interval_seconds=7, missed_threshold=9)
+    assert HeartbeatPolicy.of(None, [application]) == HeartbeatPolicy(False, 7, 5, 9)
+    assert HeartbeatPolicy.of(HeartbeatSettings(missed_threshold=4), [application]) == HeartbeatPolicy(False, 7, 5, 4)
+    own = HeartbeatSettings(enabled=True, interval_seconds=60)
+    assert HeartbeatPolicy.of(own, [application]) == HeartbeatPolicy(True, 60, 5, 9)
+
+
+@pytest.mark.proves("CTL-74")
+def test_of_several_applications_the_smallest_values_count() -> None:
+    slow, quick = HeartbeatSettings(interval_seconds=90, missed_threshold=2), HeartbeatSettings(interval_seconds=10)
+    assert HeartbeatPolicy.of(None, [slow, quick]) == HeartbeatPolicy(True, 10, 5, 2)
+    assert HeartbeatPolicy.of(None, [slow, None]) == HeartbeatPolicy(True, 30, 5, 2)
+    off = HeartbeatSettings(enabled=False, interval_seconds=1)
+    assert HeartbeatPolicy.of(None, [slow, off]) == HeartbeatPolicy(True, 90, 5, 2)
+    assert not HeartbeatPolicy.of(None, [off, off]).is_enabled
+
+
 @pytest.mark.proves("CTL-63", "CTL-65")
 @pytest.mark.parametrize(
     ("metrics", "late_seconds", "status", "warnings"),

@@ -227,10 +227,10 @@ def test_settings_nest_by_signal_type_and_others_are_rejected() -> None:
     assert (agent.signal_policies.tool_call, agent.signal_policies.delegation) == (None, RetryPolicy(7))
     for value, path in (({"tool_call": {"retry": {"max_attempts": 0}}}, "/control_signals/tool_call/retry/max_attempts"),
                         ({"tool_call": {"retry": {"max_attempts": 2000}}}, "/control_signals/tool_call/retry/max_attempts"),
-                        ({"tool_call": {"timeout_seconds": 5}}, "/control_signals/tool_call/timeout_seconds"),
+                        ({"tool_call": {"payload": {}}}, "/control_signals/tool_call/payload"),
                         ({"halt": {"retry": {}}}, "/control_signals/halt/retry"), ({"tool": {}}, "/control_signals/tool")):  # fmt: skip
         with pytest.raises(InvalidInput) as caught:
-            check_signal_policies(value)
+            heliograph.Heliograph("bad", control_signals=value)
         assert caught.value.path == path
 
 

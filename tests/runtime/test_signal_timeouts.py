@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Delegation, DelegationFailed, Heliograph, Signal, ToolTimedOut, external_tool, tool
+from heliograph import (
+    Call,
+    Context,
+    Delegation,
+    DelegationFailed,
+    Heliograph,
+    Signal,
+    ToolTimedOut,
+    external_tool,
+    tool,
+)
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import Model, call, payloads
 
@@ -54,10 +64,12 @@ async def test_timeouts_of_an_application_end_a_slow_call_and_a_slow_delegation(
 
 @pytest.mark.proves("CTL-76")
 async def test_own_timeout_counts_before_that_of_the_agent_and_that_before_the_one_of_the_application(rig: Rig) -> None:
-    app = Heliograph("nested", control_signals={"tool_call": {"timeout_seconds": 40}, "delegation": {"timeout_seconds": 400}})
+    app = Heliograph(
+        "nested", control_signals={"tool_call": {"timeout_seconds": 40}, "delegation": {"timeout_seconds": 400}}
+    )
     narrower = {"tool_call": {"timeout_seconds": 30}, "delegation": {"timeout_seconds": 300}}
 
-    async def leave_early(ctx: Context) -> None:
+    async def return_early(ctx: Context) -> None:
         name = ctx.agent
         calls = [Call(f"{name}_unset"), Call(f"{name}_60", timeout=60), Call(f"{name}_none", timeout=None)]
         children = [Delegation("hand", f"{name}_unset"), Delegation("hand", f"{name}_9", timeout=9),
@@ -65,8 +77,8 @@ async def test_own_timeout_counts_before_that_of_the_agent_and_that_before_the_o
         async for _ in ctx.as_completed([*calls, *children, Call("first", timeout=0.05)]):
             return
 
-    app.agent(name="wide", activate_on=START)(leave_early)
-    app.agent(name="narrow", activate_on=START, control_signals=narrower)(leave_early)
+    app.agent(name="wide", activate_on=START)(return_early)
+    app.agent(name="narrow", activate_on=START, control_signals=narrower)(return_early)
     app.agent(name="hand", on_request=True)(forever)
     signals = await ran(rig, app)
     of_calls, of_children = timeouts(signals, "tool:call", "name"), timeouts(signals, "delegation", "task")

@@ -248,7 +248,9 @@ class ToolCallRouter:
         is_remote = self._owned.workflow.is_remote(delegation.agent)
         instance = None if is_remote else instance_of(self._owned.claimed.turn_id, call_id)
         self._check_not_rejected(step, n)
-        seconds = timeout_of_delegation(delegation.seconds, self._owned.spec.signal_timeouts, self._owned.workflow.signal_timeouts)
+        seconds = timeout_of_delegation(
+            delegation.seconds, self._owned.spec.signal_timeouts, self._owned.workflow.signal_timeouts
+        )
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority,
                      retry=narrowest(self._owned.spec.signal_policies.delegation,

@@ -8,7 +8,7 @@ import signal
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.garbage_collection import tuned_garbage_collection
@@ -73,15 +73,17 @@ async def _open_patiently() -> AsyncIterator[Runtime]:
 
 
 def _heartbeat(options: Namespace) -> HeartbeatSettings | None:
-    """The settings of the heartbeats; None for the defaults."""
+    """The settings of the command line; None without any."""
     if options.heartbeat is None and options.missed_beats is None:
         return None
     from heliograph.control.settings import HeartbeatSettings  # slow to import
 
-    given = {} if options.missed_beats is None else {"missed_threshold": options.missed_beats}
-    if options.heartbeat == 0:
-        return HeartbeatSettings(enabled=False, **given)
-    return HeartbeatSettings(interval_seconds=options.heartbeat, **given)
+    given: dict[str, Any] = {} if options.missed_beats is None else {"missed_threshold": options.missed_beats}
+    if options.heartbeat is not None:
+        given["enabled"] = options.heartbeat > 0
+    if options.heartbeat:
+        given["interval_seconds"] = options.heartbeat
+    return HeartbeatSettings(**given)
 
 
 async def _serve(options: Namespace, workflows: list[Workflow]) -> int:

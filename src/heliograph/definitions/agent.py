@@ -35,7 +35,7 @@ from heliograph.definitions.circuit_breakers import (
     check_circuit_breaker,
     check_signal_breakers,
 )
-from heliograph.definitions.effective_settings import check_effective_settings
+from heliograph.definitions.effective_settings import check_settings_of_agent
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.functions import naming
@@ -239,7 +239,7 @@ def define_agent(
     _check_contexts(name, contexts, delegates, context_bytes_max)
     check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
-    check_effective_settings(control_signals, at := f"/agents/{name}/control_signals")
+    check_settings_of_agent(control_signals, at := f"/agents/{name}/control_signals")
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
         activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, check_emit_name),

@@ -9,7 +9,12 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
 _OF_CALLS = ("timeout_seconds", "retry", "circuit_breaker", "rate_limit")
-_EFFECTIVE: Mapping[str, tuple[str, ...]] = {"tool_call": _OF_CALLS, "delegation": _OF_CALLS}
+_OF_AGENTS: Mapping[str, tuple[str, ...]] = {"tool_call": _OF_CALLS, "delegation": _OF_CALLS}
+_OF_APPLICATIONS: Mapping[str, tuple[str, ...]] = {
+    **_OF_AGENTS,
+    "halt": ("force_after_seconds",),
+    "heartbeat": ("enabled", "interval_seconds", "timeout_seconds", "missed_threshold"),
+}
 _CONSTANTS = {  # fields with one possible value, which the signals of the type have
     "async": ("tool_call", "delegation", "halt", "error", "ready", "heartbeat"),
     "timeout_seconds": ("halt",),
@@ -17,8 +22,17 @@ _CONSTANTS = {  # fields with one possible value, which the signals of the type 
 _FIELDS = {"async": "async_"}
 
 
-def check_effective_settings(value: Mapping[str, Any] | None, path: str = "/control_signals") -> None:
-    """Check the map of an application or of an agent. Raises InvalidInput: `no_effect`, and the errors of `read_settings`."""
+def check_settings_of_application(value: Mapping[str, Any] | None) -> None:
+    """Check the map of an application. Raises InvalidInput: `no_effect`, and the errors of `read_settings`."""
+    _check(value, "/control_signals", _OF_APPLICATIONS)
+
+
+def check_settings_of_agent(value: Mapping[str, Any] | None, path: str) -> None:
+    """Check the map of an agent. Raises InvalidInput: `no_effect`, and the errors of `read_settings`."""
+    _check(value, path, _OF_AGENTS)
+
+
+def _check(value: Mapping[str, Any] | None, path: str, effective: Mapping[str, tuple[str, ...]]) -> None:
     if value is None:
         return
     from heliograph.control.settings import read_settings  # slow to import; most applications have no such map
@@ -29,8 +43,8 @@ def check_effective_settings(value: Mapping[str, Any] | None, path: str = "/cont
         for key in given:
             if kind in _CONSTANTS.get(key, ()):
                 _check_constant(kind, key, getattr(own, _FIELDS.get(key, key)), f"{path}/{kind}/{key}")
-            elif key not in _EFFECTIVE.get(kind, ()):
-                raise InvalidInput(f"control_signals: '{safe_repr(key)}' of {kind} has no effect; remove it. {_effective_of(kind)}",
+            elif key not in effective.get(kind, ()):
+                raise InvalidInput(f"control_signals: '{safe_repr(key)}' of {kind} has no effect here; {_hint(kind, key, effective)}",
                                    code="no_effect", path=f"{path}/{kind}/{key}")  # fmt: skip
 
 
@@ -39,13 +53,21 @@ def _check_constant(kind: str, key: str, value: Any, path: str) -> None:
 
     constant = control_type(kind, path).model_fields[_FIELDS.get(key, key)].default
     if value is not None and value != constant:
-        shown = str(constant).lower()
-        raise InvalidInput(f"control_signals: '{key}' of {kind} is always {shown} here, and cannot become {str(value).lower()}; remove it",
+        raise InvalidInput(f"control_signals: '{key}' of {kind} is always {_as_json(constant)}, and {_as_json(value)} has no effect; remove it",
                            code="no_effect", path=path)  # fmt: skip
 
 
-def _effective_of(kind: str) -> str:
-    keys = _EFFECTIVE.get(kind)
-    if keys is None:
-        return f"The types whose settings have an effect are {' and '.join(_EFFECTIVE)}"
-    return f"The settings of {kind} with an effect are {', '.join(keys)}"
+def _as_json(value: Any) -> str:
+    """Return a value as it stands in JSON and YAML."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
+def _hint(kind: str, key: str, effective: Mapping[str, tuple[str, ...]]) -> str:
+    """Return where the setting belongs, or else what has an effect."""
+    if key in _OF_APPLICATIONS.get(kind, ()):
+        return "set it in the control_signals of the application"
+    if (kind, key) == ("error", "payload"):
+        return "pass the map to lifecycle_options, which returns the options of an agent for it"
+    if kind in effective:
+        return f"remove it. The settings of {kind} with an effect are {', '.join(effective[kind])}"
+    return f"remove it. The types with such settings are {', '.join(effective)}"

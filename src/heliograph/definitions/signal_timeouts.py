@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import SECONDS_MAX
-from heliograph.types import NOT_GIVEN, NotGiven
+from heliograph.types import NotGiven
 
 Timeout: TypeAlias = float | None | NotGiven  # None for no limit; NOT_GIVEN for the default
 

@@ -235,7 +235,9 @@ def check_tool(made: Tool) -> Tool:
     _check(name, "in_doubt", made.in_doubt in IN_DOUBT, f"must be one of {', '.join(IN_DOUBT)}", made.in_doubt)
     for option in ("timeout_seconds", "approval_seconds"):
         value = getattr(made, option)
-        is_right = value is None or _is_number(value, 0.001, _SECONDS_MAX) or (option, value) == ("timeout_seconds", NOT_GIVEN)
+        is_right = (
+            value is None or _is_number(value, 0.001, _SECONDS_MAX) or (option, value) == ("timeout_seconds", NOT_GIVEN)
+        )
         _check(name, option, is_right,
                f"must be None or a number of seconds from 0.001 to {_SECONDS_MAX}", value)  # fmt: skip
     _check(

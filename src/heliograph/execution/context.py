@@ -147,7 +147,8 @@ class Context:
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
 
-        timeout: seconds until the call fails, by default those of `control_signals` or 60; None waits as long as the turn lives. call_id: an id of your own, in place of its place in the order of calls.
+        timeout: seconds until the call fails, by default those of `control_signals` or 60; None waits as long as the turn
+        lives. call_id: an id of your own, in place of its place in the order of calls.
         after: "terminate" ends the turn with the result, without running the function again. may_override: the tool may
         choose that in its result. needs_token: False accepts a report without the call's token, also before the call
         is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
@@ -226,11 +227,11 @@ class Context:
 
         agent: its name, or its id in this run: `<run id>/<name>`, or `<run id>/<name>/<instance>`. The child finds `payload`
         in `ctx.task`, and the object `context` in `ctx.task_context`. instance: turns of one instance run one after another;
-        by default, each child is an instance of its own. timeout: seconds until the child is stopped, by default those of `control_signals`; None sets no limit. context_box_id: the
-        box that the child may read; pass `ctx.context_box_id` to hand on your own. priority: low, normal, high or critical,
-        in place of the agent's. callback_url: receives a signed POST when the child ends. budget: a limit for the child,
-        beside the budgets of its agent and of this turn. retry: as for `call`; each attempt is a new child. fallback: as for
-        `call`; the error is a DelegationFailed. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, or the
+        by default, each child is an instance of its own. timeout: seconds until the child is stopped, by default those of
+        `control_signals`; None sets no limit. context_box_id: the box that the child may read; pass `ctx.context_box_id` to hand
+        on your own. priority: low, normal, high or critical, in place of the agent's. callback_url: receives a signed
+        POST when the child ends. budget: a limit for the child, beside the budgets of its agent and of this turn. retry: as for
+        `call`; each attempt is a new child. fallback: as for `call`; the error is a DelegationFailed. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, or the
         problem of the budget or the URL).
         """
         child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,

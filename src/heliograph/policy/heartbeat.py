@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from heliograph.control.settings import HeartbeatSettings  # slow to import, and only callers with settings need it
 
 IDLE = "idle"
+_FIELDS = {  # of a policy, by the settings
+    "enabled": "is_enabled", "interval_seconds": "interval_seconds", "timeout_seconds": "timeout_seconds",
+    "missed_threshold": "missed_threshold",
+}  # fmt: skip
 _NEARLY_PERCENT = 90.0  # of a resource: the worker is degraded
 _LATE_SECONDS = 1.0  # an event loop that was blocked for longer delays the other turns
 
@@ -31,15 +35,26 @@ class HeartbeatPolicy:
     missed_threshold: int = 3
 
     @classmethod
-    def of(cls, settings: HeartbeatSettings) -> Self:
-        """Take the values from the settings of the control signal, and the missing ones from the defaults."""
-        default = cls()
+    def of(cls, own: HeartbeatSettings | None, applications: Sequence[HeartbeatSettings | None] = ()) -> Self:
+        """Take each value from the worker's own settings, or else from those of its applications, or else the default.
+
+        Of several applications, those with heartbeats count, and the smallest value of each setting.
+        """
+        policies = [cls()._with(each) for each in applications] or [cls()]
+        sending = [each for each in policies if each.is_enabled] or policies
         return cls(
-            settings.enabled,
-            settings.interval_seconds or default.interval_seconds,
-            settings.timeout_seconds or default.timeout_seconds,
-            settings.missed_threshold,
-        )
+            sending[0].is_enabled,
+            min(each.interval_seconds for each in sending),
+            min(each.timeout_seconds for each in sending),
+            min(each.missed_threshold for each in sending),
+        )._with(own)
+
+    def _with(self, settings: HeartbeatSettings | None) -> Self:
+        """Return this policy with the values that the settings have."""
+        if settings is None:
+            return self
+        given = {_FIELDS[name]: getattr(settings, name) for name in _FIELDS if name in settings.model_fields_set}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)

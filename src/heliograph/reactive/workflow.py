@@ -30,6 +30,7 @@ from heliograph.types import JsonObject
 
 if TYPE_CHECKING:
     from heliograph.control.routing import RouteTable  # slow to import, and most applications have no routes
+    from heliograph.control.settings import HeartbeatSettings
 
 Reducer = Callable[[Any, Any], Any]
 
@@ -63,6 +64,7 @@ class Workflow:
     signal_rates: SignalRates = NO_RATES
     signal_timeouts: SignalTimeouts = NO_TIMEOUTS
     routes: RouteTable | None = None
+    heartbeat: HeartbeatSettings | None = None
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:
