@@ -62,7 +62,6 @@ class Context:
     deferrals: how often the turn was deferred.
     context_box_id: the box that this turn may read, or None. See `context`.
     phase: the current phase: act, or that of the hook.
-    logger: a logger whose records name this turn and its phase; see `TurnLogger`.
     """
 
     phase: str = "act"
@@ -91,9 +90,8 @@ class Context:
         self._memory = TurnMemory(memory, owned, replay, self._requests)
         self._cards = list(owned.resources.cards)
         self.emitted: list[tuple[str, Json]] = []
-        fields = {"run_id": self.run_id, "turn_id": self.turn_id, "agent_id": claimed.agent_id, "agent": self.agent,
-                  "phase": owned.signals.phase, "attempt": self.attempt}  # fmt: skip
-        self.logger = TurnLogger(self.agent, fields, lambda: self.is_replaying)
+        self._agent_id, self._phase_of_records = claimed.agent_id, owned.signals.phase
+        self._logger: TurnLogger | None = None  # most functions log nothing
 
     # ── Inputs: reading an untrusted value taints the turn ──
 
@@ -120,6 +118,15 @@ class Context:
     def task_context(self) -> JsonObject:
         context = (delegation_of(self.signal) or {}).get("context")
         return copied(context) if isinstance(context, dict) else {}
+
+    @property
+    def logger(self) -> TurnLogger:
+        """A logger whose records name this turn and its phase; see `TurnLogger`."""
+        if self._logger is None:
+            fields = {"run_id": self.run_id, "turn_id": self.turn_id, "agent_id": self._agent_id, "agent": self.agent,
+                      "phase": self._phase_of_records, "attempt": self.attempt}  # fmt: skip
+            self._logger = TurnLogger(self.agent, fields, lambda: self.is_replaying)
+        return self._logger
 
     @property
     def is_replaying(self) -> bool:

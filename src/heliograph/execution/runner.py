@@ -265,8 +265,9 @@ class TurnRunner:
         task_names = TaskNames()
         prefix = "" if rounds is None else f"{rounds.record_id(turn.phase)}-"
         journal = Journal(self.claimed.agent, self.owned.waits, task_names.current, prefix)
-        self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
-        self.signals.taint = self.owned.taint
+        if self.has_begun or self.owned.taint.has_read:  # this run reads its content again
+            self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
+            self.signals.taint = self.owned.taint
         self._progress.begin(turn, self.owned.taint, journal)
         try:
             replay = CallReplay(self.owned, journal)

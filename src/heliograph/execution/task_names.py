@@ -14,9 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cached_property
 from hashlib import blake2s
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from heliograph.execution.step_outcome import is_inside_step
 
@@ -34,15 +35,25 @@ class TaskNames:
     """The task names of one run of a function. The task that creates this object runs the function; its name is empty."""
 
     def __init__(self) -> None:
-        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary({_task(): ""})
-        self._started: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
+        self._first = ref(_task())
         _current_run.set(self)
         _starting.set(None)
         _install_factory(asyncio.get_running_loop())
 
+    @cached_property  # most functions start no task
+    def _names(self) -> WeakKeyDictionary[Any, str]:
+        return WeakKeyDictionary()
+
+    @cached_property
+    def _started(self) -> WeakKeyDictionary[Any, Counter[str]]:
+        return WeakKeyDictionary()
+
     def current(self) -> str:
         """The name of the current task; in a thread, the name of the task that started it."""
-        task, starting = _task(), _starting.get()
+        task = _task()
+        if task is not None and task is self._first():
+            return ""
+        starting = _starting.get()
         if task is not None and task in self._names:
             return self._names[task]
         return "" if starting is None or starting[0] is task else starting[1]

@@ -40,11 +40,11 @@ class Turn:
 
 def through(turn: Turn, now: datetime, steps: Sequence[Step]) -> tuple[Turn, list[Draft]]:
     """Emit the signal of each phase while the turn is in that phase; then its cue moves the turn to the next phase."""
-    drafts = []
+    drafts, phase = [], turn.phase
     for name, payload, cue in steps:
         drafts.append(draft(turn, name, payload, now))
-        turn = replace(turn, phase=next_phase(turn.phase, cue))
-    return turn, drafts
+        phase = next_phase(phase, cue)
+    return replace(turn, phase=phase), drafts
 
 
 def ready(turn: Turn) -> Step:
