@@ -83,6 +83,7 @@ PUBLIC = [
     "SignalHandler",
     "SignalHandlers",
     "ToolCallHandler",
+    "NOT_GIVEN",
     "RateLimited",
     "RecoverableError",
     "UnrecoverableError",

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from heliograph.turn.human_tasks import Grant
     from heliograph.turn.interruptions import Defer
     from heliograph.turn.untrusted import untrusted
+    from heliograph.types import NOT_GIVEN
 
 # Loaded when first used: `helio --help` and a program that only defines agents load no driver and no model library.
 _HOMES = {
@@ -133,6 +134,7 @@ _HOMES = {
     "heliograph.tools.sandbox": ("SandboxLimits",),
     "heliograph.tools.secrets": ("secret",),
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
+    "heliograph.types": ("NOT_GIVEN",),
     "heliograph.turn.interruptions": ("Defer",),
     "heliograph.turn.human_tasks": ("Grant",),
     "heliograph.turn.untrusted": ("untrusted",),
@@ -142,6 +144,7 @@ _HOMES = {
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "NOT_GIVEN",
     "Agent",
     "AgentFailed",
     "AgentHarness",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heliograph.cli.worker import _heartbeat
+from heliograph.control.settings import HeartbeatSettings
 from heliograph.ledger.pool import Database
+from heliograph.policy.heartbeat import HeartbeatPolicy
 from tests.faces.cli_support import Shell, normalised, open_shell
 from tests.runtime.kit import until
 
@@ -129,3 +133,21 @@ async def test_turn_show_names_the_health_of_the_owner(shell: Shell, database: D
 def test_options_of_heartbeats_are_checked(shell: Shell, options: tuple[str, ...], path: str) -> None:
     done = shell.helio("worker", "press.py:app", *options)
     assert (done.returncode, path in done.stderr) == (2, True)
+
+
+@pytest.mark.proves("CTL-74")
+@pytest.mark.parametrize(
+    ("heartbeat", "missed_beats", "expected"),
+    [
+        (None, None, HeartbeatPolicy(False, 12, 5, 7)),
+        (20, None, HeartbeatPolicy(True, 20, 5, 7)),
+        (0, None, HeartbeatPolicy(False, 12, 5, 7)),
+        (None, 4, HeartbeatPolicy(False, 12, 5, 4)),
+    ],
+)
+def test_options_of_heartbeats_count_before_the_settings_of_the_application(
+    heartbeat: float | None, missed_beats: int | None, expected: HeartbeatPolicy
+) -> None:
+    application = HeartbeatSettings(enabled=False, interval_seconds=12, missed_threshold=7)
+    own = _heartbeat(Namespace(heartbeat=heartbeat, missed_beats=missed_beats))
+    assert HeartbeatPolicy.of(own, [application]) == expected

@@ -109,9 +109,9 @@ def _add_worker(worker: argparse.ArgumentParser) -> None:
     worker.add_argument("--pool", metavar="POOL", action="append", default=[], dest="pools",
                         help="run only the turns of this pool of workers (default); may be repeated")  # fmt: skip
     worker.add_argument("--heartbeat", type=seconds("--heartbeat", 0, 86400), metavar="SECONDS",
-                        help="the time between heartbeats, which report the worker's health (30); 0 sends none")  # fmt: skip
+                        help="the time between heartbeats, which report the worker's health (that of the applications, or 30); 0 sends none")  # fmt: skip
     worker.add_argument("--missed-beats", type=integer("--missed-beats", 1, 999), metavar="N",
-                        help="the number of missing heartbeats after which the worker is unhealthy (3)")  # fmt: skip
+                        help="the number of missing heartbeats after which the worker is unhealthy (that of the applications, or 3)")  # fmt: skip
     _add_serving(worker)
 
 
