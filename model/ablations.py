@@ -211,4 +211,5 @@ ABLATIONS: tuple[AnyAblation, ...] = (
     BucketAblation("T2", {"again_takes": False}, SHARED),
     BucketAblation("T3", {"waits_for_start": False}, EARLY),
     BucketAblation("T4", {"rejected_free": False}, WASTED),
+    BucketAblation("T5", {"reset_after_starts": False}, TOO_MANY_STARTS),
 )  # fmt: skip

@@ -7,6 +7,8 @@ T1: a caller locks the bucket before it reads it. Without: two calls share a sta
 T2: a call that begins again takes a token again. Without: the effects of two owners share one token.
 T3: the effect waits for the start. Without: an effect comes before its token.
 T4: a rejected call takes no token. Without: a bucket counts a token that nobody uses.
+T5: a reset, after which the bucket is at worst empty, counts from the latest start of the calls that started or may still start, not
+from now. Without: a window has one start too many.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class BucketRules:
     again_takes: bool = True  # T2
     waits_for_start: bool = True  # T3
     rejected_free: bool = True  # T4
+    reset_after_starts: bool = True  # T5
 
 
 class Caller(NamedTuple):
@@ -47,7 +50,10 @@ class Caller(NamedTuple):
 
 
 class State(NamedTuple):
-    """full_at: when the bucket is full. starts: of all tokens, in order. lock: the caller that has it; -1: nobody."""
+    """full_at: when the bucket is full. starts: of the tokens with which calls started or may still start, in order.
+
+    lock: the caller that has it; -1: nobody.
+    """
 
     now: int
     full_at: int
@@ -83,19 +89,31 @@ class BucketModel:
                 yield self._read(s, i)
             elif caller.doing == "takes":
                 yield self._take(s, i)
-            elif caller.doing == "waits" and (s.now >= caller.start or not self.rules.waits_for_start):
+            if caller.doing == "waits" and caller.start > s.now:
+                yield self._stop(s, i)
+            if caller.doing == "waits" and (s.now >= caller.start or not self.rules.waits_for_start):
                 yield self._act(s, i)
             elif caller.doing == "has acted":
                 yield f"c{i}: records its result", SYSTEM, _caller(s, i, caller._replace(doing="over")), ()
             elif caller.doing == "dead":
                 is_paid = self.rules.again_takes or caller.tokens == 0
-                again = caller._replace(doing="idle" if is_paid else "waits")
-                yield f"c{i}: another worker begins it again", SYSTEM, _caller(s, i, again), ()
+                again = _caller(s, i, caller._replace(doing="idle" if is_paid else "waits"))
+                again = _without_future_start(again, caller) if is_paid else again
+                yield f"c{i}: another worker begins it again", SYSTEM, again, ()
             if caller.doing in ("takes", "waits", "has acted") and s.crashes:
-                dead = _unlock(_caller(s, i, caller._replace(doing="dead")), i)
+                start = -1 if caller.doing == "takes" else caller.start
+                dead = _unlock(_caller(s, i, caller._replace(doing="dead", start=start)), i)
                 yield f"c{i}: dies", FAULT, dead._replace(crashes=s.crashes - 1), ()
         if s.now < FREE_TICKS or any(caller.doing == "waits" and caller.start > s.now for caller in s.callers):
             yield "a tick passes", SYSTEM, s._replace(now=s.now + 1), ()
+        latest = max((s.now, *s.starts)) if self.rules.reset_after_starts else s.now
+        if s.lock == -1 and s.full_at > latest + COUNT:
+            yield "an operator resets the bucket", SYSTEM, s._replace(full_at=latest + COUNT), ()
+
+    def _stop(self, s: State, i: int) -> Step:
+        """Somebody stops a call that waits for its start."""
+        stopped = _caller(s, i, s.callers[i]._replace(doing="over"))
+        return f"c{i}: stopped before its start", SYSTEM, _without_future_start(stopped, s.callers[i]), ()
 
     def _read(self, s: State, i: int) -> Step:
         """Lock the bucket, read it, and compute the start of a token."""
@@ -142,6 +160,14 @@ def _most_over(starts: tuple[int, ...]) -> int:
         (n - m + 1 - COUNT - (at - first) for n, at in enumerate(starts) for m, first in enumerate(starts[: n + 1])),
         default=0,
     )
+
+
+def _without_future_start(s: State, caller: Caller) -> State:
+    """The state without the token of a call that will not start with it."""
+    if caller.start <= s.now:
+        return s
+    at = s.starts.index(caller.start)
+    return s._replace(starts=s.starts[:at] + s.starts[at + 1 :])
 
 
 def _unlock(s: State, i: int) -> State:

@@ -172,6 +172,10 @@ async def test_rates_are_listed_with_their_limits(shell: Shell, database_url: st
         code, text = await helio(shell, "db", "rates")
         assert code == 0
         assert text.splitlines()[1].split()[:5] == ["tool", "search", "10", "in", "60"]
+        assert await helio(shell, "db", "rates", "--reset", "tool", "search") == (0, text)
+        assert await helio(shell, "db", "rates", "--reset", "tool", "other") == (
+            3, "error: project default has no rate limit tool other; helio db rates lists them\n",
+        )  # fmt: skip
 
 
 async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -> None:

@@ -20,7 +20,7 @@ from tests.kernel.waits import TOKEN, command, suspended
 from tests.logins import connected, login, name_of
 
 # Functions for operators only: they delete data or grant access.
-OPERATORS = {"set_limits", "prune", "forget_wire", "grant_project", "revoke_project"}
+OPERATORS = {"set_limits", "prune", "forget_wire", "reset_rate", "grant_project", "revoke_project"}
 RELATIONS = (
     "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = any ($1) order by 1"
 )

@@ -18,6 +18,7 @@ NOT_CALLED = {
     "grant_project",
     "revoke_project",
     "forget_wire",
+    "reset_rate",
 }  # for other languages, views, operators
 
 

@@ -48,4 +48,6 @@ def _add_maintenance(verbs: Any, command: Any) -> None:
     wires = command(verbs, "wires", "maintenance:wires", "list the wires that events must reach, or remove one")
     wires.add_argument("--forget", metavar="WIRE", help="remove this wire, if no worker uses it any more")
     command(verbs, "breakers", "maintenance:breakers", "list the circuit breakers of a project")
-    command(verbs, "rates", "maintenance:rates", "list the rate limits of a project")
+    rates = command(verbs, "rates", "maintenance:rates", "list the rate limits of a project, or reset one")
+    rates.add_argument("--reset", metavar=("KIND", "NAME"), nargs=2,
+                       help="let this limit forget the calls that were stopped before their start")  # fmt: skip

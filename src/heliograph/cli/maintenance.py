@@ -75,7 +75,9 @@ def breakers(options: Namespace) -> int:
 
 
 def rates(options: Namespace) -> int:
-    """List the rate limits from which calls have taken tokens."""
+    """List the rate limits from which calls have taken tokens; reset one first, if the options name it."""
+    if options.reset is not None:
+        asyncio.run(_with(lambda connection, project: _reset_rate(connection, project, *options.reset)))
     return _list(
         options, "select kind, name, tokens_max, seconds, last_start, full_at from heliograph.rate_overview"
         " where project_id = $1 and last_start is not null order by kind, name",
@@ -140,6 +142,15 @@ async def _wires(connection: Any, project: str, forgotten: str | None) -> Sequen
     query = "select wire, declared_at from heliograph.wire_overview where project_id = $1 order by wire"
     rows: Sequence[Mapping[str, Any]] = await connection.fetch(query, project)
     return rows
+
+
+async def _reset_rate(connection: Any, project: str, kind: str, name: str) -> None:
+    reset = "select heliograph.reset_rate($1, $2, $3, clock_timestamp())"
+    if msgspec.json.decode(await connection.fetchval(reset, project, kind, name)) == "unknown":
+        raise NotFound(
+            f"project {project} has no rate limit {safe_repr(kind)} {safe_repr(name)}; helio db rates lists them",
+            code="unknown_rate",
+        )
 
 
 async def _call(connection: Any, function: str, *args: object) -> Any:

@@ -142,7 +142,8 @@ begin
         return;
     end if;
 
-    -- the functions of each service; set_limits, prune, forget_wire, grant_project and revoke_project are for operators
+    -- the functions of each service; set_limits, prune, forget_wire, reset_rate, grant_project and revoke_project are
+    -- for operators
     for v_each in
         select p.oid::regprocedure as name, array_to_string(g.roles, ', ') as roles
           from (values
