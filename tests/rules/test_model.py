@@ -57,10 +57,10 @@ def test_states_that_differ_in_the_height_of_epochs_alone_behave_alike(cfg: Conf
 
 ANSWERS = (
     *("finish(", "-> conflict", "-> stale", "-> nothing", "react -> conflict", "renew(t0) -> stale"),
-    *("-> suspended", "-> running", "epoch 2) -> a stop waits", "-> refused, the run is being stopped"),
+    *("-> suspended", "-> running", "epoch 2) -> a stop waits", "-> rejected, the run is being stopped"),
     *("-> fresh", "-> in doubt", "record_call(", "-> early", "-> duplicate", "timeout("),
     *("defer(t0) -> dispatched", "-> exhausted", "release(t0) -> dispatched", "release(t0) -> a stop waits"),
-    *("-> busy", "ui_action(t1) -> dispatched", "-> refused, the run is over"),
+    *("-> busy", "ui_action(t1) -> dispatched", "-> rejected, the run is over"),
     *("-> its owner has a stop order", "the grace of", "-> a stop waits: canceled", "are used up", "-> already done"),
     *("report row of t1 -> t0, k0", "nobody waits", "stop row of t1 -> canceled", "THE RUN ENDS"),
     *("person: answers", "a turn below it waits for people -> kept", "has expired", "no worker claimed t0 in time"),
