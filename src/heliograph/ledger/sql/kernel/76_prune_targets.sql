@@ -2,7 +2,8 @@
 
 -- _prune_targets: delete the failures, the circuit breakers and the buckets that nobody has needed for 30 days before
 --   p_before. A breaker without a row is closed, and a bucket without a row is full. A breaker that is half open
---   remains. Answers {breakers, rates}; breakers counts failures too.
+--   remains: an admission that is not committed yet locks no row of it, and its trial would later count in a new state
+--   with the same generation. Answers {breakers, rates}; breakers counts failures too.
 --   locks:  the calls, the breakers and the buckets, skipping rows that another transaction has locked
 create function heliograph._prune_targets(p_project text, p_before timestamptz, p_limit integer) returns jsonb
     language plpgsql as $$
