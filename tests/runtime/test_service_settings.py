@@ -40,9 +40,11 @@ async def test_stop_by_an_application_has_the_grace_of_its_settings(rig: Rig, mo
         await agent.begun.wait()
         turn = await rig.turn_of("worker")
         assert (await agent.app.stop(turn=turn.turn_id)).outcome == "stopping"
-        async with asyncio.timeout(5):  # the default grace is longer
-            signals = await rig.ended(run_id)
-        agent.released.set()
+        try:
+            async with asyncio.timeout(5):  # the default grace is longer
+                signals = await rig.ended(run_id)
+        finally:
+            agent.released.set()
     assert one(signals, "agent:failed")["outcome"] == "canceled"
 
 
