@@ -75,6 +75,9 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     if not owns(s, w):
         yield abandon(cfg, s, i, f"{what} -> stale")
         return
+    if s.heads[w.agent].stop and rules.stop_holds and cfg.terminates:
+        yield move(cfg, s, i, w._replace(doing="terminate", step=-1), f"{what} -> a stop waits, it stays")
+        return
     if s.heads[w.agent].stop and rules.stop_holds:
         yield from end_stopping(cfg, s, i, w, what)
         return

@@ -18,6 +18,7 @@ from model.state import (
     REJECTED,
     RUNNING,
     STOPPING,
+    SUSPENDED,
     UNBORN,
     State,
     Steps,
@@ -121,13 +122,16 @@ def stop_gracefully(cfg: Config, s: State, t: int) -> Steps:
 
 
 def order_stop(d: Draft, t: int) -> str:
-    """K31: the head of a running turn stores the stop order; any other turn has nothing in flight and ends at once."""
+    """K31: the head of a running turn stores the stop order, and that of one that has waited and terminates: a worker can
+    claim it then. Any other turn has nothing in flight and ends at once."""
     a = d.cfg.agents[t]
     if d.turns[t].status == DONE:
         return "already done"
-    if d.heads[a].turn != t or d.heads[a].status != RUNNING:
+    if d.heads[a].turn != t or (d.heads[a].status != RUNNING and not d.terminates(t)):
         d.end_turn_by_kernel(t)
         return "canceled deliverable"
+    if d.heads[a].status == SUSPENDED:
+        d.resume(t)
     d.heads[a] = d.heads[a]._replace(stop=True)
     d.change_turn(t, has_stop_order=True)
     return "its owner has a stop order"

@@ -68,7 +68,7 @@ def claim(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         return
     epoch = head.epoch + cfg.rules.bump_on_claim
     d = Draft(cfg, s)
-    d.heads[w.agent] = Head(RUNNING, head.turn, epoch)
+    d.heads[w.agent] = Head(RUNNING, head.turn, epoch, stop=head.stop)
     seen = read_run(s) if cfg.starts else ()
     d.workers[i] = Worker("drive", w.agent, head.turn, epoch, -1, resolved(cfg, s, head.turn), seen)
     run = f", run at version {s.run.version}" if cfg.starts else ""
@@ -170,6 +170,9 @@ def release(cfg: Config, s: State, i: int, w: Worker) -> Steps:
 
 def defer(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """K32: not now; due later, nobody rings; past the cap the kernel ends the turn. Time is a choice: due at once too."""
+    if s.heads[w.agent].stop and cfg.terminates and cfg.rules.stop_holds:
+        yield move(cfg, s, i, w._replace(doing="terminate"), f"defer(t{w.turn}) -> a stop waits, it stays")
+        return
     defers = s.turns[w.turn].defer_count
     for is_lost in replies(s):
         d = Draft(cfg, s)
@@ -201,6 +204,7 @@ PLACES: dict[str, Place] = {
     "claim": claim,
     "drive": drive,
     "hung": hang,
+    "terminate": finish,
     "react": react,
     "unclaimable": fail_unclaimable,
     **CALLS,

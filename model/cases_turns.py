@@ -92,6 +92,13 @@ S3 = replace(
     is_down=True,
     faults=faults(graceful=1, crash=1, amb=1),
 )
+S4 = replace(
+    C1,
+    name="S4",
+    about="as C1, a turn that terminates, a graceful stop, a deferral, a release; crash, reap, lost reply",
+    terminates=True,
+    faults=faults(graceful=1, defer=1, release=1, crash=1, reap=1, amb=1),
+)
 U1 = Config(
     "U1",
     "a turn (call), 2 ui_actions on its agent; crash, stop, lost bell, lost reply",

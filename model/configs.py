@@ -89,6 +89,7 @@ class Config:
     is_any: bool = False  # one result is enough for a step
     is_deduped: bool = False  # the tool dedupes by call id
     is_fickle: bool = False  # a new owner may go past an inline call that was left open
+    terminates: bool = False  # a graceful stop of a turn that has waited lets a worker run its terminate phase
     is_down: bool = False  # a model that is away: owners can only defer
     is_symmetric: bool = True
     starts: tuple[int, ...] = ()

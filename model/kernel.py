@@ -122,16 +122,23 @@ class Draft:
 
     def redispatch(self, t: int, *, is_rung: bool) -> str:
         """Recovery, release and deferral: dispatch the turn under the next epoch (K7), or end it if a stop order waits
-        (K31), because only running heads have stop orders."""
+        (K31), unless its terminate phase can still run."""
         a = self.cfg.agents[t]
-        if self.heads[a].stop and self.cfg.rules.stop_holds:
+        stop = self.heads[a].stop and self.cfg.rules.stop_holds
+        if stop and not self.terminates(t):
             self.end_turn_by_kernel(t)
             return "a stop waits: canceled deliverable"
         bell = self.bells[a]
         self.ready(a, t, self.heads[a].epoch + self.cfg.rules.bump_on_recover)
+        self.heads[a] = self.heads[a]._replace(stop=stop)
         if not is_rung:
             self.bells[a] = bell
         return f"dispatched, epoch {self.heads[a].epoch}"
+
+    def terminates(self, t: int) -> bool:
+        """Whether a stop lets a worker run the terminate phase of the turn: the owner that released it said so."""
+        calls = (self.calls[self.cfg.call(t, k)] for k in range(self.cfg.calls) if k not in self.cfg.inline[t])
+        return self.cfg.terminates and (self.turns[t].defer_count > 0 or any(call.wait != NO_WAIT for call in calls))
 
     # -- the waits of one turn
 

@@ -13,6 +13,7 @@ from model.actions_worker import workers
 from model.configs import Config
 from model.state import (
     ACTIVE,
+    DISPATCHED,
     DONE,
     DUE,
     ENDED,
@@ -92,7 +93,11 @@ class KernelModel:
             if turn.status not in (QUEUED, ACTIVE):
                 continue
             head = s.heads[self.cfg.agents[t]]
-            is_stopping = head.turn == t and head.status == RUNNING and head.stop
+            is_stopping = (
+                head.turn == t
+                and head.stop
+                and (head.status == RUNNING or (head.status == DISPATCHED and self.cfg.terminates))
+            )
             if turn.has_stop_order and not is_stopping:
                 yield "a stop asked for is lost"
             if t in self.cfg.parents and not is_stopping and turn.stop != DUE:

@@ -117,8 +117,8 @@ class Rules:
     inline_apart: bool = True
     # K30c: no sweep times an inline call out. Without: the owner's result is dropped.
     inline_untimed: bool = True
-    # K31: a graceful stop is a mark on a running head, and only there: suspend, recovery, release and defer end
-    # the turn. Without: the mark is lost with the status, and the turn goes on.
+    # K31: a graceful stop is a mark on a running head, or on a dispatched one whose terminate phase a worker can still
+    # run: suspend, recovery, release and defer end the turn, or keep the mark. Without: the mark is lost with the status, and the turn goes on.
     stop_holds: bool = True
     # K31b: a sweep ends it when the grace is over. Without: an owner that never looks keeps the turn.
     sweep_stops: bool = True

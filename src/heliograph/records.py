@@ -104,12 +104,19 @@ class BudgetShortfall(msgspec.Struct, frozen=True):
         return max(self.amount_max - self.used - self.overspent, 0)
 
 
+class StopOrder(msgspec.Struct, frozen=True):
+    """A graceful stop: the owner has to end the turn as canceled. After the grace period, the kernel ends it."""
+
+    reason: str | None = None
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """A claimed turn with everything that its execution needs.
 
     epoch: the fencing token. waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred.
     budget: the rest of its budgets, by kind; None without budgets. has_emitted_signals: whether an earlier owner has logged
     anything except suspensions. age_seconds: the time since the first claim. depth: how many delegations led to the turn.
+    stop: a graceful stop that came while nobody owned the turn.
     """
 
     agent_id: str
@@ -137,12 +144,7 @@ class Claimed(msgspec.Struct, frozen=True):
     budget: dict[str, int] | None = None
     has_emitted_signals: bool = False
     age_seconds: float = 0.0
-
-
-class StopOrder(msgspec.Struct, frozen=True):
-    """A graceful stop: the owner has to end the turn as canceled. After the grace period, the kernel ends it."""
-
-    reason: str | None = None
+    stop: StopOrder | None = None
 
 
 class CallRejection(msgspec.Struct, frozen=True):
@@ -159,7 +161,7 @@ class CallRejection(msgspec.Struct, frozen=True):
 class WriteResult(msgspec.Struct, frozen=True):
     """The result of a write under a lease.
 
-    run: after a conflict, the current run. stop: after a renewal, the stop order if there is one. waits: all calls of a turn that does
+    run: after a conflict, the current run. stop: after a renewal or with 'stopping', the pending stop order. waits: all calls of a turn that does
     not have to suspend, because none is open. code, message: why the write was rejected. budget: the budget of which too little
     remains, if that is the reason. circuit, rate: the first breaker or rate limit that did not admit a call. calls: all such calls, with
     their messages and breakers or limits, by their ids.
@@ -167,7 +169,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 
     turn_id: str
     outcome: Literal[
-        "ok", "stale", "conflict", "duplicate", "rejected", "stopped", "suspended", "resolved", "deferred", "exhausted",
+        "ok", "stale", "conflict", "duplicate", "rejected", "stopped", "stopping", "suspended", "resolved", "deferred", "exhausted",
     ]  # fmt: skip
     targets: list[str] = []
     first_seq: int | None = None

@@ -267,6 +267,7 @@ class Suspension(Owner):
     signals: NotRequired[list[SignalItem]]
     join: NotRequired[str]
     seen: NotRequired[int]
+    terminates: NotRequired[bool]
     calls: NotRequired[list[CallItem]]
 
 
@@ -275,6 +276,7 @@ class Deferral(Owner):
     delay_seconds: float
     deferrals_max: NotRequired[int | None]
     trust: NotRequired[str]
+    terminates: NotRequired[bool]
 
 
 class Finish(Owner):

@@ -122,33 +122,3 @@ async def test_terminate_hook_that_raises_is_logged_and_changes_nothing(
 
     assert (await rig.run(Hooked(terminate=terminate).app())).state == {"out": "done"}
     assert f"failed: {type(error).__name__}" in caplog.text
-
-
-# ── Halts of turns that wait ──
-
-
-@pytest.mark.more
-@pytest.mark.proves("LC-65", "LC-52")
-@pytest.mark.parametrize("now", [False, True], ids=["graceful", "forced"])
-@pytest.mark.parametrize("phase", ORDER)
-async def test_halt_of_a_turn_that_waits_inside_a_hook_ends_it_in_place_and_frees_its_agent(
-    rig: Rig, phase: str, now: bool
-) -> None:
-    async def wait(ctx: PhaseContext) -> None:
-        await ctx.call("ask")
-
-    hooked = Hooked(**{phase: wait})
-    app = hooked.app()
-    run_id = await rig.start(app)
-    async with rig.serving(app) as worker:
-        (command,) = await rig.taken("ask")
-        turn = await rig.turn_of("worker", "suspended")
-        await rig.client.stop_turn(turn.turn_id, now=now, reason="no longer needed")
-        signals = await rig.ended(run_id)
-        await until(lambda: not worker._running)
-        assert await command.report(result="too late") == "turn_done"
-    assert hooked.ran == ORDER[: ORDER.index(phase) + 1]  # no worker ran the turn, so terminate does not run
-    assert names(signals).count("halt") == 1
-    assert one(signals, "agent:failed")["outcome"] == "canceled"
-    assert (await rig.turn_of("worker")).outcome == "canceled"
-    assert {wait.state for wait in await rig.runtime.reader.waits(turn.turn_id)} <= {"resolved", "closed"}

@@ -164,8 +164,8 @@ class Client:
     ) -> StopResult:  # fmt: skip
         """End a turn as canceled, and the turns that it waits for.
 
-        A running turn has `grace_seconds` to finish. With `now`, or if nothing is in progress, it ends at once. A second call
-        returns `already_done`.
+        A running turn has `grace_seconds` to finish, and one that waits has them for its agent's terminate hook. With `now`, or if
+        neither is the case, it ends at once. A second call returns `already_done`.
         Raises NotFound (`unknown_turn`), InvalidInput.
         """
         check_id(turn_id, "a turn id", "/turn_id")

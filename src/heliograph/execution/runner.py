@@ -35,7 +35,7 @@ from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, reject_not_admitted, suspend
 from heliograph.execution.task_names import TaskNames
 from heliograph.ports import Memory
-from heliograph.records import Claimed, WriteResult
+from heliograph.records import Claimed, StopOrder, WriteResult
 from heliograph.tools.credentials import problem_of_credentials
 from heliograph.turn.calls import task_of
 from heliograph.turn.decisions import after_suspension, first_event
@@ -101,6 +101,7 @@ class TurnRunner:
         self._is_acting = False
         self._is_cleaning_up = False
         self._cleanups = Cleanups()
+        self._obey(claimed.stop)
 
     @property
     def claimed(self) -> Claimed:
@@ -121,6 +122,12 @@ class TurnRunner:
             self.owned.cancel_flag.reason = reason
             if not self._is_terminating:
                 self._cancel_act()
+
+    def _obey(self, order: StopOrder | None) -> Stopped | None:
+        """Obey a stop that came with another answer of the kernel. Returns the stop that this worker knows, if any."""
+        if order is not None:
+            self.stop(order.reason or "stopped")
+        return self._stopped()
 
     def abandon(self) -> None:
         """Cancel the work of a lost turn. A commit under way finishes: it may be the one that ended the turn."""
@@ -251,7 +258,10 @@ class TurnRunner:
                 case SuspendTurn():
                     return await self._after_suspend(await suspend(self.owned, self.services, effect), effect)
                 case DeferTurn():
-                    if (await defer(self.owned, self.services, effect)).outcome == "deferred":
+                    result = await defer(self.owned, self.services, effect)
+                    if result.outcome == "stopping":
+                        return self._obey(result.stop)
+                    if result.outcome == "deferred":
                         await self._progress.release(self.owned)
                 case Deliver():
                     await self._clean_up()
@@ -333,6 +343,8 @@ class TurnRunner:
                     raise
                 return stopped
             return Resolved()
+        if result.outcome == "stopping":
+            return self._obey(result.stop)
         if result.outcome == "suspended":
             await self._progress.release(self.owned)
         event = after_suspension(result, self.claimed, self.spec)

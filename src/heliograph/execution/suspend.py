@@ -18,6 +18,7 @@ from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import DELEGATION, GATEWAY, CallRequest, attempt_of
 from heliograph.turn.events import DeferTurn, SuspendTurn
+from heliograph.turn.phases import Phase
 from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
@@ -33,7 +34,7 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
     """Open the calls and release the turn, in one commit with the pending signals.
 
     The outcome is 'suspended'; 'resolved', with all waits, where this worker still owns the turn because all results are
-    there; 'stopped', where the kernel ended the turn; or 'rejected'. Raises TurnLost.
+    there; 'stopped', where the kernel ended the turn; 'stopping', where this worker has to end it; or 'rejected'. Raises TurnLost.
     """
     claimed, world = owned.claimed, owned.world
     destinations = {request.call_id: destination_of_call(owned.workflow, request) for request in effect.calls}
@@ -44,7 +45,7 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
         _place(items, drafts, first)
         return await owned.ledger.suspend({
             "phase": owned.signals.phase, "signals_emitted": signals_emitted, "signals": drafts, "cards": cards, "join": effect.join,
-            "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0),
+            "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0), **_terminates(owned),
         })  # fmt: skip
 
     await world.failpoint("before_suspend")
@@ -103,17 +104,23 @@ async def reject_not_admitted(owned: OwnedTurn, effect: SuspendTurn, result: Wri
 async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) -> WriteResult:
     """Commit the pending signals, and defer the turn.
 
-    The outcome is 'deferred'; or 'exhausted' or 'stopped', where the kernel ended the turn. Raises TurnLost.
+    The outcome is 'deferred'; 'exhausted' or 'stopped', where the kernel ended the turn; or 'stopping', where this worker has
+    to end it. Raises TurnLost.
     """
     await owned.signals.flush()
     await owned.world.failpoint("before_defer")
     trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.is_tainted else {}  # the reason may quote untrusted content
     result = await owned.ledger.defer({
-        "reason": effect.reason, "delay_seconds": effect.seconds, "deferrals_max": effect.at_most, **trust,
+        "reason": effect.reason, "delay_seconds": effect.seconds, "deferrals_max": effect.at_most, **trust, **_terminates(owned),
     })  # fmt: skip
     if result.outcome in ("exhausted", "stopped"):
         _ring_for_end(services, owned.claimed)
     return result
+
+
+def _terminates(owned: OwnedTurn) -> JsonObject:
+    """Tells the kernel that a graceful stop lets a worker run the terminate hook, also while nobody owns the turn."""
+    return {"terminates": True} if Phase.TERMINATE in owned.spec.hooks else {}
 
 
 def _ring_for_end(services: ProjectServices, claimed: Claimed) -> None:

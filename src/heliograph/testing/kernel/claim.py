@@ -115,9 +115,16 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in leases)
         first = min((lease["started_at"] for lease in leases), default=head["moved_at"])
         row["age_seconds"] = (head["moved_at"] - first) / 1_000_000
+    if head["stop_requested_at"] is not None:
+        row |= stop_order(head)
     if turn["budgets"] is not None:
         row["budget"] = remaining(tx, turn["budgets"])
     return row
+
+
+def stop_order(head: Row) -> Row:
+    """Return a pending graceful stop for the owner of the turn, like `_stop_order`."""
+    return {"stop": {"reason": head["stop_reason"], "requested_at": timestamp(head["stop_requested_at"])}}
 
 
 def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
@@ -160,6 +167,6 @@ def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
             )
             row["outcome"] = "ok"
             if head["stop_requested_at"] is not None and "stop_not_delivered" not in tx.bugs:
-                row["stop"] = {"reason": head["stop_reason"], "requested_at": timestamp(head["stop_requested_at"])}
+                row |= stop_order(head)
         answer.append(row)
     return answer

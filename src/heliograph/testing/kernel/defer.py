@@ -6,6 +6,7 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.check_calls import YEAR_SECONDS
+from heliograph.testing.kernel.claim import stop_order
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, release_head
 from heliograph.testing.kernel.head import bells, owns
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
@@ -35,6 +36,9 @@ def _defer(tx: Transaction, item: Any, deferrals_max: int) -> Row:
     if not owns(tx, item):
         return {"outcome": "stale"}
     agent_id, turn_id = str(get_text(item, "agent_id")), str(get_text(item, "turn_id"))
+    head, terminates = tx.tables.heads[agent_id], j.has(item, "terminates") and item["terminates"] is True
+    if terminates and head["stop_requested_at"] is not None:
+        return {"outcome": "stopping", **stop_order(head)}
     if (woken := end_if_stopping(tx, agent_id)) is not None:
         return {"outcome": "stopped", **bells(tx, woken)}
     turn, own = tx.tables.turns[turn_id], j.parse_integer(get_text(item, "deferrals_max"))
@@ -55,4 +59,5 @@ def _defer(tx: Transaction, item: Any, deferrals_max: int) -> Row:
                 row, status="deferred", retry_count=row["retry_count"] + 1, next_retry_at=due_at, defer_reason=reason
             )
     release_head(tx, agent_id, due_at)
+    tx.update(tx.tables.heads, head, terminates=terminates)
     return {"outcome": "deferred", "due_at": timestamp(due_at)}

@@ -84,7 +84,7 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[Row]:
             tables.heads, head, status="idle", turn_epoch=head["turn_epoch"] + 1, active_agent_turn_id=None, phase=None,
             owner=None, lease_until=None, ready_at=None, due_at=None, waiting_tool_count=0, resume_deadline=None,
             resumes_on=None, expecting_correlation_id=None, stop_requested_at=None, force_at=None, stop_reason=None,
-            sweep_failures=0, trace_id=None, parent_step_id=None, moved_at=max(tx.now, head["moved_at"]),
+            terminates=False, sweep_failures=0, trace_id=None, parent_step_id=None, moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
     return closed
 
@@ -123,7 +123,9 @@ def release(tx: Transaction, items: Any) -> list[Row]:
         outcome, woken = "stale", list[str]()
         if owns(tx, item):
             agent_id = str(get_text(item, "agent_id"))
-            ended = end_if_stopping(tx, agent_id)
+            ended = (
+                None if may_terminate(tx, agent_id) and not j.has(item, "failure") else end_if_stopping(tx, agent_id)
+            )
             if ended is not None:
                 outcome, woken = "stopped", ended
             elif j.has(item, "failure"):
@@ -158,6 +160,12 @@ def release_head(tx: Transaction, agent_id: str, due_at: int | None) -> str:
         if row["status"] == "processing":
             tx.set(row, status="pending", turn_epoch=epoch)
     return agent_id
+
+
+def may_terminate(tx: Transaction, agent_id: str) -> bool:
+    """Whether a graceful stop of a turn is pending, and another worker can still run its terminate phase."""
+    head = tx.tables.heads[agent_id]
+    return bool(head["terminates"]) and head["force_at"] is not None and head["force_at"] > tx.now
 
 
 def end_if_stopping(tx: Transaction, agent_id: str) -> list[str] | None:

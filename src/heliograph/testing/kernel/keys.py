@@ -19,6 +19,7 @@ from heliograph.requests import (
     CauseItem,
     ClaimTarget,
     Command,
+    Deferral,
     Finish,
     OpenAs,
     React,
@@ -28,6 +29,7 @@ from heliograph.requests import (
     SignalItem,
     StartRun,
     StopsItem,
+    Suspension,
     ToolItem,
 )
 from heliograph.testing.kernel.jsonb import SqlError, get_text
@@ -44,6 +46,7 @@ _TYPES: Mapping[Any, Mapping[str, type]] = {
     ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict, "status": str, "outcome": str}, Command: {"subject": str},
     ClaimTarget: {"agents": list},
     BeginCall: {"taint": list}, RecordCall: {"taint": list}, OpenAs: {"taint": list},
+    Suspension: {"terminates": bool}, Deferral: {"terminates": bool},
     CallItem: {"taint": list, "child": dict, "token": str}, ToolItem: {"tool": str},
 }  # fmt: skip
 

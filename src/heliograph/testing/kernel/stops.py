@@ -8,6 +8,7 @@ from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping
 from heliograph.testing.kernel.head import bells, distinct, log
+from heliograph.testing.kernel.human_tasks import credit_human_wait_time
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.outbox import order_stops, redelivery_at
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
@@ -66,7 +67,8 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
     grace = j.parse_float(get_text(item, "grace_seconds"))
     force_at = tx.now + interval(_GRACE_SECONDS if grace is None else grace)
     is_running = turn["state"] == "active" and head["status"] == "running"
-    if is_running and is_graceful:
+    if is_graceful and (is_running or (turn["state"] == "active" and head["terminates"])):
+        woken = _dispatch_stopped(tx, head)
         if head["force_at"] is None:
             _note_stop(tx, turn, item, reason, "pending")
         asked_at, before, given = (head[key] for key in ("stop_requested_at", "force_at", "stop_reason"))
@@ -74,11 +76,27 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
             tx.update(tx.tables.heads, head, stop_requested_at=tx.now if asked_at is None else asked_at, force_at=force_at,
                       stop_reason=reason if given is None else given)  # fmt: skip
         soonest = force_at if before is None else min(before, force_at)
-        return {"outcome": "stopping", "owner": head["owner"], "force_at": timestamp(soonest)}
+        owned = {} if head["owner"] is None else {"owner": head["owner"]}
+        return {"outcome": "stopping", "force_at": timestamp(soonest), "woken": woken, **owned}
     owner = head["owner"] if is_running else None
     _note_stop(tx, turn, item, reason, "consumed")
     woken = end_by_kernel(tx, turn["agent_turn_id"], "canceled", "CANCELED", reason)
     return {"outcome": "stopped", "woken": distinct(woken), **({} if owner is None else {"owner": owner})}
+
+
+def _dispatch_stopped(tx: Transaction, head: Row) -> list[str]:
+    """Let a worker claim a suspended or deferred turn at once. Returns the agents that it woke."""
+    was, since, turn_id = head["status"], head["moved_at"], head["active_agent_turn_id"]
+    if was == "running" or (was == "dispatched" and head["due_at"] is None):
+        return []
+    tx.update(tx.tables.heads, head, status="dispatched", due_at=None, waiting_tool_count=0, resume_deadline=None,
+              resumes_on=None, moved_at=max(tx.now, since))  # fmt: skip
+    for row in tx.tables.inbox.of(turn_id):
+        if row["status"] == "deferred" and row["next_retry_at"] > tx.now:
+            tx.set(row, next_retry_at=tx.now)
+    if was == "suspended":
+        credit_human_wait_time(tx, tx.tables.turns[turn_id], since, resumes=True)
+    return [str(head["agent_id"])]
 
 
 def _note_stop(tx: Transaction, turn: Row, item: Any, reason: str, status: str) -> None:

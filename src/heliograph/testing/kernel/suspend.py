@@ -10,10 +10,10 @@ from heliograph.testing.kernel.budgets import reject_commands, spend_commands
 from heliograph.testing.kernel.check_calls import check_suspend, reject_calls
 from heliograph.testing.kernel.children import enqueue_children, has_children, reject_children, reject_duplicates
 from heliograph.testing.kernel.circuit_breakers import admit_calls, has_circuits
-from heliograph.testing.kernel.claim import waits_of
+from heliograph.testing.kernel.claim import stop_order, waits_of
 from heliograph.testing.kernel.endings import end_if_stopping
 from heliograph.testing.kernel.head import add_bells, is_owner, rounds, run_of
-from heliograph.testing.kernel.jsonb import get_text
+from heliograph.testing.kernel.jsonb import get, get_text
 from heliograph.testing.kernel.limits import limits
 from heliograph.testing.kernel.open_calls import open_calls
 from heliograph.testing.kernel.rate_limits import has_rates, open_rates, take_calls
@@ -54,7 +54,10 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
     j.get_whole(item, "epoch")
     if not is_owner(tx, item):
         return {"outcome": "stale"}
-    if tx.tables.heads[str(get_text(item, "agent_id"))]["stop_requested_at"] is not None and "stop_lost" not in tx.bugs:
+    head = tx.tables.heads[str(get_text(item, "agent_id"))]
+    if head["stop_requested_at"] is not None and get(item, "terminates") is True:
+        return {"outcome": "stopping", **stop_order(head)}
+    if head["stop_requested_at"] is not None and "stop_lost" not in tx.bugs:
         return {"outcome": "stopped"}
     turn_id = str(get_text(item, "turn_id"))
     known = tx.tables.waits.of(turn_id)

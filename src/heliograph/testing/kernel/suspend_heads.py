@@ -35,6 +35,7 @@ def suspend_heads(tx: Transaction, item: Any) -> bool:
     tx.update(
         tx.tables.heads, head, status="suspended", owner=None, lease_until=None, phase=head["phase"] if phase is None else phase,
         waiting_tool_count=len(waits), resume_deadline=nearest(waits), resumes_on=resumes_on, expecting_correlation_id=None,
+        terminates=get(item, "terminates") is True,
         moved_at=max(tx.now, head["moved_at"]),
     )  # fmt: skip
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, release_head
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, may_terminate, release_head
 from heliograph.testing.kernel.head import dispatch_next, queue_of, trust_of
 from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_human_wait, expiry_message, rounded
 from heliograph.testing.kernel.jsonb import SqlError, get, get_raw
@@ -32,14 +32,16 @@ def sweep_leases(tx: Transaction, limit: int | None) -> Row:
 
 def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     """Recover one turn, or end it after its last attempt. Bug: attempts_unbounded."""
-    woken = end_if_stopping(tx, agent_id)
+    woken = None if may_terminate(tx, agent_id) else end_if_stopping(tx, agent_id)
     if woken is None:
         turn = tx.tables.turns[turn_id]
         attempts = turn["attempts"] + 1
         if attempts < turn["max_attempts"] or "attempts_unbounded" in tx.bugs:
             tx.set(turn, attempts=attempts)
             return {"recovered": turn_id, "woken": [release_head(tx, agent_id, None)]}
-        woken = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {attempts} times")
+        woken = end_if_stopping(tx, agent_id)
+        if woken is None:
+            woken = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {attempts} times")
     return {"ended": turn_id, "woken": woken}
 
 

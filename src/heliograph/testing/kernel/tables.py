@@ -109,7 +109,7 @@ def _head_holds(row: Row) -> bool:
         and row["resumes_on"] in (None, "all", "each")
         and (row["due_at"] is None or row["status"] == "dispatched")
         and (row["stop_requested_at"] is None) == (row["force_at"] is None)
-        and (row["stop_requested_at"] is None or is_running)
+        and (row["stop_requested_at"] is None or is_running or (row["status"] == "dispatched" and row["terminates"]))
     )
 
 

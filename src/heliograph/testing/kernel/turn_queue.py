@@ -174,7 +174,7 @@ def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | 
         "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None, "priority": 1, "pool": DEFAULT_POOL,
         "ready_at": None, "due_at": None, "waiting_tool_count": 0, "resume_deadline": None, "resumes_on": None,
         "expecting_correlation_id": None, "stop_requested_at": None, "force_at": None, "stop_reason": None,
-        "sweep_failures": 0, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,
+        "terminates": False, "sweep_failures": 0, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,
     }  # fmt: skip
     tx.offer(tx.tables.heads, agent_id, row)
     return tx.tables.heads[agent_id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,7 +21,8 @@ MAKES: Mapping[str, frozenset[str]] = {
     "start_runs": frozenset({"dispatch"}), "enqueue": frozenset({"dispatch"}), "react": frozenset({"dispatch"}),
     "claim": frozenset({"claim"}), "fail_unclaimable": _STOPS, "finish": _STOPS, "suspend": frozenset({"suspend", *_STOPS}),
     "defer": frozenset({"defer", *_STOPS}), "release": frozenset({"release", *_STOPS}), "report": frozenset({"resume"}),
-    "stop": _STOPS, "sweep_leases": frozenset({"recover", *_STOPS}), "sweep_expired": _STOPS, "sweep_stops": _STOPS,
+    "stop": frozenset({"stop", *_STOPS}), "sweep_leases": frozenset({"recover", *_STOPS}), "sweep_expired": _STOPS,
+    "sweep_stops": frozenset({"stop", *_STOPS}),
     "sweep_waits": frozenset({"resume"}), "sweep_reports": frozenset({"resume"}), "sweep_stuck": frozenset({"resume"}),
     "sweep_queued": frozenset({"dispatch"}),
 }  # fmt: skip
@@ -90,6 +91,13 @@ class HeadOracle:
                     self._dispatched_at[agent_id] = now
 
     def _check(self, function: str, agent_id: str, before: Head, after: Head, now: int) -> None:
+        if (
+            before == replace(after, due_at=before.due_at)
+            and after.due_at is None
+            and function in ("stop", "sweep_stops")
+        ):
+            self._count("deferred turn that a stop makes due")
+            return
         steps = 0
         for edge in _edges(before, after):
             move = next((m for m in read_moves() if (m.before, m.after) == edge and m.name in MAKES[function]), None)

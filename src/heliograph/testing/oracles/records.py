@@ -70,6 +70,7 @@ class TurnBook:
     waits: dict[str, WaitBook] = field(default_factory=dict)
     early: list[tuple[str, str | None, str]] = field(default_factory=list)  # call, token, status of reports kept for it
     force_at: int | None = None  # a graceful stop, forced from then on
+    terminates: bool = False  # its last owner said so when it released the turn
     order: tuple[str, float | None, int] | None = None  # a stop on its way: mode, grace, since when
     cards: set[str] = field(default_factory=set)  # that it has written
     is_delivered: bool = True  # its end has reached its parent
@@ -161,8 +162,12 @@ class Books:
         if turn is not None and turn.ended_by is None and (turn.order is None or turn.order[0] != "force"):
             turn.order = (mode, grace, now)
 
+    def gets_grace(self, turn: TurnBook) -> bool:
+        """Whether a graceful stop gives the turn time: it runs, or it terminates."""
+        return turn.terminates or self.owner_of(turn) is not None
+
     def request_stop(self, turn: TurnBook, grace: float | None, now: int) -> int:
-        """Record a graceful stop of a running turn and return when it is forced: the earlier time wins."""
+        """Record a graceful stop of a turn that gets grace, and return when it is forced: the earlier time wins."""
         force_at = now + interval(GRACE_SECONDS if grace is None else grace)
         turn.force_at = force_at if turn.force_at is None else min(turn.force_at, force_at)
         return turn.force_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel.tables import timestamp
+from heliograph.testing.oracles.human_tasks import record_resolved
 from heliograph.testing.oracles.records import TurnBook
 from heliograph.testing.oracles.turns import TurnOracle
 
@@ -21,7 +22,7 @@ class StopOracle(TurnOracle):
             if turn is None:
                 continue
             if row["outcome"] == "stopping":
-                force_at = self.books.request_stop(turn, item.get("grace_seconds"), now)
+                force_at = self._request_stop(turn, item.get("grace_seconds"), now)
                 if row["force_at"] != timestamp(force_at):
                     self.blame("stop", f"{item} is forced at {row['force_at']}, expected {timestamp(force_at)}")
             elif row["outcome"] == "stopped":
@@ -33,7 +34,16 @@ class StopOracle(TurnOracle):
             return "unknown_turn"
         if turn.ended_by is not None:
             return "already_done"
-        return "stopping" if mode == "graceful" and self.books.owner_of(turn) is not None else "stopped"
+        return "stopping" if mode == "graceful" and self.books.gets_grace(turn) else "stopped"
+
+    def _request_stop(self, turn: TurnBook, grace: float | None, now: int) -> int:
+        """Record a graceful stop; a suspended turn is dispatched. Return when it is forced."""
+        if self.books.owner_of(turn) is None:
+            self.count(f"stopping while {self.heads.status_of(turn)}")
+        if turn.join is not None:
+            record_resolved(self.books, turn, {"human", "child"}, now, resumes=True)
+            turn.join = None
+        return self.books.request_stop(turn, grace, now)
 
     def stop_runs(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for item, row in zip(args[1], answer, strict=True):
@@ -50,10 +60,10 @@ class StopOracle(TurnOracle):
     def sweep_stops(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for turn_id in answer["stopping"]:
             turn = self.turn(turn_id)
-            if turn.order is None or turn.order[0] != "graceful" or self.books.owner_of(turn) is None:
+            if turn.order is None or turn.order[0] != "graceful" or not self.books.gets_grace(turn):
                 self.blame("stopping_unasked", f"{turn_id}: {turn.order}")
             else:
-                self.books.request_stop(turn, turn.order[1], now)
+                self._request_stop(turn, turn.order[1], now)
                 turn.order = None
         for turn_id in answer["stopped"]:
             turn = self.turn(turn_id)

@@ -16,7 +16,7 @@ from heliograph.testing.oracles.records import Books, Token, TurnBook, Violation
 
 # The outcomes for the owner of a turn. Every other caller receives stale.
 _OWNERS = frozenset({
-    "ok", "conflict", "rejected", "stopped", "suspended", "resolved", "deferred", "exhausted", "fresh", "again", "done", "in_doubt",
+    "ok", "conflict", "rejected", "stopped", "stopping", "suspended", "resolved", "deferred", "exhausted", "fresh", "again", "done", "in_doubt",
 })  # fmt: skip
 
 
@@ -61,6 +61,20 @@ class TurnOracle:
         if turn.force_at is None:
             self.blame("stopped_unasked", f"{function} stopped {turn.turn_id} without a request")
         self.end(turn, "canceled", now)
+
+    def expect_stopping(self, function: str, turn: TurnBook, item: Any, row: Any) -> None:
+        """Check that only a turn that terminates, and that has a pending stop, stays with its owner for its terminate phase."""
+        if turn.force_at is None or not item.get("terminates") or "stop" not in row:
+            self.blame("stopping_unasked", f"{function} told the owner of {turn.turn_id} to stop: {row}")
+
+    def expect_stop_delivered(self, turn: TurnBook, stop: Any, function: str) -> None:
+        if (stop is not None) != (turn.force_at is not None):
+            self.blame("stop_reported", f"{turn.turn_id} is to stop: {turn.force_at}, and {function} returned {stop}")
+        self.count(f"{function} stop" if stop is not None else f"{function} on")
+
+    def may_terminate(self, turn: TurnBook, now: int) -> bool:
+        """Whether another worker can still run the terminate phase of a turn with a pending stop."""
+        return turn.terminates and turn.force_at is not None and turn.force_at > now
 
     def expect_not_stopping(self, function: str, turn: TurnBook) -> None:
         if turn.force_at is not None:
@@ -143,6 +157,7 @@ class TurnOracle:
             books.given[agent_id] = epoch
             books.tokens[agent_id] = Token(row["turn_id"], epoch, now + interval(args[4]))
             self.deliver_results(self.turn(row["turn_id"]), row.get("waits", []))
+            self.expect_stop_delivered(self.turn(row["turn_id"]), row.get("stop"), "claim")
 
     def deliver_results(self, turn: TurnBook, waits: list[Any]) -> None:
         """The owner receives each of its calls in its present state."""
@@ -158,10 +173,7 @@ class TurnOracle:
             if not self.is_owned("renew", item, row["outcome"]):
                 continue
             turn = self.turn(item["turn_id"])
-            stop = msgspec.convert(row, WriteResult).stop
-            if (stop is not None) != (turn.force_at is not None):
-                self.blame("stop_reported", f"{turn.turn_id} is to stop: {turn.force_at}, and renew returned {stop}")
-            self.count("renew stop" if stop is not None else "renew on")
+            self.expect_stop_delivered(turn, msgspec.convert(row, WriteResult).stop, "renew")
             self.books.tokens[item["agent_id"]].lease_until = now + interval(args[2])
 
     def append(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
@@ -180,7 +192,8 @@ class TurnOracle:
                 if row["outcome"] == "stopped":
                     self.end_stopped("release", turn, now)
                 else:
-                    self.expect_not_stopping("release", turn)
+                    if not self.may_terminate(turn, now):
+                        self.expect_not_stopping("release", turn)
                     del self.books.tokens[turn.agent_id]
 
     def defer(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
@@ -190,6 +203,9 @@ class TurnOracle:
             turn, own = self.turn(item["turn_id"]), item.get("deferrals_max")
             if row["outcome"] == "stopped":
                 self.end_stopped("defer", turn, now)
+                continue
+            if row["outcome"] == "stopping":
+                self.expect_stopping("defer", turn, item, row)
                 continue
             self.expect_not_stopping("defer", turn)
             most = (self.books.limits.get("deferrals_max") or 3) if own is None else own
@@ -201,6 +217,7 @@ class TurnOracle:
                 self.end(turn, "failed", now)
             else:
                 turn.defer_count += 1
+                turn.terminates = bool(item.get("terminates"))
                 self.books.tokens.pop(turn.agent_id, None)
 
     def finish(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
@@ -225,7 +242,7 @@ class TurnOracle:
                 token = self.books.owner_of(turn)
                 if token is None or token.lease_until > now:
                     self.blame("reaped_alive", f"{turn_id}: lease {token}, and it is {now}")
-                if turn.force_at is not None:
+                if turn.force_at is not None and not self.may_terminate(turn, now):
                     if key == "recovered":
                         self.expect_not_stopping("sweep_leases", turn)
                     self.end(turn, "canceled", now)
@@ -235,7 +252,7 @@ class TurnOracle:
                 if turn.recoveries > turn.max_attempts or (key == "recovered") == is_last:
                     self.blame("attempts", f"{turn_id} was {key} at {turn.recoveries} of {turn.max_attempts}")
                 if key == "ended":
-                    self.end(turn, "failed", now)
+                    self.end(turn, "failed" if turn.force_at is None else "canceled", now)
                 else:
                     self.books.tokens.pop(turn.agent_id, None)
         self.expect_swept("sweep_leases", (t.turn_id for t in self.books.tokens.values() if t.lease_until <= now))

@@ -97,6 +97,9 @@ class WaitOracle(TurnOracle):
             if outcome == "stopped":
                 self.end_stopped("suspend", turn, now)
                 continue
+            if outcome == "stopping":
+                self.expect_stopping("suspend", turn, item, row)
+                continue
             self.expect_not_stopping("suspend", turn)
             for call in item["calls"]:
                 if call["call_id"] not in turn.waits:
@@ -159,6 +162,7 @@ class WaitOracle(TurnOracle):
             self.deliver_results(turn, row["waits"])
         else:
             turn.join = join
+            turn.terminates = bool(item.get("terminates"))
             record_suspended(self.books, turn, now)
             self.books.tokens.pop(turn.agent_id, None)
 

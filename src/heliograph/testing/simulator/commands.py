@@ -21,7 +21,7 @@ _REACH_SEEDS = 300  # fewer seeds need not reach everything
 
 
 def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = None, *, hooks: bool = False) -> int:
-    """Simulate seeds, and print a line for each that fails. hooks: simulate the application with hooks; its coverage is not checked."""
+    """Simulate seeds, and print a line for each that fails. hooks: simulate the application with hooks."""
     from heliograph.testing.simulator.coverage import unreached
     from heliograph.testing.simulator.jobs import run_seeds
 
@@ -37,7 +37,7 @@ def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = 
     faults = sum(count for name, count in counters.items() if name.startswith("fault "))
     _print(f"{seeds} seeds on {backend}: {failed} failed; {turns} turns, {calls} kernel calls, {faults} faults, "
          f"{virtual / 3600:.1f} virtual hours in {time.monotonic() - started:.0f} s")  # fmt: skip
-    missing = unreached(counters, maintenance=backend == "postgres") if seeds >= _REACH_SEEDS and not hooks else []
+    missing = unreached(counters, maintenance=backend == "postgres", hooks=hooks) if seeds >= _REACH_SEEDS else []
     if missing:
         _print(f"never reached: {', '.join(missing)}")
     return 1 if failed or missing else 0

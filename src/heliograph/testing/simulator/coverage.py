@@ -61,12 +61,24 @@ _MAINTENANCE: Mapping[str, tuple[str, ...]] = {
     "read_box": ("some", "none"),
     "prune": ("turns", "runs", "signals", "cards", "boxes", "blobs", "more"),
 }
+# Only an agent with a terminate hook gets a stop after it was suspended or deferred.
+_HOOKED: Mapping[str, tuple[str, ...]] = {
+    "claim": ("stop",),
+    "suspend": ("stopping",),
+    "stopping while": ("suspended", "dispatched"),
+    "deferred turn": ("that a stop makes due",),
+    "stop:": ("suspended -> dispatched",),
+}
 # Not here, because no healthy kernel answers so: `failed` of a sweep, `dispatched` of sweep_queued, `resumed` of sweep_stuck.
 # tests/kernel damages rows to see them.
-SOMETIMES = frozenset(
-    [f"{function} {answer}" for function, answers in _ANSWERS.items() for answer in answers]
-    + [str(move) for move in read_moves()]
-    + [f"fault {kind}" for kind in RATES]
+SOMETIMES_HOOKED = frozenset(f"{function} {answer}" for function, answers in _HOOKED.items() for answer in answers)
+SOMETIMES = (
+    frozenset(
+        [f"{function} {answer}" for function, answers in _ANSWERS.items() for answer in answers]
+        + [str(move) for move in read_moves()]
+        + [f"fault {kind}" for kind in RATES]
+    )
+    - SOMETIMES_HOOKED
 )
 # Only cases with maintenance reach these, on PostgreSQL.
 SOMETIMES_MAINTAINED = frozenset(
@@ -74,7 +86,7 @@ SOMETIMES_MAINTAINED = frozenset(
 )
 
 
-def unreached(counters: Mapping[str, int], *, maintenance: bool = False) -> list[str]:
-    """List the names that a set of seeds must reach and that `counters`, their sum, lacks."""
-    required = SOMETIMES | SOMETIMES_MAINTAINED if maintenance else SOMETIMES
+def unreached(counters: Mapping[str, int], *, maintenance: bool = False, hooks: bool = False) -> list[str]:
+    """List the names that a set of seeds must reach and that `counters`, their sum, lacks. hooks: see `simulate.Case`."""
+    required = SOMETIMES_HOOKED if hooks else SOMETIMES | SOMETIMES_MAINTAINED if maintenance else SOMETIMES
     return sorted(name for name in required if not counters.get(name))

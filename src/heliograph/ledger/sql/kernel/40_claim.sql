@@ -7,6 +7,7 @@
 --   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
 --   turn has budgets. has_emitted_signals: an earlier owner has logged signals, apart from suspensions; age_seconds:
 --   the time since the first claim; neither is there for the first owner of an agent, except of a delegated turn.
+--   stop: as in renew, if a graceful stop is pending; the owner runs the terminate phase and ends the turn.
 --   The answer can be empty because other workers are claiming at this moment: call once more before waiting.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
 --           that is not between 1 and 1000
@@ -87,6 +88,8 @@ begin
                                                'depth', t.depth, 'message_type', t.message_type) end
                || case when t.parent_turn_id is null and m.turn_epoch <= 2 then '{}'  -- dispatched, then claimed
                        else heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) end
+               || case when m.stop_requested_at is null then '{}' else heliograph._stop_order(m.stop_reason,
+                       m.stop_requested_at) end
                || case when t.budgets is null then '{}'
                        else jsonb_build_object('budget', heliograph._remaining(p_project, t.budgets)) end
                order by m.priority desc, m.ready_at, m.agent_id)
@@ -166,6 +169,12 @@ create function heliograph._waits(p_project text, p_turn_id text) returns table 
      where w.project_id = p_project and w.agent_turn_id = p_turn_id
 $$;
 
+-- _stop_order: {stop: {reason, requested_at}}: a pending graceful stop, for the owner of the turn.
+create function heliograph._stop_order(p_reason text, p_requested_at timestamptz) returns jsonb
+    language sql immutable as $$
+    select jsonb_build_object('stop', jsonb_build_object('reason', p_reason, 'requested_at', p_requested_at))
+$$;
+
 -- _check_lease: reject a lease that would expire at once or never.
 --   raises: 22023
 create function heliograph._check_lease(p_lease_seconds float8) returns void
@@ -213,8 +222,8 @@ begin
     )
     select jsonb_agg(jsonb_build_object('turn_id', i.turn_id,
                'outcome', case when r.agent_id is null then 'stale' else 'ok' end)
-               || case when r.stop_requested_at is null then '{}' else jsonb_build_object('stop', jsonb_build_object(
-                           'reason', r.stop_reason, 'requested_at', r.stop_requested_at)) end order by i.n)
+               || case when r.stop_requested_at is null then '{}' else heliograph._stop_order(r.stop_reason,
+                       r.stop_requested_at) end order by i.n)
       into v_answer
       from item i
       left join renewed r on r.agent_id = i.agent_id and r.turn_epoch = i.epoch and r.turn_id = i.turn_id;

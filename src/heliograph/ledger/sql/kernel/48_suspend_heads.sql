@@ -22,9 +22,10 @@ declare
 begin
     with item as materialized (
         select i.turn_id, i.epoch, i.phase, coalesce(i."join", 'all') as resumes_on, o.waits, o.deadline, o.is_human,
+               coalesce(i.terminates, false) as terminates,
                h.at, h.agent_id, h.run_id, greatest(p_now, h.moved_at) as moved_at
           from jsonb_to_recordset(p_items) as i (agent_id text, turn_id text, epoch bigint, phase text, "join" text,
-                                                 seen integer)
+                                                 seen integer, terminates boolean)
          cross join lateral heliograph._open_waits(p_project, i.turn_id, '{}') o
          cross join lateral (
                select x.ctid as at, x.agent_id, x.run_id, x.moved_at from heliograph.agent_state_head x
@@ -66,6 +67,7 @@ begin
         update heliograph.agent_state_head h
            set status = 'suspended', owner = null, lease_until = null, phase = coalesce(i.phase, h.phase),
                waiting_tool_count = i.waits, resume_deadline = i.deadline, resumes_on = i.resumes_on,
+               terminates = i.terminates,
                expecting_correlation_id = null, moved_at = i.moved_at
           from item i where h.ctid = i.at
         returning h.active_agent_turn_id

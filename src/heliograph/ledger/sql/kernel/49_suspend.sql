@@ -2,7 +2,7 @@
 
 -- suspend: write the calls of running turns, and suspend the turns. Commands leave from the outbox after this commit,
 --   so no result comes before its wait exists.
---   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, calls: [{call_id,
+--   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, terminates, calls: [{call_id,
 --   step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint, is_trusted,
 --   circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls},
 --   rates: [{kind, name, count, seconds, amount}], command: {subject, body, pool, priority}, child: {agent, instance,
@@ -11,6 +11,7 @@
 --   signals_emitted, cards, signals: as in append. join: with 'all' the turn resumes when none of its calls is open,
 --   earlier ones included; with 'each' as soon as one is resolved. seen: the highest resolved_position that the owner
 --   has received from claim or with 'resolved'; without it the inbox decides which results the owner has received.
+--   terminates: a graceful stop lets a worker run the terminate phase of the turn; without it the turn ends at once.
 --   kind: programs outside report the calls of kind tool and human. child: a turn of another agent, or of an instance
 --   of one, whose cause and activation are indexes of signals. timer: resolved as success at its deadline.
 --   fails_fast: the first call of a step that fails cancels the other calls of the step that have this mark. taint,
@@ -22,7 +23,8 @@
 --   target, generation, is_trial}} of an item that has a call with a circuit_breaker. 'suspended'. 'resolved', with
 --   "waits" as in claim: everything is written, but the turn keeps running, because early reports resolved its last
 --   calls, or because a streaming join has a result that its owner has not received. 'stopped': a graceful stop was
---   pending and has ended the turn. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits,
+--   pending and has ended the turn. 'stopping', with stop as in renew: a graceful stop is pending, and the turn
+--   terminates; nothing is written, and its owner runs its terminate phase. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits,
 --   too_many_cards, payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle,
 --   run_stopping, id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal; BUDGET_EXCEEDED, if a budget,
 --   which the answer names, lacks the tool calls; CIRCUIT_OPEN with circuit and calls: {call id: {message, circuit}} of
@@ -70,6 +72,8 @@ begin
         with judged as materialized (
             select s.n, s.turn_id, s.is_early, s.budgets is not null as spends, case
                    when not s.is_owned then '{"outcome": "stale"}'
+                   when s.stop is not null and (s.item ->> 'terminates')::boolean
+                   then jsonb '{"outcome": "stopping"}' || s.stop
                    when s.is_stopping then '{"outcome": "stopped"}'
                    else coalesce(
                        -- each check costs more than everything else, so it runs only where it may find something
@@ -128,10 +132,11 @@ create function heliograph._read_suspend(
     p_project text, p_items jsonb, p_places integer[], p_agents text[]
 ) returns table (
     n integer, item jsonb, turn_id text, cards integer, calls integer, is_owned boolean,
-    is_stopping boolean, card_count integer, budgets text[], known bigint, is_early boolean
+    is_stopping boolean, stop jsonb, card_count integer, budgets text[], known bigint, is_early boolean
 ) language sql stable as $$
     select u.n, i.item, i.turn_id, i.cards, i.calls, h.agent_id is not null, h.stop_requested_at is not null,
-           t.card_count, t.budgets, o.known, m.is_early
+           case when h.stop_requested_at is not null
+                then heliograph._stop_order(h.stop_reason, h.stop_requested_at) end, t.card_count, t.budgets, o.known, m.is_early
       from unnest(p_places) u (n)
      cross join lateral (select p_items -> (u.n - 1) as item offset 0) e
      cross join lateral (
@@ -140,7 +145,7 @@ create function heliograph._read_suspend(
                   coalesce(jsonb_array_length(e.item -> 'calls'), 0) as calls
            offset 0) i
       left join lateral (
-           select x.agent_id, x.stop_requested_at from heliograph.agent_state_head x
+           select x.agent_id, x.stop_requested_at, x.stop_reason from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = p_agents[u.n] and x.status = 'running'
               and x.active_agent_turn_id = i.turn_id and x.turn_epoch = i.epoch offset 0) h on true
       left join lateral (

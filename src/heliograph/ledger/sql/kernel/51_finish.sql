@@ -148,7 +148,7 @@ $$;
 --   p_items: [{agent_id, turn_id, epoch, failure}]. failure: {code, message} of a turn that no worker can run; it ends
 --   as failed.
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'ok'. 'stopped': a stop was pending and has ended
---   the turn. 'stale'.
+--   the turn, unless another worker can still run its terminate phase. 'stale'.
 --   raises: see _enter; 22023 for a failure without a code of 1 to 200 bytes and a message of 1 to 4000
 --   locks:  the heads, and the runs of stopped turns
 create function heliograph.release(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -168,7 +168,8 @@ begin
         v_woken := '{}';
         v_outcome := 'stale';
         if heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
-            v_woken := heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now);
+            v_woken := case when v_item ? 'failure' or not heliograph._may_terminate(p_project, v_item ->> 'agent_id', p_now)
+                            then heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now) end;
             v_outcome := 'stopped';
             if v_woken is null and v_item ? 'failure' then
                 v_woken := heliograph._end_by_kernel(p_project, v_item ->> 'turn_id', 'failed',
@@ -224,6 +225,15 @@ begin
      where project_id = p_project and agent_turn_id = v_head.active_agent_turn_id and status = 'processing';
     return p_agent_id;
 end $$;
+
+-- _may_terminate: whether a graceful stop of a turn is pending, and another worker can still run its terminate phase.
+--   The caller holds the head.
+create function heliograph._may_terminate(p_project text, p_agent_id text, p_now timestamptz) returns boolean
+    language sql stable as $$
+    select exists (
+        select from heliograph.agent_state_head
+         where project_id = p_project and agent_id = p_agent_id and terminates and force_at > p_now)
+$$;
 
 -- _end_if_stopping: end a running turn with a pending graceful stop. Returns the agents that it woke, or null without a
 --   pending stop. The caller holds the head and the run.

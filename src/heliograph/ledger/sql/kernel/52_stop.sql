@@ -4,11 +4,13 @@
 -- stop: stop turns.
 --   p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends the turn at once. 'graceful' gives a
 --   running turn grace_seconds, 10 by default (CTL-73): renew returns the stop to its owner, which ends the turn;
---   after the grace, sweep_stops ends it. A turn that is not running ends at once in both modes. reason: the reason in
---   the signal halt, external_signal by default (CTL-30). The outbox delivers the stops of delegated turns (_terminal).
+--   after the grace, sweep_stops ends it. A turn that does not run, but terminates (see suspend), gets the grace too: it
+--   is dispatched, and claim returns the stop to its next owner. Another turn that does not run ends at once in both
+--   modes. reason: the reason in the signal halt, external_signal by default (CTL-30). The outbox delivers the stops of
+--   delegated turns (_terminal).
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'stopped', with the owner that the turn had.
---   'stopping' with owner and force_at; a repeated graceful stop keeps the earlier force_at. 'already_done' with
---   turn_outcome. 'unknown_turn'.
+--   'stopping' with force_at, and with the owner of a running turn; a repeated graceful stop keeps the earlier
+--   force_at. 'already_done' with turn_outcome. 'unknown_turn'.
 --   raises: see _enter; 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is
 --           too long
 --   locks:  the heads, then the runs
@@ -65,6 +67,7 @@ declare
     v_turn heliograph.agent_turns;
     v_head heliograph.agent_state_head;
     v_reason text := coalesce(p_item ->> 'reason', 'external_signal');
+    v_woken jsonb;
     v_force_at timestamptz := p_now + make_interval(secs => coalesce((p_item ->> 'grace_seconds')::float8, 10));
 begin
     select * into v_turn from heliograph.agent_turns
@@ -75,9 +78,10 @@ begin
         return jsonb_build_object('outcome', 'already_done', 'turn_outcome', v_turn.outcome);
     end if;
     select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = v_turn.agent_id;
-    if v_turn.state <> 'active' or v_head.status <> 'running' then
+    if v_turn.state <> 'active' or (v_head.status <> 'running' and not v_head.terminates) then
         v_head.owner := null;
     elsif p_item ->> 'mode' = 'graceful' then
+        v_woken := heliograph._dispatch_stopped(p_project, v_head, p_now);
         if v_head.force_at is null then
             perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'pending', p_now);
         end if;
@@ -85,13 +89,37 @@ begin
            set stop_requested_at = coalesce(stop_requested_at, p_now), force_at = least(force_at, v_force_at),
                stop_reason = coalesce(stop_reason, v_reason)
          where project_id = p_project and agent_id = v_turn.agent_id and (force_at is null or force_at > v_force_at);
-        return jsonb_build_object('outcome', 'stopping', 'owner', v_head.owner, 'force_at', least(v_head.force_at,
-                v_force_at));
+        return jsonb_build_object('outcome', 'stopping', 'force_at', least(v_head.force_at, v_force_at), 'woken', v_woken)
+               || case when v_head.owner is null then '{}' else jsonb_build_object('owner', v_head.owner) end;
     end if;
     perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'consumed', p_now);
     return jsonb_build_object('outcome', 'stopped', 'woken', heliograph._distinct(heliograph._end_by_kernel(
                p_project, v_turn.agent_turn_id, 'canceled', 'CANCELED', v_reason, p_now)))
            || case when v_head.owner is null then '{}' else jsonb_build_object('owner', v_head.owner) end;
+end $$;
+
+-- _dispatch_stopped: let a worker claim a suspended or deferred turn at once, because a graceful stop came. Its calls
+--   remain open until it ends. Returns the agents that it woke: none if the turn runs, or is claimable already.
+--   The caller holds the head and the run.
+create function heliograph._dispatch_stopped(
+    p_project text, p_head heliograph.agent_state_head, p_now timestamptz
+) returns jsonb language plpgsql as $$
+begin
+    if p_head.status = 'running' or (p_head.status = 'dispatched' and p_head.due_at is null) then
+        return '[]';
+    end if;
+    update heliograph.agent_state_head
+       set status = 'dispatched', due_at = null, waiting_tool_count = 0, resume_deadline = null, resumes_on = null,
+           moved_at = greatest(p_now, moved_at)
+     where project_id = p_project and agent_id = p_head.agent_id;
+    update heliograph.agent_inbox set next_retry_at = p_now
+     where project_id = p_project and agent_turn_id = p_head.active_agent_turn_id and status = 'deferred'
+       and next_retry_at > p_now;
+    if p_head.status = 'suspended' then
+        perform heliograph._credit_human_wait_time(p_project, jsonb_build_array(jsonb_build_object(
+            'turn_id', p_head.active_agent_turn_id, 'since', p_head.moved_at, 'resumes', true)), p_now);
+    end if;
+    return jsonb_build_array(p_head.agent_id);
 end $$;
 
 -- _note_stop: record a stop with its actor: the signal halt in the log, and a row in the inbox of the turn (S18,

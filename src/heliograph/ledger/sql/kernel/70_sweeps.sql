@@ -5,7 +5,7 @@
 -- sweep_leases: recover running turns with an expired lease (K7, L0-111, G-62). Below max_attempts the head becomes
 --   dispatched under the next epoch, its attempts increase by one, its inbox rows are pending again, and it keeps its
 --   place in the claim order (K22). At max_attempts the turn ends as failed. A turn with a pending stop ends as
---   canceled.
+--   canceled, unless another worker can still run its terminate phase.
 --   Returns {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed:
 --   turns whose data made the sweep fail; ended: true after the fifth failure, when the turn has ended as failed
 --   (K23).
@@ -149,7 +149,8 @@ declare
     v_max integer;
     v_woken text[];
 begin
-    v_woken := heliograph._end_if_stopping(p_project, p_agent_id, p_now);
+    v_woken := case when not heliograph._may_terminate(p_project, p_agent_id, p_now)
+                    then heliograph._end_if_stopping(p_project, p_agent_id, p_now) end;
     if v_woken is null then
         select attempts + 1, max_attempts into v_attempts, v_max from heliograph.agent_turns
          where project_id = p_project and agent_turn_id = p_turn_id;
@@ -159,6 +160,9 @@ begin
             return jsonb_build_object('recovered', p_turn_id, 'woken',
                                       jsonb_build_array(heliograph._release_head(p_project, p_agent_id, null, p_now)));
         end if;
+        v_woken := heliograph._end_if_stopping(p_project, p_agent_id, p_now);
+    end if;
+    if v_woken is null then
         v_woken := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'RESOURCE_EXHAUSTED',
                                                format('lost its worker %s times', v_attempts), p_now);
     end if;

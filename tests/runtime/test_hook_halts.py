@@ -1,0 +1,144 @@
+"""Halts of turns that wait, and whose agents have hooks: a worker runs the terminate hook within the grace."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heliograph import Heliograph, PhaseContext
+from tests.runtime.hooks_kit import ORDER, Hooked
+from tests.runtime.kit import START, Rig, names, one, until
+
+
+async def wait(ctx: PhaseContext) -> None:
+    await ctx.call("ask")
+
+
+@pytest.mark.more
+@pytest.mark.proves("LC-65", "LC-52", "CTL-39")
+@pytest.mark.parametrize("now", [False, True], ids=["graceful", "forced"])
+@pytest.mark.parametrize("phase", ORDER)
+async def test_graceful_halt_of_a_turn_that_waits_inside_a_hook_runs_terminate(rig: Rig, phase: str, now: bool) -> None:
+    outcomes = list[str | None]()
+
+    async def note(ctx: PhaseContext) -> None:
+        outcomes.append(ctx.outcome)
+        if phase == "terminate":
+            await wait(ctx)
+
+    hooked = Hooked(**{phase: wait} | {"terminate": note})
+    app = hooked.app()
+    run_id = await rig.start(app)
+    async with rig.serving(app) as worker:
+        (command,) = await rig.taken("ask")
+        turn = await rig.turn_of("worker", "suspended")
+        await rig.client.stop_turn(turn.turn_id, now=now, reason="no longer needed")
+        signals = await rig.ended(run_id)
+        await until(lambda: not worker._running)
+        assert await command.report(result="too late") == "turn_done"
+    is_decided = phase == "terminate" and not now  # a halt does not change an outcome that is decided
+    assert hooked.ran == [*ORDER[: ORDER.index(phase) + 1], *([] if now else ["terminate"])]
+    assert outcomes[-1:] == (["success"] if phase == "terminate" else [] if now else ["canceled"])
+    assert names(signals).count("terminated") == (0 if now else 1)
+    assert names(signals).count("halt") == 1
+    if not is_decided:
+        assert one(signals, "agent:failed")["outcome"] == "canceled"
+    assert (await rig.turn_of("worker")).outcome == ("success" if is_decided else "canceled")
+    assert {wait.state for wait in await rig.runtime.reader.waits(turn.turn_id)} <= {"resolved", "closed"}
+
+
+@pytest.mark.proves("LC-65", "CTL-39")
+async def test_graceful_halt_of_a_deferred_turn_runs_terminate_at_once(rig: Rig) -> None:
+    async def put_off(ctx: PhaseContext) -> None:
+        ctx.defer(seconds=3600, reason="the shop is closed")
+
+    hooked = Hooked(act=put_off)
+    app = hooked.app()
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        turn = await rig.turn_of("worker", "dispatched")
+        await until(lambda: hooked.ran[-1:] == ["act"])
+        await rig.client.stop_turn(turn.turn_id)
+        signals = await rig.ended(run_id)
+    assert hooked.ran == ["init", "plan", "act", "terminate"]
+    assert names(signals).count("terminated") == 1
+    assert one(signals, "agent:failed")["outcome"] == "canceled"
+
+
+@pytest.mark.proves("LC-65")
+async def test_graceful_halt_of_a_run_runs_the_terminate_hooks_of_its_waiting_turns(rig: Rig) -> None:
+    hooked = Hooked(act=wait)
+    app = hooked.app()
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await rig.turn_of("worker", "suspended")
+        await rig.client.stop_run(run_id)
+        signals = await rig.ended(run_id)
+    assert hooked.ran[-1] == "terminate"
+    assert names(signals).count("terminated") == 1
+    assert (await rig.runtime.reader.run(run_id)).outcome == "canceled"
+
+
+@pytest.mark.proves("G-08", "LC-65")
+async def test_waiting_turn_that_no_worker_claims_ends_after_the_grace(rig: Rig) -> None:
+    hooked = Hooked(act=wait)
+    app = hooked.app()
+    await rig.start(app)
+    async with rig.serving(app):
+        turn = await rig.turn_of("worker", "suspended")
+    assert (await rig.client.stop_turn(turn.turn_id, grace_seconds=0.2)).outcome == "stopping"
+    await asyncio.sleep(0.3)
+    assert (await rig.runtime.ledger.sweep("stops")).stopped == [turn.turn_id]
+    assert hooked.ran[-1] == "act"
+    assert (await rig.turn_of("worker")).outcome == "canceled"
+    rig.ends_with_open_work = True
+
+
+@pytest.mark.proves("LC-65", "LC-52")
+async def test_worker_that_dies_with_a_halted_turn_has_a_successor_that_runs_terminate(rig: Rig) -> None:
+    hooked = Hooked(act=wait)
+    app = hooked.app()
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        turn = await rig.turn_of("worker", "suspended")
+    await rig.client.stop_turn(turn.turn_id, grace_seconds=60, reason="no longer needed")
+    (lost,) = await rig.claimed_by_the_dead(app)
+    assert lost.stop is not None
+    assert lost.stop.reason == "no longer needed"
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert hooked.ran == ["init", "plan", "act", "terminate"]
+    assert names(signals).count("terminated") == 1
+    assert one(signals, "agent:failed")["outcome"] == "canceled"
+
+
+@pytest.mark.proves("LC-65")
+async def test_turn_that_suspends_before_its_worker_learns_of_the_halt_runs_terminate(rig: Rig) -> None:
+    async def stop_and_wait(ctx: PhaseContext) -> None:
+        [answer] = await rig.runtime.ledger.stop([{"turn_id": ctx.turn_id, "mode": "graceful"}])
+        assert answer.outcome == "stopping"
+        await wait(ctx)
+
+    hooked = Hooked(act=stop_and_wait)
+    app = hooked.app()
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=3600):
+        signals = await rig.ended(run_id)
+    assert hooked.ran == ["init", "plan", "act", "terminate"]
+    assert names(signals).count("terminated") == 1
+    assert (await rig.turn_of("worker")).outcome == "canceled"
+
+
+async def test_waiting_turn_without_a_terminate_hook_ends_at_once(rig: Rig) -> None:
+    app = Heliograph("plain")
+
+    @app.agent(activate_on=START)
+    async def worker(ctx: PhaseContext) -> None:
+        await wait(ctx)
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        turn = await rig.turn_of("worker", "suspended")
+        assert (await rig.client.stop_turn(turn.turn_id)).outcome == "stopped"
+        await rig.ended(run_id)
