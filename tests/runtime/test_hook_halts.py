@@ -66,7 +66,7 @@ async def test_graceful_halt_of_a_deferred_turn_runs_terminate_at_once(rig: Rig)
     assert one(signals, "agent:failed")["outcome"] == "canceled"
 
 
-@pytest.mark.proves("LC-65")
+@pytest.mark.proves("LC-65", "CTL-39")
 async def test_graceful_halt_of_a_run_runs_the_terminate_hooks_of_its_waiting_turns(rig: Rig) -> None:
     hooked = Hooked(act=wait)
     app = hooked.app()

@@ -67,8 +67,8 @@ declare
     v_turn heliograph.agent_turns;
     v_head heliograph.agent_state_head;
     v_reason text := coalesce(p_item ->> 'reason', 'external_signal');
-    v_woken jsonb;
     v_force_at timestamptz := p_now + make_interval(secs => coalesce((p_item ->> 'grace_seconds')::float8, 10));
+    v_woken jsonb;
 begin
     select * into v_turn from heliograph.agent_turns
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
