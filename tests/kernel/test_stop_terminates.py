@@ -154,7 +154,7 @@ async def test_stop_of_a_run_gives_grace_to_its_turns_that_terminate(kernel: Ker
         assert (await kernel.turn(turn))["outcome"] == "canceled"
 
 
-async def test_time_of_waiting_for_people_is_credited_when_a_stop_resumes_the_turn(kernel: Kernel) -> None:
+async def test_time_of_waiting_for_humans_is_credited_when_a_stop_resumes_the_turn(kernel: Kernel) -> None:
     question = {"call_id": "c1", "tool": "ask", "kind": "human", "timeout_seconds": None, "token": TOKEN}
     await suspended(kernel, question, limits={"ttl_seconds": 60}, terminates=True)
     kernel.wait(600)

@@ -50,10 +50,10 @@ async def test_graceful_halt_of_a_turn_that_waits_inside_a_hook_runs_terminate(r
 
 @pytest.mark.proves("LC-65", "CTL-39")
 async def test_graceful_halt_of_a_deferred_turn_runs_terminate_at_once(rig: Rig) -> None:
-    async def put_off(ctx: PhaseContext) -> None:
+    async def act(ctx: PhaseContext) -> None:
         ctx.defer(seconds=3600, reason="the shop is closed")
 
-    hooked = Hooked(act=put_off)
+    hooked = Hooked(act=act)
     app = hooked.app()
     run_id = await rig.start(app)
     async with rig.serving(app):

@@ -2,9 +2,9 @@
 
 -- suspend: write the calls of running turns, and suspend the turns. Commands leave from the outbox after this commit,
 --   so no result comes before its wait exists.
---   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, terminates, calls: [{call_id,
---   step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint, is_trusted,
---   circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls},
+--   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, terminates, calls:
+--   [{call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint,
+--   is_trusted, circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls},
 --   rates: [{kind, name, count, seconds, amount}], command: {subject, body, pool, priority}, child: {agent, instance,
 --   turn_id, activation, cause, priority, pool, max_attempts, ttl_seconds, context_box_id, result_fields, budget,
 --   callback_url}}]}].
@@ -24,8 +24,9 @@
 --   "waits" as in claim: everything is written, but the turn keeps running, because early reports resolved its last
 --   calls, or because a streaming join has a result that its owner has not received. 'stopped': a graceful stop was
 --   pending and has ended the turn. 'stopping', with stop as in renew: a graceful stop is pending, and the turn
---   terminates; nothing is written, and its owner runs its terminate phase. 'stale'. 'rejected' with code and message; nothing is written: too_many_waits,
---   too_many_cards, payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle,
+--   terminates; nothing is written, and its owner runs its terminate phase. 'stale'. 'rejected'
+--   with code and message; nothing is written: too_many_waits, too_many_cards,
+--   payload_too_large, fan_out, recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle,
 --   run_stopping, id_conflict, unknown_box, box_in_use, reserved_name, invalid_signal; BUDGET_EXCEEDED, if a budget,
 --   which the answer names, lacks the tool calls; CIRCUIT_OPEN with circuit and calls: {call id: {message, circuit}} of
 --   the calls that their breakers do not admit; RATE_LIMITED with rate, as in begin_call, and calls: {call id:
@@ -136,7 +137,8 @@ create function heliograph._read_suspend(
 ) language sql stable as $$
     select u.n, i.item, i.turn_id, i.cards, i.calls, h.agent_id is not null, h.stop_requested_at is not null,
            case when h.stop_requested_at is not null
-                then heliograph._stop_order(h.stop_reason, h.stop_requested_at) end, t.card_count, t.budgets, o.known, m.is_early
+                then heliograph._stop_order(h.stop_reason, h.stop_requested_at) end,
+           t.card_count, t.budgets, o.known, m.is_early
       from unnest(p_places) u (n)
      cross join lateral (select p_items -> (u.n - 1) as item offset 0) e
      cross join lateral (

@@ -168,7 +168,8 @@ begin
         v_woken := '{}';
         v_outcome := 'stale';
         if heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
-            v_woken := case when v_item ? 'failure' or not heliograph._may_terminate(p_project, v_item ->> 'agent_id', p_now)
+            v_woken := case when v_item ? 'failure'
+                              or not heliograph._may_terminate(p_project, v_item ->> 'agent_id', p_now)
                             then heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now) end;
             v_outcome := 'stopped';
             if v_woken is null and v_item ? 'failure' then

@@ -4,8 +4,8 @@
 -- stop: stop turns.
 --   p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends the turn at once. 'graceful' gives a
 --   running turn grace_seconds, 10 by default (CTL-73): renew returns the stop to its owner, which ends the turn;
---   after the grace, sweep_stops ends it. A turn that does not run, but terminates (see suspend), gets the grace too: it
---   is dispatched, and claim returns the stop to its next owner. Another turn that does not run ends at once in both
+--   after the grace, sweep_stops ends it. A turn that does not run, but terminates (see suspend), gets the grace too:
+--   it is dispatched, and claim returns the stop to its next owner. Another turn that does not run ends at once in both
 --   modes. reason: the reason in the signal halt, external_signal by default (CTL-30). The outbox delivers the stops of
 --   delegated turns (_terminal).
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'stopped', with the owner that the turn had.
@@ -89,7 +89,8 @@ begin
            set stop_requested_at = coalesce(stop_requested_at, p_now), force_at = least(force_at, v_force_at),
                stop_reason = coalesce(stop_reason, v_reason)
          where project_id = p_project and agent_id = v_turn.agent_id and (force_at is null or force_at > v_force_at);
-        return jsonb_build_object('outcome', 'stopping', 'force_at', least(v_head.force_at, v_force_at), 'woken', v_woken)
+        return jsonb_build_object('outcome', 'stopping', 'force_at', least(v_head.force_at, v_force_at),
+                                  'woken', v_woken)
                || case when v_head.owner is null then '{}' else jsonb_build_object('owner', v_head.owner) end;
     end if;
     perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'consumed', p_now);
