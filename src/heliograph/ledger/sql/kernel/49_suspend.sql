@@ -4,10 +4,10 @@
 --   so no result comes before its wait exists.
 --   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, terminates, calls:
 --   [{call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint,
---   is_trusted, circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds, half_open_max_calls},
---   rates: [{kind, name, count, seconds, amount}], command: {subject, body, pool, priority}, child: {agent, instance,
---   turn_id, activation, cause, priority, pool, max_attempts, ttl_seconds, context_box_id, result_fields, budget,
---   callback_url}}]}].
+--   is_trusted, circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds,
+--   half_open_max_calls}, rates: [{kind, name, count, seconds, amount}], command: {subject, body, pool, priority},
+--   child: {agent, instance, turn_id, activation, cause, priority, pool, max_attempts, ttl_seconds, context_box_id,
+--   result_fields, budget, callback_url}}]}].
 --   signals_emitted, cards, signals: as in append. join: with 'all' the turn resumes when none of its calls is open,
 --   earlier ones included; with 'each' as soon as one is resolved. seen: the highest resolved_position that the owner
 --   has received from claim or with 'resolved'; without it the inbox decides which results the owner has received.
