@@ -78,6 +78,8 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_runs": lambda _, known: known.items,
     "p_targets": lambda *_: [TARGET],
     "p_tools": lambda *_: ["search"],
+    "p_kind": lambda *_: "tool",
+    "p_name": lambda *_: "search",
     "p_keys": lambda _, known: known.keys,
     "p_limits": lambda *_: {"queue_max": 3},
     "p_worker": lambda *_: "thief",

@@ -67,7 +67,7 @@ REJECTED = {
     "agent_state_head_check4": HEAD.format("resumes_on = null", SUSPENDED),
     "agent_state_head_check5": HEAD.format("due_at = now()", RUNNING),
     "agent_state_head_check6": HEAD.format("force_at = now()", RUNNING),
-    "agent_state_head_check7": HEAD.format("force_at = now(), stop_requested_at = now()", SUSPENDED),
+    "agent_state_head_stop": HEAD.format("force_at = now(), stop_requested_at = now()", SUSPENDED),
     "agent_turns_pkey": NEW_TURN.format(turn="'turn_3'", agent="'run_a/critic'", state="'queued'"),
     "agent_turns_state_check": NEW_TURN.format(turn="'turn_9'", agent="'run_a/critic'", state="'asleep'"),
     "agent_turns_message_type_check": TURN.format("message_type = 'gossip'", "a"),

@@ -26,7 +26,7 @@ async def released(kernel: Kernel, how: str) -> Item:
     return claimed
 
 
-@pytest.mark.proves("LC-65", "CTL-39", "L0-87")
+@pytest.mark.proves("K12", "LC-65", "CTL-39", "L0-87")
 @pytest.mark.parametrize("how", ["suspended", "deferred", "dispatched"])
 async def test_graceful_stop_lets_a_worker_claim_a_turn_that_terminates(kernel: Kernel, how: str) -> None:
     earlier = await released(kernel, how)

@@ -22,7 +22,7 @@ MOVES = {
     ("dispatch", "idle", "dispatched", 1), ("claim", "dispatched", "running", 1), ("suspend", "running", "suspended", 0),
     ("resume", "suspended", "dispatched", 0), ("recover", "running", "dispatched", 1), ("defer", "running", "dispatched", 1),
     ("release", "running", "dispatched", 1), ("end", "dispatched", "idle", 1), ("end", "running", "idle", 1),
-    ("end", "suspended", "idle", 1),
+    ("end", "suspended", "idle", 1), ("stop", "suspended", "dispatched", 0),
 }  # fmt: skip
 LEGAL = {move[1:] for move in MOVES}
 
