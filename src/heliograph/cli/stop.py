@@ -37,7 +37,7 @@ def _stop_message(kind: str, name: str, result: StopResult, options: Namespace) 
     elif result.outcome == "already_done":
         line(f"{kind} {name} has already ended: {result.ended_as or 'pruned'}")
     elif result.outcome == "stopping" and not options.now:
-        line(f"{kind} {name} is stopping; running turns have {options.grace:g} s to finish")
+        line(f"{kind} {name} is stopping; its turns have {options.grace:g} s to finish")
     else:
         line(f"{kind} {name} is {result.outcome}")
     return 0
