@@ -20,7 +20,8 @@ create table audit.trials (n bigserial, generation bigint);
 create table audit.states (n bigserial, generation bigint, state text);
 
 create function audit.start() returns trigger language plpgsql security definer as $$ begin
-    if new.rate is not null then
+    -- the mark of a call that waits for its start is removed without another token
+    if new.rate ->> 'starts_at' is distinct from old.rate ->> 'starts_at' and new.rate is not null then
         insert into audit.starts (call, epoch, starts_at_us)
         values (new.agent_turn_id || '/' || new.tool_call_id, new.epoch,
                 (extract(epoch from (new.rate ->> 'starts_at')::timestamptz) * 1000000)::bigint);
