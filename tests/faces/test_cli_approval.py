@@ -151,7 +151,7 @@ def test_run_shows_the_question_and_the_command_that_answers_it_in_a_pipe(shell:
     assert shell.bash(command).returncode == 0
     assert running.end() == 0
     assert running.text.count("waiting for a person: ") == 1
-    assert "waits for 1 calls" not in running.text
+    assert "waits for 1 call" not in running.text
 
 
 @pytest.mark.more

@@ -77,7 +77,7 @@ def test_turn_lists_its_open_calls(shell: Shell, waiting: Running) -> None:
     [turn] = shell.rows("turn", "list", "--run", "q")
     assert (turn["status"], turn["phase"]) == ("suspended", "act")
     output = normalised(shell.helio("turn", "show", turn["turn_id"]).stdout)
-    assert "doing  waits for 1 calls, the first deadline at TIME" in output
+    assert "doing  waits for 1 call, the first deadline at TIME" in output
     assert "CALL  TOOL  KIND  STATE  OPENED  TOOK  DEADLINE\nc1  approve  tool  open  DATE  SPAN  DATE" in output
     assert 'tool.call  epoch 2\n  {"step_id":"s1","arguments":{"amount":5}' in output
     [whole] = shell.rows("turn", "show", turn["turn_id"])
@@ -87,7 +87,7 @@ def test_turn_lists_its_open_calls(shell: Shell, waiting: Running) -> None:
 @pytest.mark.more
 def test_watched_run_reports_its_open_calls(shell: Shell, waiting: Running) -> None:
     output = normalised(waiting.read_until("waits for"))
-    assert output.startswith("asker (turn_ID) waits for 1 calls: helio turn show turn_ID shows them")
+    assert output.startswith("asker (turn_ID) waits for 1 call: see helio turn show turn_ID; helio calls lists the calls to report")
 
 
 def test_report_takes_a_result_from_a_file_and_a_failure_from_a_text(shell: Shell, waiting: Running) -> None:

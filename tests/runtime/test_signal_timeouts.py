@@ -14,6 +14,7 @@ from heliograph import (
     DelegationFailed,
     Heliograph,
     Signal,
+    ToolFailed,
     ToolTimedOut,
     external_tool,
     tool,
@@ -145,3 +146,30 @@ async def test_calls_without_any_setting_have_sixty_seconds_and_delegations_no_l
     signals = await ran(rig, app)
     assert timeouts(signals, "tool:call", "name")["slow"] == 60
     assert timeouts(signals, "delegation", "task") == {"any": None}
+
+
+async def test_settings_of_tool_calls_do_not_apply_to_steps(rig: Rig) -> None:
+    settings = {"timeout_seconds": 0.05, "rate_limit": "1/h", "retry": {"max_attempts": 3, "initial_delay_ms": 1},
+                "circuit_breaker": {"failure_threshold": 1}}  # fmt: skip
+    app = Heliograph("own", control_signals={"tool_call": settings})
+    made = []
+
+    def fail() -> None:
+        made.append("failed")
+        raise ToolFailed("busy", code="NETWORK_ERROR", error={"recoverable": True})
+
+    @app.agent(activate_on=START, updates="out", control_signals={"tool_call": settings})
+    async def worker(ctx: Context) -> str:
+        for _ in range(2):
+            with pytest.raises(ToolFailed):
+                await ctx.step("same", fail)
+        return await ctx.step("same", slow, effect="idempotent")
+
+    async def slow() -> str:
+        await asyncio.sleep(0.2)
+        return "done"
+
+    result = await rig.run(app)
+    assert (result.state, made) == ({"out": "done"}, ["failed", "failed"])
+    calls = [(each["name"], each.get("timeout_seconds")) for each in payloads(result.signals, "tool:call")]
+    assert calls == [("same", None)] * 3

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from heliograph.cli.approval import task_lines
-from heliograph.cli.output import clock, duration
+from heliograph.cli.output import clock, counted, duration
 from heliograph.cli.run_views import View
 from heliograph.cli.waits import UnclaimedWatch, child_lines
 from heliograph.errors import StoreUnavailable
@@ -143,5 +143,5 @@ class RunWatch:
                 self.view.note(f"{turn.agent} ({turn.turn_id}) waits for its child {text}")
             count = sum(wait.kind != "child" for wait in waits) - self._questions.get(turn.turn_id, 0)
             if count > 0:
-                self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {count} calls: helio turn show "
-                               f"{turn.turn_id} shows them, helio calls lists the ones to report")  # fmt: skip
+                self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {counted(count, 'call')}: see helio turn show "
+                               f"{turn.turn_id}; helio calls lists the calls to report")  # fmt: skip

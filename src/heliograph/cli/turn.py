@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
+from heliograph.cli.output import clock, counted, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.waits import child_lines
 from heliograph.cli.workers import last_beat
 from heliograph.client.budgets import Budget, budget_of
@@ -165,7 +165,7 @@ def _activity(turn: TurnRow) -> str | None:
     match turn.activity:
         case "awaiting_tool_result":
             until = f", the first deadline at {clock(turn.resume_deadline)}" if turn.resume_deadline else ""
-            return f"waits for {turn.waiting_tool_count} calls{until}"
+            return f"waits for {counted(turn.waiting_tool_count, 'call')}{until}"
         case "executing_tool":
             return f"step {turn.current_tool}"
         case _:
@@ -175,7 +175,7 @@ def _activity(turn: TurnRow) -> str | None:
 def _deferrals(turn: TurnRow) -> str | None:
     if not turn.defer_count:
         return None
-    return f"{turn.defer_count} times" + (f", until {moment(turn.due_at)}" if turn.due_at else "")
+    return counted(turn.defer_count, "time") + (f", until {moment(turn.due_at)}" if turn.due_at else "")
 
 
 def _call_cells(wait: WaitRow) -> tuple[str, ...]:

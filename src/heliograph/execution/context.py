@@ -211,7 +211,8 @@ class Context:
         `idempotent` steps run again; a `once` step raises StepInDoubt. A `transactional` function is async and receives a
         database connection as its first argument; its writes and its result commit together or not at all, so it runs
         again. retry: as for `call`; the turn is suspended between attempts. circuit_breaker: see CircuitBreaker; all steps of
-        this name share it, and their rate_limit. fallback: as for `call`. Raises ToolFailed with the error of the function,
+        this name share it, and their rate_limit. fallback: as for `call`. `control_signals` do not apply to steps: a step has
+        only its own timeout, retry, circuit_breaker and rate_limit. Raises ToolFailed with the error of the function,
         ToolTimedOut, CircuitOpen, RateLimited, InvalidInput.
         """
         self._requests.check_may_wait("step")

@@ -38,7 +38,8 @@ class HeartbeatPolicy:
     def of(cls, own: HeartbeatSettings | None, applications: Sequence[HeartbeatSettings | None] = ()) -> Self:
         """Take each value from the worker's own settings, or else from those of its applications, or else the default.
 
-        Of several applications, those with heartbeats count, and the smallest value of each setting.
+        Of several applications, those with heartbeats count, and the smallest value of each setting. None stands for an
+        application without settings: it counts with the defaults, so a larger interval of another one has no effect.
         """
         policies = [cls()._with(each) for each in applications] or [cls()]
         sending = [each for each in policies if each.is_enabled] or policies
