@@ -87,7 +87,9 @@ def test_turn_lists_its_open_calls(shell: Shell, waiting: Running) -> None:
 @pytest.mark.more
 def test_watched_run_reports_its_open_calls(shell: Shell, waiting: Running) -> None:
     output = normalised(waiting.read_until("waits for"))
-    assert output.startswith("asker (turn_ID) waits for 1 call: see helio turn show turn_ID; helio calls lists the calls to report")
+    assert output.startswith(
+        "asker (turn_ID) waits for 1 call: see helio turn show turn_ID; helio calls lists the calls to report"
+    )
 
 
 def test_report_takes_a_result_from_a_file_and_a_failure_from_a_text(shell: Shell, waiting: Running) -> None:

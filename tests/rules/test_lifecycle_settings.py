@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, Lifecycle, PhaseContext
+from heliograph import Heliograph, Lifecycle, PhaseContext, define_agent
 from heliograph.control.lifecycle_settings import LifecycleSettings, read_lifecycle
 from heliograph.control.settings import read_settings
 from heliograph.definitions.lifecycle_options import lifecycle_options
@@ -72,12 +72,13 @@ def test_each_setting_has_its_option() -> None:
             "on_timeout": "deliver_best", "on_resource_exhausted": "deliver_best", "on_tool_error": "skip", "max_tool_retries": 9,
         },
     }  # fmt: skip
-    options = lifecycle_options(wire, {"error": {"payload": {"error_code": "NETWORK_ERROR", "retry_count": 10}}})
+    policy = {"error_code": "NETWORK_ERROR", "recoverable": True, "retry_count": 10}
+    options = lifecycle_options(wire, {"error": {"payload": policy}})
     lifecycle = options["lifecycle"]
     assert lifecycle == Lifecycle(
         init_timeout_seconds=1, init_retries=2, plan_timeout_seconds=3, reflect_timeout_seconds=5, terminate_timeout_seconds=6,
         terminate_force_seconds=7, max_iterations=8, max_tool_retries=9, error_retries={"NETWORK_ERROR": 10},
-        on_max_iterations="deliver_best", on_timeout="deliver_best", on_resource_exhausted="deliver_best", on_tool_error="skip",
+        error_recoverable={"NETWORK_ERROR": True}, on_max_iterations="deliver_best", on_timeout="deliver_best", on_resource_exhausted="deliver_best", on_tool_error="skip",
     )  # fmt: skip
     assert (options["timeout_seconds"], options["ttl_seconds"]) == (4, 900)
     defaults = Lifecycle()
@@ -95,19 +96,23 @@ def test_init_that_is_not_retried_has_no_retries() -> None:
 
 @pytest.mark.proves("LC-80", "LC-81", "LC-106")
 @pytest.mark.parametrize(
-    ("signals", "retries"),
+    ("signals", "retries", "recoverable"),
     [
-        (SETTINGS["recoverable error"], {"TOOL_ERROR": 3}),
-        (SETTINGS["unrecoverable error"], {"INIT_FAILED": 0}),
-        ({"error": {"payload": {"error_code": "TOOL_ERROR", "recoverable": True}}}, {}),
-        ({"error": {"payload": {"message": "no code", "retry_count": 2}}}, {}),
-        ({"error": {}}, {}),
-        ({}, {}),
+        (SETTINGS["recoverable error"], {"TOOL_ERROR": 3}, {"TOOL_ERROR": True}),
+        (SETTINGS["unrecoverable error"], {"INIT_FAILED": 0}, {"INIT_FAILED": False}),
+        ({"error": {"payload": {"error_code": "TOOL_ERROR", "recoverable": True}}}, {}, {"TOOL_ERROR": True}),
+        ({"error": {"payload": {"error_code": "TOOL_ERROR", "retry_count": 2}}}, {"TOOL_ERROR": 2}, {}),
+        ({"error": {"payload": {"message": "no code", "recoverable": True, "retry_count": 2}}}, {}, {}),
+        ({"error": {}}, {}, {}),
+        ({}, {}, {}),
     ],
 )
-def test_error_policy_has_the_repetitions_for_its_code(signals: Any, retries: dict[str, int]) -> None:
-    assert lifecycle_options({}, signals)["lifecycle"].error_retries == retries
-    assert lifecycle_options(LifecycleSettings(), read_settings(signals))["lifecycle"].error_retries == retries
+def test_error_policy_has_its_values_by_its_code(
+    signals: Any, retries: dict[str, int], recoverable: dict[str, bool]
+) -> None:
+    for lifecycle in (lifecycle_options({}, signals)["lifecycle"],
+                      lifecycle_options(LifecycleSettings(), read_settings(signals))["lifecycle"]):  # fmt: skip
+        assert (lifecycle.error_retries, lifecycle.error_recoverable) == (retries, recoverable)
 
 
 @pytest.mark.proves("CTL-45", "CTL-46", "CTL-47")
@@ -164,3 +169,47 @@ def test_malformed_count_of_an_error_policy_is_rejected_with_its_pointer(count: 
     with pytest.raises(InvalidInput) as caught:
         lifecycle_options({}, {"error": {"payload": {"error_code": "TOOL_ERROR", "retry_count": count}}})
     assert (caught.value.code, caught.value.path) == (code, "/control_signals/error/payload/retry_count")
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_malformed_recoverable_of_an_error_policy_is_rejected_with_its_pointer(value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        lifecycle_options({}, {"error": {"payload": {"error_code": "TOOL_ERROR", "recoverable": value}}})
+    assert (caught.value.code, caught.value.path) == ("wrong_type", "/control_signals/error/payload/recoverable")
+
+
+NEED_HOOKS = [field.name for field in fields(Lifecycle) if field.name not in ("error_retries", "error_recoverable")]
+OTHER_VALUES = {"terminate": "deliver_best", "retry": "skip", "fail": "deliver_best"}
+
+
+@pytest.mark.proves("LC-90", "LC-96")
+@pytest.mark.parametrize("name", NEED_HOOKS)
+def test_setting_about_hooks_is_rejected_for_an_agent_without_hooks(name: str) -> None:
+    default: Any = getattr(Lifecycle(), name)
+    given: dict[str, Any] = {name: default + 1 if isinstance(default, int | float) else OTHER_VALUES[default]}
+    with pytest.raises(InvalidInput) as caught:
+        define_agent("worker", run=lambda ctx: None, activate_on=START, lifecycle=Lifecycle(**given))
+    assert (caught.value.code, caught.value.path) == ("no_effect", f"/agents/worker/lifecycle/{name}")
+    assert "has no effect, because the agent has no hooks" in caught.value.message
+    hooks: Any = dict.fromkeys(("init", "plan", "reflect", "terminate"), reflect)
+    if name != "terminate_timeout_seconds":  # which may not exceed terminate_force_seconds, also with hooks
+        define_agent("worker", run=lambda ctx: None, activate_on=START, lifecycle=Lifecycle(**given), **hooks)
+
+
+@pytest.mark.parametrize("option", ["error_retries", "error_recoverable"])
+@pytest.mark.parametrize("given", [["TIMEOUT"], {1: 1}, {"TIMEOUT": "yes"}, {"TIMEOUT": None}])
+def test_malformed_policy_of_codes_is_rejected(option: str, given: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        define_agent("worker", run=lambda ctx: None, activate_on=START, lifecycle=Lifecycle(**{option: given}))
+    assert (caught.value.path or "").startswith(f"/agents/worker/lifecycle/{option}")
+
+
+def test_code_that_resembles_one_of_the_runtime_gives_a_warning_for_each_policy() -> None:
+    app = Heliograph("configured")
+    lifecycle = Lifecycle(error_retries={"TIMEOUTS": 1, "own": 1}, error_recoverable={"TOOL_EROR": True})
+    app.agent(name="worker", activate_on=START, lifecycle=lifecycle)(lambda ctx: None)
+    first, second = [each for each in app.workflow.warnings if each.startswith("unknown_error_code")]
+    assert first.endswith(
+        "error_retries of agent worker has the code TIMEOUTS, which the runtime does not use; did you mean TIMEOUT?"
+    )
+    assert second.endswith("error_recoverable of agent worker has the code TOOL_EROR, which the runtime does not use; did you mean TOOL_ERROR?")  # fmt: skip

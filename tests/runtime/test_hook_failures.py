@@ -9,6 +9,7 @@ import pytest
 
 from heliograph import (
     AgentFailed,
+    IterationNeeded,
     Lifecycle,
     PhaseContext,
     ToolFailed,
@@ -175,6 +176,46 @@ async def test_error_policy_without_retries_ends_a_failed_init_at_once(rig: Rig)
         "error_code"
     ]
     assert (hooked.ran, code) == (["init", "terminate"], "INIT_FAILED")  # although init_retries is 3
+
+
+@pytest.mark.proves("LC-106")
+@pytest.mark.parametrize("has_hooks", [True, False])
+@pytest.mark.parametrize("is_recoverable", [True, False])
+async def test_error_signal_carries_the_recoverable_that_the_policy_of_its_code_has(
+    rig: Rig, is_recoverable: bool, has_hooks: bool
+) -> None:
+    async def fail(_ctx: PhaseContext) -> None:
+        raise ToolFailed("busy", error={"recoverable": not is_recoverable})
+
+    hooked = Hooked(ORDER if has_hooks else ["act"], act=fail)
+    signals = (await rig.run(hooked.app(lifecycle=Lifecycle(error_recoverable={"TOOL_ERROR": is_recoverable})))).signals
+    assert one(signals, "error")["recoverable"] is is_recoverable
+    assert one(signals, "agent:failed")["error"]["recoverable"] is is_recoverable
+
+
+@pytest.mark.proves("LC-106")
+async def test_error_policy_also_applies_to_an_unmet_goal(rig: Rig) -> None:
+    async def reflect(_ctx: PhaseContext) -> IterationNeeded:
+        return IterationNeeded("no sources")
+
+    lifecycle = Lifecycle(max_iterations=1, error_recoverable={"MAX_ITERATIONS": True})
+    error = one((await rig.run(Hooked(reflect=reflect).app(lifecycle=lifecycle))).signals, "error")
+    assert (error["error_code"], error["recoverable"]) == ("MAX_ITERATIONS", True)
+
+
+@pytest.mark.proves("LC-80", "LC-106")
+@pytest.mark.more  # it waits for deferrals
+async def test_error_policy_repeats_the_function_of_an_agent_without_hooks(rig: Rig, soon: None) -> None:
+    async def act(ctx: PhaseContext) -> None:
+        if ctx.deferrals == 0:
+            raise ToolFailed("the line is busy", code="NETWORK_ERROR")
+        if ctx.deferrals == 1:
+            await asyncio.Event().wait()
+
+    hooked = Hooked(["act"], act=act)
+    lifecycle = Lifecycle(error_retries={"NETWORK_ERROR": 2, "TIMEOUT": 2})
+    result = await rig.run(hooked.app(lifecycle=lifecycle, timeout_seconds=0.1))
+    assert (result.state, hooked.ran) == ({"out": "done"}, ["act", "act", "act"])
 
 
 @pytest.mark.proves("LC-104")

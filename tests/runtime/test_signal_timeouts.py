@@ -159,7 +159,7 @@ async def test_settings_of_tool_calls_do_not_apply_to_steps(rig: Rig) -> None:
         raise ToolFailed("busy", code="NETWORK_ERROR", error={"recoverable": True})
 
     @app.agent(activate_on=START, updates="out", control_signals={"tool_call": settings})
-    async def worker(ctx: Context) -> str:
+    async def worker(ctx: Context) -> Any:
         for _ in range(2):
             with pytest.raises(ToolFailed):
                 await ctx.step("same", fail)

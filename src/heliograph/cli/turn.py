@@ -165,7 +165,7 @@ def _activity(turn: TurnRow) -> str | None:
     match turn.activity:
         case "awaiting_tool_result":
             until = f", the first deadline at {clock(turn.resume_deadline)}" if turn.resume_deadline else ""
-            return f"waits for {counted(turn.waiting_tool_count, 'call')}{until}"
+            return f"waits for {counted(turn.waiting_tool_count or 0, 'call')}{until}"
         case "executing_tool":
             return f"step {turn.current_tool}"
         case _:

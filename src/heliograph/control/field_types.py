@@ -72,6 +72,12 @@ def read_positive(value: Any) -> float:
     return value
 
 
+def read_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise problem("wrong_type", f"must be true or false, not {_quoted(value)}")
+    return value
+
+
 def read_count(value: Any) -> int:
     return _whole_number(value, 1)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 from pydantic_core import PydanticCustomError
 
 from heliograph.control.envelope import Envelope
 from heliograph.control.expressions import evaluate, uuid_from
-from heliograph.control.field_types import Count, Flag, Natural, Object, Positive, Texts, read_natural
+from heliograph.control.field_types import Count, Flag, Natural, Object, Positive, Texts, read_flag, read_natural
 from heliograph.control.model_errors import pointer, problem
 from heliograph.control.rates import RateLimit, read_rate
 from heliograph.control.signals import ControlSignal, control_type, payload_type
@@ -21,6 +21,9 @@ _BACKOFF_KEYS = ("backoff_ms", "backoff_multiplier")
 _STRATEGY_KEYS = ("strategy", "initial_delay_ms", "max_delay_ms", "jitter")
 _BACKOFF_DEFAULT_MS = 1000
 _RETRY_COUNT = "retry_count"
+_RECOVERABLE = "recoverable"
+
+T = TypeVar("T")
 
 
 class RetrySettings(WireModel):
@@ -109,26 +112,41 @@ class SignalSettings(WireModel):
 
 
 class ErrorSettings(SignalSettings):
-    """The settings of errors. `payload` may have a `retry_count`, which is no field of a signal: the repetitions for its `error_code`."""
+    """The settings of errors. `payload` may be the policy for its `error_code`: `recoverable`, and the repetitions, `retry_count`.
+
+    `retry_count` is no field of a signal.
+    """
 
     described = "the entry error"
 
     @property
     def retries(self) -> dict[str, int]:
         """How often a phase that fails with a code is repeated, by the code."""
-        given = self.payload or {}
-        code, count = given.get("error_code"), given.get(_RETRY_COUNT)
-        if given.get("recoverable") is False:
-            count = 0
-        return {code: count} if isinstance(code, str) and isinstance(count, int) else {}
+        count = 0 if self._policy.get(_RECOVERABLE) is False else self._policy.get(_RETRY_COUNT)
+        return {} if count is None else self._by_code(count)
+
+    @property
+    def recoverable(self) -> dict[str, bool]:
+        """Whether a retry may help after an error, by its code."""
+        value = self._policy.get(_RECOVERABLE)
+        return {} if value is None else self._by_code(value)
+
+    @property
+    def _policy(self) -> Mapping[str, Any]:
+        return self.payload or {}
+
+    def _by_code(self, value: T) -> dict[str, T]:
+        code = self._policy.get("error_code")
+        return {code: value} if isinstance(code, str) else {}
 
     @pydantic.model_validator(mode="after")
-    def _check_count(self) -> Self:
-        if _RETRY_COUNT in (given := self.payload or {}):
-            try:
-                read_natural(given[_RETRY_COUNT])
-            except PydanticCustomError as error:
-                raise problem(error.type, f"has a '{_RETRY_COUNT}' that {error}", f"/payload/{_RETRY_COUNT}") from None
+    def _check_policy(self) -> Self:
+        for key, read in ((_RETRY_COUNT, read_natural), (_RECOVERABLE, read_flag)):
+            if key in self._policy:
+                try:
+                    read(self._policy[key])
+                except PydanticCustomError as error:
+                    raise problem(error.type, f"has a '{key}' that {error}", f"/payload/{key}") from None
         return self
 
 

@@ -1,10 +1,10 @@
-"""The settings of an agent with hooks: the limits of its phases, and the policies for reached limits and failed tools."""
+"""The settings of an agent's phases: their limits, and the policies for errors, reached limits and failed tools."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from heliograph.codes import CODE_NAMES
@@ -14,6 +14,7 @@ from heliograph.error_text import repr_of, safe_repr
 HOOKS = ("init", "plan", "act", "reflect", "terminate")
 AT_LIMIT = ("terminate", "deliver_best")
 _TOOL_POLICIES = ("retry", "skip", "terminate")
+_OF_EVERY_AGENT = ("error_retries", "error_recoverable")  # the other settings are about hooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,9 @@ class Lifecycle:
     model calls of one act phase. A phase's timeout bounds one run of its hook: time in which the turn waits does not count.
 
     init_retries: how often a failed init is repeated, with growing delays. error_retries: the same for every phase, by the
-    code of the error, for example {"NETWORK_ERROR": 3}. terminate_force_seconds: the turn ends after that time even if
+    code of the error, for example {"NETWORK_ERROR": 3}. error_recoverable: by the code, whether a retry may help, in place of the
+    value of the error, for example {"TOOL_ERROR": True}. Both also apply to an agent without hooks, which has only the act phase;
+    the other settings need hooks. terminate_force_seconds: the turn ends after that time even if
     the terminate hook ignores its cancellation.
     max_iterations: the rounds of plan, act and reflect. on_max_iterations: a turn that has not reached its goal by then
     fails ("fail"), or ends as partial with the last output ("deliver_best"). on_timeout, on_resource_exhausted:
@@ -40,6 +43,7 @@ class Lifecycle:
     terminate_force_seconds: float = 30.0
     init_retries: int = 3
     error_retries: Mapping[str, int] = field(default_factory=dict)
+    error_recoverable: Mapping[str, bool] = field(default_factory=dict)
     max_iterations: int = 10
     on_max_iterations: Literal["fail", "deliver_best"] = "fail"
     on_timeout: Literal["terminate", "deliver_best"] = "terminate"
@@ -58,6 +62,8 @@ def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection
     if not isinstance(given, Lifecycle):
         raise_invalid(name, "lifecycle", f"must be a Lifecycle, not {safe_repr(repr_of(given))}; write "
                       "lifecycle=Lifecycle(max_iterations=3), for example", "wrong_type")  # fmt: skip
+    if not hooks:
+        _check_has_effect(name, given)
     for phase in ("init", "plan", "reflect", "terminate"):
         argument = f"{phase}_timeout_seconds"
         check_number(name, f"lifecycle.{argument}", getattr(given, argument), 0.001, SECONDS_MAX)
@@ -69,19 +75,12 @@ def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection
     check_one_of(name, "lifecycle.on_timeout", given.on_timeout, AT_LIMIT)
     check_one_of(name, "lifecycle.on_resource_exhausted", given.on_resource_exhausted, AT_LIMIT)
     check_one_of(name, "lifecycle.on_tool_error", given.on_tool_error, _TOOL_POLICIES)
-    if not isinstance(given.error_retries, Mapping):
-        raise_invalid(
-            name,
-            "lifecycle.error_retries",
-            f"must map codes to numbers, not {safe_repr(given.error_retries)}",
-            "wrong_type",
-        )
-    for code, count in given.error_retries.items():
-        if not isinstance(code, str):
-            raise_invalid(
-                name, "lifecycle.error_retries", f"must have codes as keys, not {safe_repr(code)}", "wrong_type"
-            )
+    for code, count in _by_code(name, "error_retries", given.error_retries, "numbers"):
         check_number(name, f"lifecycle.error_retries.{code}", count, 0, 1000, whole=True)
+    for code, value in _by_code(name, "error_recoverable", given.error_recoverable, "True or False"):
+        if not isinstance(value, bool):
+            raise_invalid(name, f"lifecycle.error_recoverable.{code}", f"must be True or False, not {safe_repr(repr_of(value))}",
+                          "wrong_type")  # fmt: skip
     kept = given.terminate_timeout_seconds
     if given.terminate_force_seconds < kept:
         raise_invalid(name, "lifecycle.terminate_force_seconds", f"must be at least terminate_timeout_seconds ({kept:g} s), not "
@@ -92,12 +91,35 @@ def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection
     return given
 
 
+def _check_has_effect(name: str, given: Lifecycle) -> None:
+    """Raise InvalidInput (`no_effect`) for a setting that differs from its default and needs hooks."""
+    default = Lifecycle()
+    for each in fields(Lifecycle):
+        if each.name not in _OF_EVERY_AGENT and getattr(given, each.name) != getattr(default, each.name):
+            raise_invalid(name, f"lifecycle.{each.name}", "has no effect, because the agent has no hooks: remove the setting, or add the hook "
+                          f"that it is about ({', '.join(hook for hook in HOOKS if hook != 'act')})", "no_effect")  # fmt: skip
+
+
+def _by_code(name: str, option: str, given: Any, values: str) -> Iterator[tuple[str, Any]]:
+    """Return the codes of a policy and their values. Raises InvalidInput for other keys."""
+    if not isinstance(given, Mapping):
+        raise_invalid(name, f"lifecycle.{option}", f"must map codes to {values}, not {safe_repr(given)}", "wrong_type")
+    for code, value in given.items():
+        if not isinstance(code, str):
+            raise_invalid(name, f"lifecycle.{option}", f"must have codes as keys, not {safe_repr(code)}", "wrong_type")
+        yield code, value
+
+
 def warn_of_codes(name: str, lifecycle: Lifecycle) -> list[str]:
-    """Warnings about keys of error_retries that resemble a code of the runtime. Other codes are those of tools."""
-    codes = [code for code in lifecycle.error_retries if code not in CODE_NAMES]
-    similar = {code: difflib.get_close_matches(code.upper(), CODE_NAMES, 1, cutoff=0.8) for code in codes}
-    return [f"unknown_error_code: error_retries of agent {name} has the code {safe_repr(code)}, which the runtime does not use; "
-            f"did you mean {found[0]}?" for code, found in similar.items() if found]  # fmt: skip
+    """Warnings about codes of policies that resemble a code of the runtime. Other codes are those of tools."""
+    warnings = []
+    for option in _OF_EVERY_AGENT:
+        for code in getattr(lifecycle, option):
+            similar = [] if code in CODE_NAMES else difflib.get_close_matches(code.upper(), CODE_NAMES, 1, cutoff=0.8)
+            if similar:
+                warnings.append(f"unknown_error_code: {option} of agent {name} has the code {safe_repr(code)}, which the runtime does "
+                                f"not use; did you mean {similar[0]}?")  # fmt: skip
+    return warnings
 
 
 def warn_of_lifetime(

@@ -16,7 +16,7 @@ def lifecycle_options(
 ) -> dict[str, Any]:
     """Return the options of `app.agent` and `app.prompt_agent` for these settings: lifecycle, timeout_seconds and ttl_seconds.
 
-    control_signals: its entry `error` has the repetitions for one code. Raises InvalidInput.
+    control_signals: its entry `error` has the policy for one code. Raises InvalidInput.
     """
     given = lifecycle if isinstance(lifecycle, LifecycleSettings) else read_lifecycle(lifecycle, "/lifecycle")
     signals = (
@@ -36,6 +36,7 @@ def lifecycle_options(
             terminate_force_seconds=phases.terminate.force_after_seconds,
             init_retries=phases.init.max_retries if phases.init.retry_on_failure else 0,
             error_retries=signals.error.retries,
+            error_recoverable=signals.error.recoverable,
             max_iterations=given.max_iterations,
             on_max_iterations=given.on_max_iterations,
             on_timeout=policies.on_timeout,

@@ -90,7 +90,7 @@ async def attempt(
     except TurnTimedOut as error:
         late = TurnTimedOut(limits.late)
         deferral = deferral_after(late, owned.claimed, owned.spec, journal.deferrals_before, limits.phase, error.code)
-        if deferral is not None and limits.scope == "phase":  # after the turn's lifetime, there is no later
+        if deferral is not None and limits.scope != "total":  # after the turn's lifetime, there is no later
             return deferral
         return Raised("timeout", TIMEOUT, limits.late, scope=limits.scope)
     except (

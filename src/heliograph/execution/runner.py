@@ -91,7 +91,8 @@ class TurnRunner:
         )
         self._progress = PhaseProgress()
         turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities,
-                    metadata=workflow.ready_metadata[claimed.agent], rounds=Rounds.of(self.spec))  # fmt: skip
+                    metadata=workflow.ready_metadata[claimed.agent], rounds=Rounds.of(self.spec),
+                    recoverable=self.spec.lifecycle.error_recoverable)  # fmt: skip
         self.turn = turn if turn.rounds is None else self._progress.restore(turn, self.owned)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)

@@ -121,7 +121,7 @@ class Workflow:
         hooked = [agent for agent in self.agents.values() if agent.hooks]
         of_phases = [w for a in hooked if (w := warn_of_lifetime(a.name, a.lifecycle, a.hooks, a.timeout_seconds,
                                                                  a.ttl_seconds)) is not None]  # fmt: skip
-        of_phases += [w for agent in hooked for w in warn_of_codes(agent.name, agent.lifecycle)]
+        of_phases += [w for agent in self.agents.values() for w in warn_of_codes(agent.name, agent.lifecycle)]
         return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns) + of_phases
 
 

@@ -79,7 +79,7 @@ def _policy(
     error: BaseException, spec: AgentSpec, phase: str, code: str, models: Sequence[ModelSettings]
 ) -> RetryPolicy:
     """How a phase that failed with this error is repeated."""
-    if spec.hooks and code in spec.lifecycle.error_retries:
+    if code in spec.lifecycle.error_retries:
         return RetryPolicy(spec.lifecycle.error_retries[code] + 1)
     if isinstance(error, HarnessError):
         policy = _model_policy(error, spec, models)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -26,7 +26,7 @@ class Turn:
     """The state of the machine. activation_id: the signal that activated the agent. capabilities: its tools and signals.
 
     metadata: its runtime, tools and models, for the signal `ready`. rounds: the progress of an agent with hooks; None for an
-    agent without.
+    agent without. recoverable: by the code of an error, whether a retry may help, in place of the error's own value.
     """
 
     agent: str
@@ -36,6 +36,7 @@ class Turn:
     capabilities: tuple[str, ...] = ()
     metadata: JsonObject = field(default_factory=dict)
     rounds: Rounds | None = None
+    recoverable: Mapping[str, bool] = field(default_factory=dict)
 
 
 def through(turn: Turn, now: datetime, steps: Sequence[Step]) -> tuple[Turn, list[Draft]]:

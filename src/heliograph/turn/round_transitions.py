@@ -94,7 +94,11 @@ def _reflected(
         turn = replace(turn, rounds=replace(rounds, count=rounds.count + 1))
         return _next_round_phase(turn, drafts, record, now)
     message = f"the goal was not achieved after {rounds.count} iterations (max_iterations): {decision['reason']}"
-    error: JsonObject = {"code": MAX_ITERATIONS, "message": message, "recoverable": False}
+    error: JsonObject = {
+        "code": MAX_ITERATIONS,
+        "message": message,
+        "recoverable": turn.recoverable.get(MAX_ITERATIONS, False),
+    }
     logged = error_draft(turn, error, {"phase": str(turn.phase), "scope": "turn"}, now)
     turn, drafts = through(turn, now, [reflection_complete(decision, "error_unrecoverable")])
     end = TurnEnd("incomplete", Deliver("failed", deliverable_of_error(error), error=error))

@@ -39,6 +39,7 @@ def fail(
 ) -> tuple[Turn, list[Effect]]:  # fmt: skip
     """End a turn that cannot succeed. scope: of a timeout. A code of another phase is replaced by that of this phase.
 
+    is_recoverable: unless the agent has a policy for the code.
     halt: the reason of a halt to log before the error.
     """
     place: JsonObject = {"phase": str(turn.phase), "scope": "call" if code in CALL_TIMEOUTS else scope}
@@ -46,7 +47,7 @@ def fail(
     code, given = code_in_phase(code, turn.phase), code
     if code != given:
         own = {**own, "original_code": given}
-    error: JsonObject = {"code": code, "message": message, "recoverable": is_recoverable}
+    error: JsonObject = {"code": code, "message": message, "recoverable": turn.recoverable.get(code, is_recoverable)}
     if code == TIMEOUT or own:
         error["details"] = {**own, **place} if code == TIMEOUT else own
     logged, rounds = [*halts(turn, halt, message, now), error_draft(turn, error, {**own, **place}, now)], turn.rounds
