@@ -11,6 +11,8 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
+
 from heliograph.agent_loop.concurrency import Slot, slot_of
 from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resolve_doubt
 from heliograph.agent_loop.tool_guards import guarded
@@ -99,7 +101,7 @@ class LocalToolExecutor:
             if error.code != _TOO_LARGE:
                 raise
             failed = await self._replay.steps.fail(fallback_step(request), RESULT_TOO_LARGE, error.message)
-            return replace(failed, call_id=request.call_id)
+            return msgspec.structs.replace(failed, call_id=request.call_id)
 
     async def _decisions(
         self,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from heliograph.agent_loop.model_call import Models, decisive_failure
 from heliograph.codes import RATE_LIMITED, RESOURCE_EXHAUSTED
 from heliograph.definitions.budgets import MICROS_PER_USD
@@ -201,7 +203,7 @@ class ModelAttempts:
         if not limits:
             return request
         seconds = self._owned.spec.model_call_timeout_seconds
-        return replace(request, rates=rates_of_model(limits, tokens), timeout_seconds=seconds)
+        return msgspec.structs.replace(request, rates=rates_of_model(limits, tokens), timeout_seconds=seconds)
 
     def _price(self, harness: Harness) -> Callable[[int, int], float]:
         """The cost in dollars of a number of input and output tokens: the higher of the declared and the known price.

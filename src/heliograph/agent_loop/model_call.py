@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from heliograph.agent_loop.reply_validation import validate_reply
 from heliograph.codes import CIRCUIT_OPEN, MODEL_TIMEOUT, NETWORK_ERROR

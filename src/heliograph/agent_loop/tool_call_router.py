@@ -16,12 +16,10 @@ from heliograph.agent_loop.tool_guards import guarded
 from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import TOOL_ERROR
 from heliograph.definitions.fields import problems_of
-from heliograph.definitions.signal_timeouts import timeout_of_delegation
 from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.errors import Denied, ToolFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.policy.retry import narrowest
 from heliograph.ports import ToolCall, ToolMessage
 from heliograph.tools.bound_tool import BadArguments, BoundTool
 from heliograph.turn.call_id import instance_of
@@ -245,18 +243,16 @@ class ToolCallRouter:
             return CallRequest(call_id, step_id, ASK_HUMAN, "human", question.record(),
                          _seconds(self._owned.spec.asks_human), needs_token=False)  # fmt: skip
         delegation = self._tools.delegations.request_of(call, is_recorded=self._journal.has_call(call_id))
-        is_remote = self._owned.workflow.is_remote(delegation.agent)
+        workflow, caller = self._owned.workflow, self._owned.spec.name
+        is_remote = workflow.is_remote(delegation.agent)
         instance = None if is_remote else instance_of(self._owned.claimed.turn_id, call_id)
         self._check_not_rejected(step, n)
-        seconds = timeout_of_delegation(
-            delegation.seconds, self._owned.spec.signal_timeouts, self._owned.workflow.signal_timeouts
-        )
+        settings = workflow.delegations[caller]
+        seconds = settings.timeout_of(delegation.seconds)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority,
-                     retry=narrowest(self._owned.spec.signal_policies.delegation,
-                                     self._owned.workflow.signal_policies.delegation),
-                     circuit_breaker=self._owned.workflow.breaker_of(delegation.agent, self._owned.spec),
-                     rates=self._owned.workflow.rates_of(delegation.agent, self._owned.spec))  # fmt: skip
+                     retry=settings.retry, circuit_breaker=workflow.breaker_of(delegation.agent, caller),
+                     rates=workflow.rates_of(delegation.agent, caller))  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raise Submitted, or BadArguments for arguments that cannot be the result."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from heliograph.definitions.circuit_breakers import breaker_among
 from heliograph.definitions.rate_limits import rates_of
-from heliograph.definitions.signal_timeouts import timeout_of_tool
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_outcome import invoke
 from heliograph.policy.retry import narrowest
@@ -22,13 +22,13 @@ from heliograph.turn.retries import check_retry_id
 
 def guarded(owned: OwnedTurn, bound: BoundTool, request: CallRequest) -> CallRequest:
     """Return the request with the settings of its tool, of the agent and of the application. Raises InvalidInput (`invalid_id`)."""
-    tool, own, wider = bound.tool, owned.spec, owned.workflow
+    tool, settings = bound.tool, owned.workflow.tool_calls[owned.spec.name]
     return with_fallback(check_retry_id(replace(
         request,
-        timeout_seconds=timeout_of_tool(tool.timeout_seconds, own.signal_timeouts, wider.signal_timeouts),
-        retry=narrowest(tool.retry_policy, own.signal_policies.tool_call, wider.signal_policies.tool_call),
-        circuit_breaker=breaker_among(tool.breaker, own.signal_breakers.tool_call, wider.signal_breakers.tool_call),
-        rates=rates_of("tool", tool.name, tool.limit, own.signal_rates.tool_call, wider.signal_rates.tool_call),
+        timeout_seconds=settings.timeout_of(tool.timeout_seconds),
+        retry=narrowest(tool.retry_policy, settings.retry),
+        circuit_breaker=breaker_among(tool.breaker, settings.circuit_breaker),
+        rates=rates_of("tool", tool.name, tool.limit, settings.rate_limit),
     )), _fallback_of(owned, bound, request))  # fmt: skip
 
 

@@ -91,8 +91,10 @@ def _checked(wire: JsonObject, path: str) -> CircuitBreaker:
 
 def breaker_among(*breakers: CircuitBreaker | None) -> CircuitBreaker | None:
     """The first breaker that is given, the narrowest setting first; None if it is disabled, or if there is none."""
-    found = next((breaker for breaker in breakers if breaker is not None), None)
-    return found if found is not None and found.enabled else None
+    for breaker in breakers:
+        if breaker is not None:
+            return breaker if breaker.enabled else None
+    return None
 
 
 def breaker_item(breaker: CircuitBreaker, kind: str, target: str) -> JsonObject:

@@ -71,5 +71,7 @@ def check_rate_limit(value: str | RateLimit | None, path: str) -> RateLimit | No
 
 def rates_of(kind: str, name: str, *limits: RateLimit | None) -> tuple[Rate, ...]:
     """Return the rates of one call of this tool or agent: the first limit that is given, the narrowest setting first."""
-    limit = next((each for each in limits if each is not None), None)
-    return () if limit is None else (Rate(kind, name, limit.count, limit.seconds),)
+    for limit in limits:
+        if limit is not None:
+            return (Rate(kind, name, limit.count, limit.seconds),)
+    return ()

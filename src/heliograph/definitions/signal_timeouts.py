@@ -42,22 +42,6 @@ def check_signal_timeouts(value: Mapping[str, Any] | None, path: str = "/control
     })  # fmt: skip
 
 
-def timeout_of_tool(own: Timeout, *settings: SignalTimeouts) -> float | None:
-    """The timeout of a tool call: its own, or the first that is given, the narrowest setting first, or 60 seconds."""
-    return _among(own, [each.tool_call for each in settings], TOOL_CALL_SECONDS)
-
-
-def timeout_of_delegation(own: Timeout, *settings: SignalTimeouts) -> float | None:
-    """The timeout of a delegation: its own, or the first that is given, the narrowest setting first, or none."""
-    return _among(own, [each.delegation for each in settings], None)
-
-
-def _among(own: Timeout, settings: list[float | None], default: float | None) -> float | None:
-    if not isinstance(own, NotGiven):
-        return own
-    return next((seconds for seconds in settings if seconds is not None), default)
-
-
 def _checked(seconds: float, path: str) -> float:
     if not _SECONDS_MIN <= seconds <= SECONDS_MAX:
         raise InvalidInput(f"timeout_seconds must be from {_SECONDS_MIN} to {SECONDS_MAX:.0f} (366 days), not {seconds}",

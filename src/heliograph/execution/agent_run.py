@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from heliograph.codes import ACTION_FAILED, NETWORK_ERROR, TIMEOUT, code_in_phase
 from heliograph.definitions.hooks import MethodHook
@@ -66,8 +67,7 @@ def check_output(owned: OwnedTurn, result: AgentOutput) -> None:
         _try_update(owned, result.output)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """The limits of one run of a function. late: the message after `seconds`. code: of errors without one of their own."""
 
     seconds: float

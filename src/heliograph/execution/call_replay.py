@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, NoReturn
+
+from msgspec.structs import replace
 
 from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, DELEGATION_TIMEOUT, RATE_LIMITED
 from heliograph.errors import (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_among, check_circuit_breaker
 from heliograph.definitions.rate_limits import check_rate_limit, rates_of
-from heliograph.definitions.signal_timeouts import timeout_of_delegation, timeout_of_tool
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.call_routes import check_delegation
@@ -52,11 +52,6 @@ class CallRequests:
         self._journal = journal
         self._workflow = workflow
         self._claimed = claimed
-        self._own_breakers = workflow.agents[claimed.agent].signal_breakers
-        self._own_policies = workflow.agents[claimed.agent].signal_policies
-        self._own_rates = workflow.agents[claimed.agent].signal_rates
-        self._timeouts = (workflow.agents[claimed.agent].signal_timeouts, workflow.signal_timeouts)
-        self._policies = workflow.signal_policies
 
     def check_may_wait(self, what: str) -> None:
         """Raise AgentFailed inside a step, in a plain function, and after the function has ended."""
@@ -137,24 +132,15 @@ class CallRequests:
         if not isinstance(arguments, Mapping):
             raise InvalidInput(f"the arguments of tool {tool} must be an object, not {safe_repr(arguments)}", code="wrong_type",
                                path="/arguments")  # fmt: skip
+        settings = self._workflow.tool_calls[self._claimed.agent]
         return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(arguments), "/arguments"),
-                     check_timeout(timeout_of_tool(call.timeout, *self._timeouts)), call.effect, call.after, bool(call.may_override),
+                     check_timeout(settings.timeout_of(call.timeout)), call.effect, call.after, bool(call.may_override),
                      bool(call.needs_token), is_trusted=bool(call.trusted),
                      output_problems=output_validator(tool, call.result_schema, "/result_schema"),
-                     retry=self._tool_policy(call, shared),
+                     retry=_tool_policy(call, shared, settings.retry),
                      circuit_breaker=breaker_among(check_circuit_breaker(call.circuit_breaker, "/circuit_breaker"),
-                                                   self._own_breakers.tool_call, self._workflow.signal_breakers.tool_call),
-                     rates=rates_of("tool", tool, check_rate_limit(call.rate_limit, "/rate_limit"), self._own_rates.tool_call,
-                                    self._workflow.signal_rates.tool_call))  # fmt: skip
-
-    def _tool_policy(self, call: Call, shared: RetryPolicy | None) -> RetryPolicy | None:
-        own = retry_policy(call.retry, "/retry")
-        if call.after != "terminate":
-            return narrowest(own, shared, self._own_policies.tool_call, self._policies.tool_call)
-        if own is not None and own.retries:
-            raise InvalidInput(f"the call of {call.tool} has after='terminate', so its first result ends the turn; remove retry",
-                               code="out_of_range", path="/retry")  # fmt: skip
-        return None
+                                                   settings.circuit_breaker),
+                     rates=rates_of("tool", tool, check_rate_limit(call.rate_limit, "/rate_limit"), settings.rate_limit))  # fmt: skip
 
     def _delegation(self, child: Delegation, step_id: str, shared: RetryPolicy | None) -> CallRequest:
         call_id = self._journal.new_call(child.call_id)
@@ -167,16 +153,17 @@ class CallRequests:
         own_budget = check_budget(child.budget)
         task, context = to_json(child.payload, "/payload"), _context_of(child)
         check_payload(task if context is None else {"task": task, "context": context}, "/payload")
-        timeout = check_timeout(timeout_of_delegation(child.timeout, *self._timeouts))
+        caller = self._claimed.agent
+        settings = self._workflow.delegations[caller]
+        timeout = check_timeout(settings.timeout_of(child.timeout))
         request = CallRequest(call_id, step_id, target.agent, "child", task, timeout, "idempotent",
                      instance=child.instance if is_remote else self._instance(child, target, call_id), context_box_id=box, context=context,
                      priority=None if child.priority is None else PRIORITIES.index(child.priority),
                      budget=None if own_budget is None else amounts_of(own_budget),
                      callback_url=None if child.callback_url is None else parse(child.callback_url).url,
-                     retry=narrowest(retry_policy(child.retry, "/retry"), shared, self._own_policies.delegation,
-                                     self._policies.delegation),
-                     circuit_breaker=self._workflow.breaker_of(target.agent, self._workflow.agents[self._claimed.agent]),
-                     rates=self._workflow.rates_of(target.agent, self._workflow.agents[self._claimed.agent]))  # fmt: skip
+                     retry=narrowest(retry_policy(child.retry, "/retry"), shared, settings.retry),
+                     circuit_breaker=self._workflow.breaker_of(target.agent, caller),
+                     rates=self._workflow.rates_of(target.agent, caller))  # fmt: skip
         return request if is_known else check_delegation(self._workflow, request)
 
     def _is_remote(self, agent: str, is_known: bool) -> bool:
@@ -189,6 +176,16 @@ class CallRequests:
         if target.is_by_id:
             return None if target.instance is None else check_name(target.instance, "an instance")
         return instance_of(self._claimed.turn_id, call_id)
+
+
+def _tool_policy(call: Call, shared: RetryPolicy | None, wider: RetryPolicy | None) -> RetryPolicy | None:
+    own = retry_policy(call.retry, "/retry")
+    if call.after != "terminate":
+        return narrowest(own, shared, wider)
+    if own is not None and own.retries:
+        raise InvalidInput(f"the call of {call.tool} has after='terminate', so its first result ends the turn; remove retry",
+                           code="out_of_range", path="/retry")  # fmt: skip
+    return None
 
 
 def _context_of(child: Delegation) -> JsonObject | None:

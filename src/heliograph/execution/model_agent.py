@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
@@ -12,8 +13,7 @@ from heliograph.execution.phase_context import PhaseContext
 from heliograph.types import Json, JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOutput:
+class AgentOutput(Struct, frozen=True):
     """The output of an agent loop. is_partial: a limit cut its work short. limit: that limit, as an error object."""
 
     output: Json

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from heliograph.definitions.agent import AgentSpec
 from heliograph.execution.cancel_flag import CancelFlag
@@ -19,8 +20,7 @@ from heliograph.types import JsonObject
 from heliograph.world.seam import World
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """The tools and cards of a turn, read once for each claim before it acts.
 
     tools: the tools of each toolset, by its place in the agent's `tools`. tools_error: the error of listing them; the turn
@@ -35,8 +35,7 @@ class Resources:
     result_fields: Sequence[JsonObject] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedTurn:
+class OwnedTurn(Struct, frozen=True):
     """A turn that this worker owns.
 
     claimed: the turn as the kernel returned it. spec, workflow: its agent and its application. ledger: its kernel calls.

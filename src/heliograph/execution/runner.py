@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from dataclasses import replace
 from typing import TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from heliograph.codes import ACTION_FAILED, NOT_DETERMINISTIC, UNDECODABLE
 from heliograph.definitions.hooks import MethodHook
@@ -350,7 +349,7 @@ class TurnRunner:
             await self._progress.release(self.owned)
         event = after_suspension(result, self.claimed, self.spec)
         if isinstance(event, Resolved):
-            claimed = msgspec.structs.replace(self.claimed, waits=result.waits)
+            claimed = replace(self.claimed, waits=result.waits)
             self.owned = replace(self.owned, claimed=claimed, rejected=[])
             self.owned.taint.absorb(result.waits)  # one of them may end the turn at once
         return event

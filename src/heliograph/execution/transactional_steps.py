@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import AgentFailed, KernelRejected, SetupError, StoreUnavailable, TurnTimedOut

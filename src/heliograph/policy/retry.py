@@ -159,8 +159,10 @@ def policy_of(settings: RetrySettings, path: str) -> RetryPolicy:
 
 def narrowest(*policies: RetryPolicy | None) -> RetryPolicy | None:
     """Return the first policy that is set, from the narrowest setting to the widest; None if it allows no retry."""
-    found = next((policy for policy in policies if policy is not None), None)
-    return found if found is not None and found.retries else None
+    for policy in policies:
+        if policy is not None:
+            return policy if policy.retries else None
+    return None
 
 
 def _check(field: str, is_right: bool, rule: str, value: object) -> None:

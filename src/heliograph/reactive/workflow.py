@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heliograph.definitions.agent import AgentSpec
+from heliograph.definitions.call_settings import CallSettings
 from heliograph.definitions.circuit_breakers import NO_BREAKERS, CircuitBreaker, SignalBreakers, breaker_among
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_codes, warn_of_lifetime
@@ -77,15 +78,25 @@ class Workflow:
                 table.add(pattern, (agent.name, n))
         return table
 
-    def breaker_of(self, agent: str, caller: AgentSpec) -> CircuitBreaker | None:
-        """The circuit breaker of delegations to an agent, which may be known only to a gateway."""
-        own = self.agents[agent].circuit_breaker if agent in self.agents else None
-        return breaker_among(own, caller.signal_breakers.delegation, self.signal_breakers.delegation)
+    @cached_property
+    def tool_calls(self) -> Mapping[str, CallSettings]:
+        """For each agent, the settings of its tool calls."""
+        return {name: CallSettings.of("tool_call", agent, self) for name, agent in self.agents.items()}
 
-    def rates_of(self, agent: str, caller: AgentSpec) -> tuple[Rate, ...]:
-        """The rates of a delegation to an agent, which may be known only to a gateway."""
+    @cached_property
+    def delegations(self) -> Mapping[str, CallSettings]:
+        """For each agent, the settings of its delegations; an agent that receives them may have narrower ones."""
+        return {name: CallSettings.of("delegation", agent, self) for name, agent in self.agents.items()}
+
+    def breaker_of(self, agent: str, caller: str) -> CircuitBreaker | None:
+        """The circuit breaker of delegations by `caller` to an agent, which may be known only to a gateway."""
+        own = self.agents[agent].circuit_breaker if agent in self.agents else None
+        return breaker_among(own, self.delegations[caller].circuit_breaker)
+
+    def rates_of(self, agent: str, caller: str) -> tuple[Rate, ...]:
+        """The rates of a delegation by `caller` to an agent, which may be known only to a gateway."""
         own = self.agents[agent].rate_limit if agent in self.agents else None
-        return rates_of("agent", agent, own, caller.signal_rates.delegation, self.signal_rates.delegation)
+        return rates_of("agent", agent, own, self.delegations[caller].rate_limit)
 
     def is_remote(self, agent: str) -> bool:
         """Whether the routes lead delegations to this agent to a gateway."""

@@ -7,8 +7,9 @@ error of a tool.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from heliograph.codes import DELEGATION_TIMEOUT, RESULT_SCHEMA
 from heliograph.control.partial_results import without_outcome

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from heliograph.codes import CANCELED
 from heliograph.definitions.circuit_breakers import CircuitBreaker
@@ -42,8 +43,7 @@ BOX_ID_MAX = 200
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One call of an external tool among several, for `Context.calls` and `Context.as_completed`; see Context.call."""
 
     tool: str
@@ -62,8 +62,7 @@ class Call:
     rate_limit: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delegation:
+class Delegation(Struct, frozen=True):
     """One child turn among several, for `Context.delegates` and `Context.as_completed`; see Context.delegate."""
 
     agent: str
@@ -80,8 +79,7 @@ class Delegation:
     fallback: Fallback | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(Struct, frozen=True):
     """How one call ended: `output` of a success, and of a partial one, else `error` with code and message.
 
     status: success, partial (a limit cut a child short), failed, timeout, unknown (the call may or may not have taken
@@ -98,8 +96,7 @@ class CallResult:
         return self.status in ("success", "partial")
 
 
-@dataclass(frozen=True, slots=True)
-class CallRequest:
+class CallRequest(Struct, frozen=True):
     """A call as the kernel stores it. tool: for a child, the name of its agent; for an inline call, the name of the step.
 
     output_problems: lists the problems of an output; the kernel does not store it. is_trusted: the author vouches for the
@@ -121,7 +118,7 @@ class CallRequest:
     instance: str | None = None
     context_box_id: str | None = None
     budget: Mapping[str, int] | None = None
-    output_problems: OutputValidator | None = field(default=None, compare=False)
+    output_problems: OutputValidator | None = None
     is_trusted: bool = True
     priority: int | None = None
     fails_fast: bool = False
@@ -132,7 +129,7 @@ class CallRequest:
     has_shared_deadline: bool = False
     circuit_breaker: CircuitBreaker | None = None
     model: str | None = None
-    fallback: Fallback | None = field(default=None, compare=False)
+    fallback: Fallback | None = None
     rates: tuple[Rate, ...] = ()
 
 

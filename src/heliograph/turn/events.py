@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from heliograph.codes import HaltReason
 from heliograph.records import Outcome
@@ -12,8 +13,7 @@ from heliograph.turn.calls import CallRequest, CallResult, Join
 from heliograph.types import Json, JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Hydrated:
+class Hydrated(Struct, frozen=True):
     """Event: a worker claimed the turn and read everything that it needs.
 
     recoveries: how often the turn lost its worker before. is_resumed: the turn acted before, then it was suspended or
@@ -32,8 +32,7 @@ class Hydrated:
     has_emitted_signals: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
+class Acted(Struct, frozen=True):
     """Event: the agent returned `output`. is_partial: a limit cut its work short. limit: that limit, as an error object."""
 
     output: Json
@@ -41,8 +40,7 @@ class Acted:
     limit: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Struct, frozen=True):
     """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled.
 
     scope: of a timeout: turn, phase or total. details: of the error, for programs. halt: the reason of a halt, if a budget or a
@@ -58,8 +56,7 @@ class Raised:
     halt: HaltReason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseEnded:
+class PhaseEnded(Struct, frozen=True):
     """Event: the current phase of an agent with hooks ended, now or in an earlier run of the turn.
 
     value: its result, as it is recorded: the plan, the result of act, the decision, or the output of the terminate hook.
@@ -68,23 +65,20 @@ class PhaseEnded:
     value: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """Event: all results arrived before the turn could suspend, so the agent continues. Fields as in Hydrated."""
 
     terminating_result: CallResult | None = None
     awaits_terminating: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """Event: someone stopped the turn, and its work has been cancelled."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendTurn:
+class SuspendTurn(Struct, frozen=True):
     """Event of an agent that waits, and the effect: open `calls` and release the turn until a result arrives.
 
     calls: the calls that are not recorded yet. join: resume after all open calls, or after each.
@@ -94,8 +88,7 @@ class SuspendTurn:
     join: Join
 
 
-@dataclass(frozen=True, slots=True)
-class DeferTurn:
+class DeferTurn(Struct, frozen=True):
     """Event of an agent that cannot continue now, and the effect: release the turn for some seconds.
 
     at_most: the number of deferrals allowed; None for the project's limit.
@@ -106,15 +99,13 @@ class DeferTurn:
     at_most: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
+class Emit(Struct, frozen=True):
     """Effect: log these signals with the next commit of the turn."""
 
     drafts: tuple[Draft, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPhase:
+class RecordPhase(Struct, frozen=True):
     """Effect: commit the end of a phase with its signals, once. call_id: of its record. error: of a phase that failed."""
 
     call_id: str
@@ -123,16 +114,14 @@ class RecordPhase:
     error: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(Struct, frozen=True):
     """Effect: run the agent; for an agent with hooks, its current phase.
 
     The next event is Acted or PhaseEnded, Raised, SuspendTurn or DeferTurn.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Effect: end the turn; commit its deliverable, its signals and the reaction to them together."""
 
     outcome: Outcome

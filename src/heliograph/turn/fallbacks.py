@@ -6,8 +6,9 @@ The fallback of call `c3` is the recorded step `c3-fallback`. So a turn that con
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from heliograph.codes import CIRCUIT_OPEN, RATE_LIMITED
 from heliograph.error_text import repr_of, safe_repr

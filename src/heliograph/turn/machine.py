@@ -22,9 +22,10 @@ call that ends it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from heliograph.codes import CANCELED, IN_DOUBT, INIT_FAILED, TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.records import Outcome, Wait

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from heliograph.records import Wait
 from heliograph.turn.events import PhaseEnded, Raised
@@ -21,8 +22,7 @@ _RESULTS = "action_results"
 _KEY_OF_VALUE = {"plan": "current_plan", "reflect": "last_reflection"}  # in the working memory
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseResults:
+class PhaseResults(Struct, frozen=True):
     """The results that earlier phases leave to the later ones, beside their signals.
 
     memory: the working memory. emitted: the agent's own signals. tokens: the input and output tokens of its models.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from heliograph.definitions.plan import tools_of
 from heliograph.signals.error_payload import error_payload
@@ -21,8 +23,7 @@ _DECISION = ("decision", "confidence", "reason", "resume_at")
 Step: TypeAlias = tuple[str, JsonObject, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """The state of the machine. activation_id: the signal that activated the agent. capabilities: its tools and signals.
 
     metadata: its runtime, tools and models, for the signal `ready`. rounds: the progress of an agent with hooks; None for an

@@ -12,7 +12,8 @@ Only recorded results decide. So a turn that continues on another worker neither
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from heliograph.codes import BUDGET_EXCEEDED, TOOL_ERROR
 from heliograph.policy.retry import SECONDS_MAX

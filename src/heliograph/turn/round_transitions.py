@@ -5,9 +5,10 @@ A phase without a hook passes at once, and its signal is recorded together with 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from heliograph.codes import MAX_ITERATIONS, TOOL_ERROR
 from heliograph.records import Outcome

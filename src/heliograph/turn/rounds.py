@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.lifecycle import Lifecycle
@@ -13,8 +13,7 @@ from heliograph.types import JsonObject
 _ONCE = (Phase.INIT, Phase.TERMINATE)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnd(Struct, frozen=True):
     """The decided end of a turn, while its terminate hook runs. status: of the signal `terminated`."""
 
     status: str
@@ -22,8 +21,7 @@ class TurnEnd:
     limit: JsonObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
+class Rounds(Struct, frozen=True):
     """The progress of an agent with hooks. hooks: the phases that have one. count: the current round, from 1.
 
     plan: the current plan. acted: the result of the last act phase. end: see TurnEnd.
