@@ -154,13 +154,63 @@ async def test_stop_of_a_run_gives_grace_to_its_turns_that_terminate(kernel: Ker
         assert (await kernel.turn(turn))["outcome"] == "canceled"
 
 
+def question(call_id: str) -> Item:
+    return {"call_id": call_id, "tool": "ask", "kind": "human", "timeout_seconds": None, "token": TOKEN}
+
+
 async def test_time_of_waiting_for_humans_is_credited_when_a_stop_resumes_the_turn(kernel: Kernel) -> None:
-    question = {"call_id": "c1", "tool": "ask", "kind": "human", "timeout_seconds": None, "token": TOKEN}
-    await suspended(kernel, question, limits={"ttl_seconds": 60}, terminates=True)
+    await suspended(kernel, question("c1"), limits={"ttl_seconds": 60}, terminates=True)
     kernel.wait(600)
     await kernel.stop("turn_a", "graceful")
     turn = await kernel.turn("turn_a")
     assert (turn["human_wait_since"], turn["expires_at"]) == (None, kernel.now + timedelta(seconds=60))
+
+
+@pytest.mark.proves("K19")
+async def test_time_for_which_open_children_wait_for_humans_is_credited_when_a_stop_resumes_the_turn(
+    kernel: Kernel,
+) -> None:
+    below = child("c1", "critic", "turn_b", ttl_seconds=60)
+    await suspended(kernel, below, signals=activated("critic"), limits={"ttl_seconds": 60}, terminates=True)
+    kernel.wait(2)
+    await suspend(kernel, await kernel.claim_one(), question("c2"))
+    kernel.wait(50)
+    await kernel.stop("turn_a", "graceful", grace_seconds=30)
+    assert (await kernel.turn("turn_a"))["expires_at"] == kernel.now + timedelta(seconds=58)
+    claimed = await kernel.claim_one(lease=600)
+    kernel.wait(29)
+    assert (await kernel.sweep("expired"))["ended"] == []
+    assert (await kernel.finish(claimed, outcome="canceled"))["outcome"] == "ok"
+
+
+@pytest.mark.proves("K12", "K19")
+@pytest.mark.parametrize("late", ["unclaimed", "expired"])
+async def test_stopping_turn_whose_time_is_over_ends_as_canceled(kernel: Kernel, late: str) -> None:
+    if late == "unclaimed":
+        await kernel.call("set_limits", {"dispatch_seconds_max": 20})
+        await released(kernel, "suspended")
+    else:
+        await kernel.running(ttl_seconds=20)
+    await kernel.stop("turn_a", "graceful", grace_seconds=60, reason="enough")
+    await kernel.enqueue("run_a", "writer", "turn_2", ttl_seconds=20)
+    kernel.wait(19.999)
+    assert (await kernel.sweep("expired"))["ended"] == []
+    kernel.wait(0.001)
+    assert (await kernel.sweep("expired"))["ended"] == ["turn_a", "turn_2"]
+    assert (await stopped(kernel))["reason"] == "enough"
+    assert (await kernel.turn("turn_2"))["outcome"] == "timeout"
+    assert await kernel.checks() == []
+
+
+@pytest.mark.proves("K19")
+async def test_queued_turn_that_expires_behind_a_stopping_one_does_not_end_it(kernel: Kernel) -> None:
+    claimed = await kernel.running(ttl_seconds=600)
+    await kernel.stop("turn_a", "graceful", grace_seconds=60)
+    await kernel.enqueue("run_a", "writer", "turn_2", ttl_seconds=20)
+    kernel.wait(20)
+    assert (await kernel.sweep("expired"))["ended"] == ["turn_2"]
+    assert (await kernel.turn("turn_2"))["outcome"] == "timeout"
+    assert (await kernel.renew(claimed))["outcome"] == "ok"
 
 
 async def test_next_turn_of_the_agent_does_not_inherit_that_it_terminates(kernel: Kernel) -> None:

@@ -48,6 +48,22 @@ async def test_turn_whose_claim_is_too_large_ends_as_failed(kernel: Kernel) -> N
     assert await kernel.checks() == []
 
 
+@pytest.mark.more
+@pytest.mark.proves("K12", "K23")
+async def test_stopping_turn_whose_claim_is_too_large_ends_as_canceled(kernel: Kernel) -> None:
+    calls = [f"c{n}" for n in range(20)]
+    await suspended(kernel, *[tool(call_id) for call_id in calls], terminates=True)
+    for call_id in calls:
+        await report(kernel, "turn_a", call_id)
+    await enlarge(kernel, "turn_a")
+    assert (await kernel.stop("turn_a", "graceful", reason="enough"))["outcome"] == "stopping"
+    assert (await fail_unclaimable(kernel))["message"].startswith("no worker can claim it: 54000 ")
+    [card] = await kernel.rows("cards", "content", "kind = 'task.deliverable'")
+    assert (card["content"]["error"]["code"], card["content"]["text"]) == ("CANCELED", "enough")
+    assert (await kernel.turn("turn_a"))["outcome"] == "canceled"
+    assert await kernel.checks() == []
+
+
 async def test_turn_that_can_be_claimed_or_is_claimed_is_unchanged(kernel: Kernel) -> None:
     assert await fail_unclaimable(kernel) == {}
     claimed = await kernel.running()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from heliograph import Heliograph, PhaseContext
+from heliograph import Heliograph, PhaseContext, Tool
+from heliograph.ports import ModelReply
 from tests.runtime.hooks_kit import ORDER, Hooked
 from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.loop_kit import Model, call
 
 
 async def wait(ctx: PhaseContext) -> None:
@@ -126,6 +130,46 @@ async def test_turn_that_suspends_before_its_worker_learns_of_the_halt_runs_term
     async with rig.serving(app, lease_seconds=3600):
         signals = await rig.ended(run_id)
     assert hooked.ran == ["init", "plan", "act", "terminate"]
+    assert names(signals).count("terminated") == 1
+    assert (await rig.turn_of("worker")).outcome == "canceled"
+
+
+class HangingTools:
+    """A tool server that lists its tools once, and then never answers. is_asked: whether it was asked again."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    @asynccontextmanager
+    async def open_tools(self) -> AsyncIterator[HangingTools]:
+        yield self
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(())
+
+    async def refresh(self) -> None:
+        self.is_asked = True
+        await asyncio.Event().wait()
+
+
+@pytest.mark.proves("LC-65", "CTL-39")
+async def test_tool_server_that_hangs_does_not_use_up_the_grace_of_a_halt(rig: Rig) -> None:
+    tools, outcomes = HangingTools(), list[str | None]()
+    model = Model(ModelReply("", tool_calls=(call("ask_human", {"question": "Who?"}),)))
+    app = Heliograph("tools")
+
+    async def terminate(ctx: PhaseContext) -> None:
+        outcomes.append(ctx.outcome)
+
+    app.prompt_agent(
+        "worker", "Work.", model=model, activate_on=START, tools=[tools], asks_human=True, terminate=terminate
+    )
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        turn = await rig.turn_of("worker", "suspended")
+        await rig.client.stop_turn(turn.turn_id, grace_seconds=2)
+        signals = await rig.ended(run_id)
+    assert (outcomes, tools.is_asked) == (["canceled"], False)
     assert names(signals).count("terminated") == 1
     assert (await rig.turn_of("worker")).outcome == "canceled"
 

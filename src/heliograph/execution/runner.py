@@ -201,8 +201,9 @@ class TurnRunner:
         if reads_nothing(self.owned):
             return event
         acts = event.terminating_result is None and not event.awaits_terminating
+        lists_tools = acts and self._stopped() is None  # a server that hangs would use up the grace of the stop
         try:
-            resources = await self._stoppable(hydrate(self.owned, self.services.toolbox, lists_tools=acts))
+            resources = await self._stoppable(hydrate(self.owned, self.services.toolbox, lists_tools=lists_tools))
         except AgentFailed as error:
             if error.code == UNDECODABLE:
                 return Raised("failed", UNDECODABLE, safe_repr(error.message, 2000))

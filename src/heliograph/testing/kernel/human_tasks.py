@@ -50,13 +50,13 @@ def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: boo
     return min(max(0, tx.now - since), total)
 
 
-def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: bool) -> None:
+def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: bool, with_open: bool = False) -> None:
     """Add the time for which a turn has waited for humans to its lifetime. Bug: human_wait_counts."""
     has_mark = turn["human_wait_since"] is not None
     if has_mark and not waits_for_child(tx, turn["agent_turn_id"]):
         waited = max(0, tx.now - turn["human_wait_since"])
     else:
-        waited = human_wait_time(tx, turn["agent_turn_id"], since, with_open=has_mark)
+        waited = human_wait_time(tx, turn["agent_turn_id"], since, with_open=has_mark or with_open)
     if resumes:
         credit = 0 if "human_wait_counts" in tx.bugs else waited
         tx.set(

@@ -95,7 +95,7 @@ def _dispatch_stopped(tx: Transaction, head: Row) -> list[str]:
         if row["status"] == "deferred" and row["next_retry_at"] > tx.now:
             tx.set(row, next_retry_at=tx.now)
     if was == "suspended":
-        credit_human_wait_time(tx, tx.tables.turns[turn_id], since, resumes=True)
+        credit_human_wait_time(tx, tx.tables.turns[turn_id], since, resumes=True, with_open=True)
     return [str(head["agent_id"])]
 
 

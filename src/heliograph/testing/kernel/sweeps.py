@@ -78,14 +78,21 @@ def _sweep_expiry(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     turn = tx.tables.turns[turn_id]
     if not _is_expired(tx, turn) or defer_expiry(tx, turn):
         return {}
+    woken = end_if_stopping(tx, agent_id) if turn["state"] == "active" else None
+    if woken is None:
+        woken = _end_expired(tx, turn)
+    return {"ended": turn_id, "woken": woken}
+
+
+def _end_expired(tx: Transaction, turn: Row) -> list[str]:
+    turn_id = turn["agent_turn_id"]
     quotes_untrusted = any(
         wait["state"] == "open" and wait["kind"] == "human" and wait["taint"] is not None
         for wait in tx.tables.waits.of(turn_id)
     )
-    woken = end_by_kernel(
+    return end_by_kernel(
         tx, turn_id, "timeout", "TIMEOUT", expiry_message(tx, turn), {"scope": "total"}, is_untrusted=quotes_untrusted
     )
-    return {"ended": turn_id, "woken": woken}
 
 
 def _is_expired(tx: Transaction, turn: Row) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from heliograph.testing.kernel.endings import end_by_kernel
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping
 from heliograph.testing.kernel.limits import limits
 from heliograph.testing.kernel.sweep_batches import first
 from heliograph.testing.kernel.tables import Row, interval
@@ -35,7 +35,9 @@ def sweep_unclaimed(tx: Transaction, agent_id: str, turn_id: str) -> Row | None:
     head = tx.tables.heads[agent_id]
     if head["active_agent_turn_id"] != turn_id or not _is_late(tx, head):
         return None
-    woken = end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", unclaimed_message(tx, head), {"scope": "turn"})
+    woken = end_if_stopping(tx, agent_id)
+    if woken is None:
+        woken = end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", unclaimed_message(tx, head), {"scope": "turn"})
     return {"ended": turn_id, "woken": woken}
 
 

@@ -19,13 +19,21 @@ def record_suspended(books: Books, turn: TurnBook, now: int) -> None:
 def record_resolved(books: Books, turn: TurnBook, kinds: set[str], now: int, *, resumes: bool) -> None:
     """Record that calls of a suspended turn were resolved. kinds: their kinds."""
     if resumes:
-        if {"human", "child"} & kinds:
-            waited = _waited(books, turn, now)
-            turn.human_wait, turn.expires_at = turn.human_wait + waited, turn.expires_at + waited
-        turn.human_wait_since = None
+        waited = _waited(books, turn, now, with_open=False) if {"human", "child"} & kinds else 0
+        _record_resumed(turn, waited)
     elif waits_for_humans(turn):
         is_running = books.runs[turn.run_id] == "running"
-        turn.human_wait_since = now - _waited(books, turn, now) if is_running else None
+        turn.human_wait_since = now - _waited(books, turn, now, with_open=False) if is_running else None
+
+
+def record_stopping(books: Books, turn: TurnBook, now: int) -> None:
+    """Record that a stop resumed a suspended turn, whose calls may be open."""
+    _record_resumed(turn, _waited(books, turn, now, with_open=True))
+
+
+def _record_resumed(turn: TurnBook, waited: int) -> None:
+    turn.human_wait, turn.expires_at = turn.human_wait + waited, turn.expires_at + waited
+    turn.human_wait_since = None
 
 
 def record_ended(books: Books, turn: TurnBook, now: int) -> None:
@@ -45,11 +53,11 @@ def is_kept(books: Books, turn: TurnBook, now: int) -> bool:
     return True
 
 
-def _waited(books: Books, turn: TurnBook, now: int) -> int:
+def _waited(books: Books, turn: TurnBook, now: int, *, with_open: bool) -> int:
     """The time that a suspended turn has waited for people until now."""
     if turn.human_wait_since is not None and _is_own_wait(turn, now):
         return max(0, now - turn.human_wait_since)
-    return _waited_below(books, turn, now, with_open=turn.human_wait_since is not None)
+    return _waited_below(books, turn, now, with_open=with_open or turn.human_wait_since is not None)
 
 
 def _is_own_wait(turn: TurnBook, now: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel.tables import timestamp
-from heliograph.testing.oracles.human_tasks import record_resolved
+from heliograph.testing.oracles.human_tasks import record_stopping
 from heliograph.testing.oracles.records import TurnBook
 from heliograph.testing.oracles.turns import TurnOracle
 
@@ -41,7 +41,7 @@ class StopOracle(TurnOracle):
         if self.books.owner_of(turn) is None:
             self.count(f"stopping while {self.heads.status_of(turn)}")
         if turn.join is not None:
-            record_resolved(self.books, turn, {"human", "child"}, now, resumes=True)
+            record_stopping(self.books, turn, now)
             turn.join = None
         return self.books.request_stop(turn, grace, now)
 

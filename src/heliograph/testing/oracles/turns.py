@@ -267,7 +267,7 @@ class TurnOracle:
         expired = self.heads.find_unclaimed(now)
         self.count("turn that no worker claimed", len(expired & set(answer["ended"])))
         for turn_id in expired & set(answer["ended"]):
-            self.end(self.turn(turn_id), "timeout", now)
+            self.end_late(self.turn(turn_id), now)
         due = [turn for turn in due if turn.turn_id not in expired]
         for turn in sorted(due, key=lambda t: (t.run_id, t.agent_id)):  # those of one agent are in order already
             if is_kept(self.books, turn, now):
@@ -275,10 +275,14 @@ class TurnOracle:
                 continue
             expired.add(turn.turn_id)
             if turn.turn_id in answer["ended"]:
-                self.end(turn, "timeout", now)
+                self.end_late(turn, now)
         if early := set(answer["ended"]) - expired:
             self.blame("expired_early", f"{sorted(early)} at {now}")
         self.expect_swept("sweep_expired", expired - set(answer["ended"]))
+
+    def end_late(self, turn: TurnBook, now: int) -> None:
+        """Record the end of a turn whose time is over: as canceled if a stop came first."""
+        self.end(turn, "timeout" if turn.force_at is None else "canceled", now)
 
     # ---- the wire ----
 

@@ -5,7 +5,8 @@
 --   worker calls this after its claim of a single turn failed.
 --   p_targets: as for claim.
 --   Returns {turn_id, run_id, target, message, targets}, or {} if no turn is ready or claim takes the turn. The turn
---   ends with the code RESOURCE_EXHAUSTED if the reply to its claim is too large, and with INTERNAL_ERROR otherwise.
+--   ends with the code RESOURCE_EXHAUSTED if the reply to its claim is too large, and with INTERNAL_ERROR otherwise;
+--   or as canceled if a stop is pending.
 --   raises: see _enter
 --   locks:  the head, then its run
 create function heliograph.fail_unclaimable(p_project text, p_targets jsonb, p_now timestamptz)
@@ -31,9 +32,11 @@ begin
         return '{}';
     end if;
     v_message := format('no worker can claim it: %s', v_why);
-    v_woken := heliograph._end_by_kernel(
-        p_project, v_head.active_agent_turn_id, 'failed',
-        case when v_why like '54%' then 'RESOURCE_EXHAUSTED' else 'INTERNAL_ERROR' end, v_message, p_now);
+    v_woken := coalesce(
+        heliograph._end_if_stopping(p_project, v_head.agent_id, p_now),
+        heliograph._end_by_kernel(
+            p_project, v_head.active_agent_turn_id, 'failed',
+            case when v_why like '54%' then 'RESOURCE_EXHAUSTED' else 'INTERNAL_ERROR' end, v_message, p_now));
     return jsonb_build_object('turn_id', v_head.active_agent_turn_id, 'run_id', v_head.run_id, 'target', v_head.target,
                               'message', v_message) || heliograph._bells(p_project, v_woken);
 end $$;

@@ -47,11 +47,11 @@ begin
            and (w.resolved_at >= p_since or (p_with_open and w.state = 'open')));
 end $$;
 
--- _credit_human_wait_time: credit turns with their time of waiting, after a result for a suspended turn.
---   p_turns: [{turn_id, since, resumes}]; since: the time of its suspension. The expires_at of a turn that resumes
---   moves forward by the time that it waited for humans. A turn that remains suspended, and now waits only for humans,
---   gets its human_wait_since. Turns of a run that is ending get no credit, so that the run ends. The caller holds the
---   heads and the runs.
+-- _credit_human_wait_time: credit turns with their time of waiting, after a result for a suspended turn, or a stop.
+--   p_turns: [{turn_id, since, resumes, with_open}]; since: the time of its suspension. The expires_at of a turn that
+--   resumes moves forward by the time that it waited for humans. with_open: it resumes although delegated turns have not
+--   ended, and these count too. A turn that remains suspended, and now waits only for humans, gets its human_wait_since.
+--   Turns of a run that is ending get no credit, so that the run ends. The caller holds the heads and the runs.
 create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 begin
@@ -64,8 +64,10 @@ begin
                              and not heliograph._waits_for_child(p_project, i.turn_id, p_now)
                         then heliograph._span(x.human_wait_since, p_now)
                         else heliograph._human_wait_time(p_project, i.turn_id, i.since,
-                                                         x.human_wait_since is not null, p_now) end as waited
-              from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean)
+                                                         coalesce(i.with_open, x.human_wait_since is not null),
+                                                         p_now) end as waited
+              from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean,
+                                                     with_open boolean)
              cross join lateral (
                    select y.ctid as at, y.human_wait_since, y.run_id from heliograph.agent_turns y
                     where y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x

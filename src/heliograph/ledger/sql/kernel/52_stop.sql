@@ -118,7 +118,8 @@ begin
        and next_retry_at > p_now;
     if p_head.status = 'suspended' then
         perform heliograph._credit_human_wait_time(p_project, jsonb_build_array(jsonb_build_object(
-            'turn_id', p_head.active_agent_turn_id, 'since', p_head.moved_at, 'resumes', true)), p_now);
+            'turn_id', p_head.active_agent_turn_id, 'since', p_head.moved_at, 'resumes', true, 'with_open', true)),
+            p_now);
     end if;
     return jsonb_build_array(p_head.agent_id);
 end $$;

@@ -184,13 +184,16 @@ begin
     if not found or heliograph._defer_expiry(p_project, v_turn, p_now) then
         return '{}';
     end if;
-    return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(heliograph._end_by_kernel(
-               p_project, p_turn_id, 'timeout', 'TIMEOUT', heliograph._expiry_message(p_project, v_turn), p_now,
-               '{"scope": "total"}', exists (
-                   select from heliograph.turn_waiting_tools w
-                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open'
-                      and w.kind = 'human'
-                      and w.taint is not null))));
+    return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(coalesce(
+               case when v_turn.state = 'active'
+                    then heliograph._end_if_stopping(p_project, v_turn.agent_id, p_now) end,
+               heliograph._end_by_kernel(
+                   p_project, p_turn_id, 'timeout', 'TIMEOUT', heliograph._expiry_message(p_project, v_turn), p_now,
+                   '{"scope": "total"}', exists (
+                       select from heliograph.turn_waiting_tools w
+                        where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open'
+                          and w.kind = 'human'
+                          and w.taint is not null)))));
 end $$;
 
 -- _sweep_queue: see sweep_queued.

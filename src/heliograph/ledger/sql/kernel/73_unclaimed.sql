@@ -29,7 +29,8 @@ begin
          order by h.sweep_failures, h.due_at, h.agent_id limit p_limit - cardinality(v_found) for update skip locked);
 end $$;
 
--- _sweep_unclaimed: end a turn that has waited for a worker for too long; null for any other turn.
+-- _sweep_unclaimed: end a turn that has waited for a worker for too long, as canceled if a stop is pending; null for any
+--   other turn.
 --   raises: any error that the turn's rows cause
 --   locks:  the run; the caller holds the head
 create function heliograph._sweep_unclaimed(
@@ -46,9 +47,11 @@ begin
                and coalesce(due_at, moved_at) <= p_now - make_interval(secs => v_seconds)) then
         return null;
     end if;
-    return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(heliograph._end_by_kernel(
-               p_project, p_turn_id, 'timeout', 'TIMEOUT',
-               heliograph._unclaimed_message(p_project, p_agent_id, v_seconds), p_now, '{"scope": "turn"}')));
+    return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(coalesce(
+               heliograph._end_if_stopping(p_project, p_agent_id, p_now),
+               heliograph._end_by_kernel(
+                   p_project, p_turn_id, 'timeout', 'TIMEOUT',
+                   heliograph._unclaimed_message(p_project, p_agent_id, v_seconds), p_now, '{"scope": "turn"}'))));
 end $$;
 
 -- _unclaimed_message: the error message of an agent's turn that no worker claimed in time. It names the pool, or
