@@ -46,12 +46,6 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
             opened.add(len(answers) - 1)
         elif verdict["outcome"] == "done" and wait is not None:
             row |= _result_of(tx, wait)
-        elif verdict["outcome"] == "again" and is_first and wait is not None:
-            tx.set(
-                wait,
-                epoch=j.get_whole(item, "epoch"),
-                rate=wait["rate"] if has_rates(item) else _without_wait(wait["rate"]),
-            )
         elif verdict["outcome"] == "fresh" and is_first and wait is not None and has_started(tx, wait, item):
             tx.set(wait, rate=_without_wait(wait["rate"]))
         elif verdict["outcome"] == "in_doubt" and is_first:
@@ -63,7 +57,21 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
     admit_inline(tx, listed, answers, opened)
     reserve(tx, listed, answers, opened)
     take_inline(tx, listed, answers, opened)
+    _take_over(tx, listed, verdicts, answers)
     return answers
+
+
+def _take_over(tx: Transaction, items: list[Any], verdicts: list[Row], answers: list[Row]) -> None:
+    """Let this owner have the calls that it begins again, unless a limit has rejected them. Bug: rejected_taken_over."""
+    seen = set[Any]()
+    for item, verdict, answer in zip(items, verdicts, answers, strict=True):
+        call = (answer["turn_id"], answer["call_id"])
+        is_taken = answer["outcome"] == "again" or "rejected_taken_over" in tx.bugs
+        if verdict["outcome"] == "again" and is_taken and call not in seen:
+            seen.add(call)
+            wait = tx.tables.waits[call]
+            rate = wait["rate"] if has_rates(item) else _without_wait(wait["rate"])
+            tx.set(wait, epoch=j.get_whole(item, "epoch"), rate=rate)
 
 
 def _doubt(tx: Transaction, doubts: list[Row], answers: list[Row], limited: Row) -> None:

@@ -123,6 +123,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("failures_forgotten", "CB-02"),
     Mutant("rate_ignored", "RTE-08"),
     Mutant("tokens_free", "RTE-08"),
+    Mutant("rejected_taken_over", "CB-06 G-24"),
     # limits, pruning
     Mutant("queue_unbounded", "S11"),
     Mutant("depth_unbounded", "G-74"),

@@ -34,6 +34,8 @@ class CircuitOracle:
     def check(self, function: str, items: Any, answer: Any, now: int) -> None:
         """Check the answers of begin_call and suspend, before their calls are recorded."""
         for item, row in zip(items, answer, strict=True):
+            if function == "begin_call" and row["outcome"] == "rejected":
+                self._release((item["turn_id"], item["call_id"]))
             if row.get("code") == "CIRCUIT_OPEN":
                 self._check_rejected(row["circuit"], now)
             elif function == "begin_call" and "circuit" in row:
@@ -64,6 +66,11 @@ class CircuitOracle:
         elif (failures := self._failures_in_a_row(known)) >= settings["failure_threshold"]:
             self.blame("breaker_kept_closed", f"{call}: {key} is closed after {failures} failures in a row")
         known[call] = mark["is_trial"]
+
+    def _release(self, call: _Call) -> None:
+        """A rejected call that began before remains open, but its breaker does not count it any more."""
+        for calls in self.admitted.values():
+            calls.pop(call, None)
 
     def _wait(self, call: _Call) -> WaitBook | None:
         return self.books.turns[call[0]].waits.get(call[1])

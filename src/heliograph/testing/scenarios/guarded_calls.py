@@ -19,7 +19,7 @@ _ERROR = {"code": "TOOL_TIMEOUT", "message": "no answer", "recoverable": True}
 
 
 async def call_guarded(world: SimWorld, project: str) -> None:
-    """Begin such calls and record results of some; others are lost with their turns, or never have a result."""
+    """Begin such calls, begin some again, and record results of some; others are lost with their turns, or never have a result."""
     plan, books = world.stage.plan, world.stage.judge.books
     count = 0
     while not world.stage.is_calm:
@@ -32,11 +32,16 @@ async def call_guarded(world: SimWorld, project: str) -> None:
         if begun and plan.draw("guarded/ends") < 0.6:
             await administer(world, "record_call", project, [_result(owner, begun[0], plan.draw("guarded/result"))])
             continue
-        count += 1
-        books.unlogged.add((turn.turn_id, f"{_NAME}-{count}"))
-        item = {**owner, "call_id": f"{_NAME}-{count}", "tool": _NAME, "effect": "idempotent", "step_id": None,
+        call_id = begun[0].call_id if begun and plan.draw("guarded/again") < 0.5 else None
+        if call_id is None:
+            count += 1
+            call_id = f"{_NAME}-{count}"
+            books.unlogged.add((turn.turn_id, call_id))
+        item = {**owner, "call_id": call_id, "tool": _NAME, "effect": "idempotent", "step_id": None,
                 "timeout_seconds": (0.8, 3.0, None)[plan.index("guarded/timeout", 3)], "circuit_breaker": _BREAKER, "rates": [_RATE]}  # fmt: skip
-        await administer(world, "begin_call", project, [item])
+        [row] = await administer(world, "begin_call", project, [item])
+        if row["outcome"] == "rejected" and plan.draw("guarded/repeat") < 0.5:  # as an owner does that lost the answer
+            await administer(world, "begin_call", project, [item])
 
 
 def _result(owner: dict[str, Any], wait: WaitBook, draw: float) -> dict[str, Any]:

@@ -22,7 +22,8 @@
 --   budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type, target, state, until,
 --   retry_seconds}, if the breaker does not admit the call; RATE_LIMITED with rate: {kind, name, count, seconds,
 --   amount, retry_seconds}, if the tokens come after the timeout. retry_seconds: after which such a call may be
---   admitted; null for a call that takes more than the bucket ever has.
+--   admitted; null for a call that takes more than the bucket ever has. A rejected call that an earlier owner began
+--   remains open, and the next request for it is checked again.
 --   raises: see _enter; 22023 for an id without 1 to 200 bytes, an unknown effect, a timeout out of range
 --   locks:  the heads, then the runs, then the buckets
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -35,6 +36,7 @@ declare
     v_has_circuits constant boolean := jsonb_path_exists(p_items, '$[*].circuit_breaker.type() ? (@ != "null")');
     v_has_rates constant boolean := heliograph._has_rates(p_items);
     v_settles boolean;
+    v_repeats boolean;
     v_opened jsonb;
     v_answers jsonb;
 begin
@@ -61,11 +63,6 @@ begin
             (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
         select p_project, turn_id, 'tool_call', 'request', run_id, agent_id, call_id, parent_step_id, p_now
           from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
-    ), taken_over as (
-        update heliograph.turn_waiting_tools w
-           set epoch = j.epoch, rate = case when heliograph._has_rates(jsonb_build_array(p_items -> (j.n::integer - 1)))
-                                            then w.rate else w.rate - 'is_waiting' end
-          from judged j where w.ctid = j.wait_at and j.verdict ->> 'outcome' = 'again' and j.is_first
     ), started as (  -- from now on its effect may happen
         update heliograph.turn_waiting_tools w set rate = w.rate - 'is_waiting'
           from judged j where w.ctid = j.wait_at and j.verdict ->> 'outcome' = 'fresh' and j.is_first
@@ -83,8 +80,9 @@ begin
                          jsonb_build_object('code', 'IN_DOUBT', 'recoverable', false, 'message',
                              'a worker was lost after it began the call and before it recorded the result'))
                      order by j.n) filter (where j.verdict ->> 'outcome' = 'in_doubt' and j.is_first),
-           bool_or(j.verdict ->> 'outcome' = 'in_doubt' and j.reserved is not null)
-      into v_answers, v_doubts, v_settles
+           bool_or(j.verdict ->> 'outcome' = 'in_doubt' and j.reserved is not null),
+           bool_or(j.verdict ->> 'outcome' = 'again')
+      into v_answers, v_doubts, v_settles, v_repeats
       from judged j
       left join lateral (
            select heliograph._content(p_project, x.content) as content from heliograph.cards x
@@ -107,8 +105,34 @@ begin
     if v_has_rates then
         v_answers := heliograph._take_inline(p_project, p_items, v_opened, v_answers, p_now);
     end if;
+    if v_repeats then
+        perform heliograph._take_over(p_project, p_items, v_answers);
+    end if;
     return coalesce(v_answers, '[]');
 end $$;
+
+-- _take_over: let this owner have the calls that it begins again. A call that a limit rejects remains with the earlier
+--   owner: an owner that repeats its request, because it lost the answer, is rejected or admitted like the first time.
+--   p_items: the items of begin_call. p_answers: its answers.
+--   The caller holds the heads.
+create function heliograph._take_over(p_project text, p_items jsonb, p_answers jsonb) returns void
+    language sql as $$
+    update heliograph.turn_waiting_tools w
+       set epoch = found.epoch, rate = case when found.has_rates then w.rate else w.rate - 'is_waiting' end
+      from (select x.at, i.epoch, i.has_rates
+              from (select distinct on (p.item ->> 'turn_id', p.item ->> 'call_id')
+                           p.item ->> 'turn_id' as turn_id, p.item ->> 'call_id' as call_id,
+                           (p.item ->> 'epoch')::bigint as epoch,
+                           heliograph._has_rates(jsonb_build_array(p.item)) as has_rates
+                      from jsonb_array_elements(p_items) with ordinality p (item, n)
+                     where p_answers -> (p.n::integer - 1) ->> 'outcome' = 'again'
+                     order by p.item ->> 'turn_id', p.item ->> 'call_id', p.n) i
+             cross join lateral (
+                   select y.ctid as at from heliograph.turn_waiting_tools y
+                    where y.project_id = p_project and y.agent_turn_id = i.turn_id
+                      and y.tool_call_id = i.call_id offset 0) x) found
+     where w.ctid = found.at
+$$;
 
 -- _taint: the untrusted sources that an item names; null for none.
 create function heliograph._taint(p_item jsonb) returns text[]
