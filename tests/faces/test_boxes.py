@@ -116,6 +116,7 @@ async def test_box_of_another_project_is_not_found(environment: str) -> None:
         assert await rejection(foreigner.boxes.fork("mine")) == (NotFound, "unknown_box")
 
 
+@pytest.mark.more
 async def test_helio_prints_a_box_card_by_card_with_escaped_content(environment: str, tmp_path: Path) -> None:
     async with Client() as client:
         await client.boxes.put([NOTE, {"kind": "note", "content": {"text": "a\x1b[31m"}}], box_id="mine")

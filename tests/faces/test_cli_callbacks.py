@@ -79,6 +79,7 @@ def test_callbacks_are_listed_with_their_outcomes(shell: Shell) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.more
 def test_callbacks_are_filtered_by_state_with_the_newest_first(shell: Shell) -> None:
     first, second = ended_with_callbacks(shell, "ink", "paper")
     assert ids(shell, "due") == [second, first]
@@ -132,6 +133,7 @@ async def test_doctor_names_unsent_callbacks_and_the_next_step(shell: Shell, dat
     assert done.returncode == 0
 
 
+@pytest.mark.more
 def test_children_of_a_turn_are_listed_in_order_with_their_states(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "shop.py:app", "--run-id", "s", "--state", '{"fail": true, "wait": true}')
     started.append(running)

@@ -64,6 +64,7 @@ def test_open_calls_are_listed_and_taken_and_a_report_continues_the_run(shell: S
     assert "no open calls" in shell.helio("calls").stderr
 
 
+@pytest.mark.more
 def test_taken_call_is_printed_with_its_report_command(shell: Shell, waiting: Running) -> None:
     first, second = shell.helio("calls", "--tool", "approve", "--take", "1").stdout.splitlines()
     assert first == 'approve {"amount":5}'
@@ -92,6 +93,7 @@ def test_watched_run_reports_its_open_calls(shell: Shell, waiting: Running) -> N
     )
 
 
+@pytest.mark.more
 def test_report_takes_a_result_from_a_file_and_a_failure_from_a_text(shell: Shell, waiting: Running) -> None:
     call = taken(shell)
     report = ("report", call["turn_id"], "c1", "--token", call["token"])
@@ -224,6 +226,7 @@ def test_impossible_stop_or_take_names_its_object(
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (code, name)
 
 
+@pytest.mark.more
 def test_worker_serves_several_projects(shell: Shell, started: list[Running]) -> None:
     worker = shell.start("worker", "press.py:app", "--project", "a", "--project", "b")
     started.append(worker)

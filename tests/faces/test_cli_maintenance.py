@@ -132,6 +132,7 @@ async def test_unused_wire_is_removed(shell: Shell, database_url: str) -> None:
         assert await runtime.ledger.read_outbox() == []
 
 
+@pytest.mark.more
 @pytest.mark.proves("CB-06")
 async def test_breakers_are_listed_with_their_state(shell: Shell, database_url: str) -> None:
     assert await helio(shell, "db", "breakers") == (0, "no target behind a circuit breaker has failed\n")

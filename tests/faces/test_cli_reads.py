@@ -97,6 +97,7 @@ def printed(shell: Shell, *arguments: str) -> str:
     return normalised(done.stdout)
 
 
+@pytest.mark.more
 def test_runs_turns_and_one_turn_are_printed(shell: Shell) -> None:
     assert printed(shell, "runs") == RUNS
     assert printed(shell, "turn", "list") == TURNS
@@ -136,6 +137,7 @@ def test_run_id_in_place_of_a_signal_id_is_rejected_with_the_command_for_runs(sh
     assert f"{run_id} is a run, not a signal: helio signal trace {run_id} " in done.stderr
 
 
+@pytest.mark.more
 def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     run_id = run_of(shell)
     named = [row["name"] for row in shell.rows("signal", "tail", "agent:*", "state:**")]
@@ -166,6 +168,7 @@ async def test_tail_continues_after_a_position_and_skips_pruned_signals(
         assert [row["seq"] for row in rows] == [seq for seq in remaining if seq > after]
 
 
+@pytest.mark.more
 def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
     following = shell.start("signal", "tail", "workflow:*", "--follow")
     following.read_until("workflow:start")
@@ -178,6 +181,7 @@ def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
     assert len(following.lines) == 4
 
 
+@pytest.mark.more
 async def test_doctor_lists_violations_and_exits_with_1(shell: Shell, database: Database) -> None:
     sound = shell.rows("db", "doctor")
     assert [row["check"] for row in sound] == ["server", "durability", "schema", "roles", "invariants", "liveness"]

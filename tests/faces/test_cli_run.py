@@ -101,6 +101,7 @@ def test_failure_reason_is_complete_in_a_pipe_in_the_closing_block_and_in_json(s
     assert len(shell.rows("turn", "list", "--status", "done")) == 1
 
 
+@pytest.mark.more
 def test_failure_reason_of_a_model_that_cannot_be_used_includes_the_hint(shell: Shell) -> None:
     (shell.folder / "failing.py").write_text(FAILING)
     done = shell.helio("run", "failing.py:unknown", "--run-id", "model", "--json")
@@ -131,6 +132,7 @@ def test_run_reads_its_state_from_a_file(shell: Shell) -> None:
     assert '{"topic":"paper"}' in done.stdout
 
 
+@pytest.mark.more
 def test_ended_run_is_only_read(shell: Shell) -> None:
     shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "once")
     again = shell.helio("run", "press.py:app", "--run-id", "once")
@@ -171,6 +173,7 @@ async def test_killed_run_continues_under_its_id_and_names_the_lease_that_it_wai
     assert (writer["outcome"], writer["attempts"]) == ("success", 1)
 
 
+@pytest.mark.more
 def test_two_commands_for_one_run_id_share_the_work_and_print_the_same(shell: Shell, started: list[Running]) -> None:
     arguments = ("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "both", "--json")
     started += [shell.start(*arguments), shell.start(*arguments)]
@@ -198,6 +201,7 @@ def test_first_sigint_finishes_the_running_turn_and_starts_no_other(shell: Shell
     assert shell.helio("run", "press.py:app", "--run-id", "int").returncode == 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("fails", "code", "outcome"), [(False, 0, "success"), (True, 1, "failed")])
 def test_run_that_ends_within_the_grace_ends_the_command_by_its_outcome(
     shell: Shell, started: list[Running], fails: bool, code: int, outcome: str
@@ -219,6 +223,7 @@ def test_run_that_ends_within_the_grace_ends_the_command_by_its_outcome(
     assert "has not ended" not in running.text
 
 
+@pytest.mark.more
 def test_turn_past_the_grace_is_released_at_once(shell: Shell, started: list[Running]) -> None:
     arguments = ("--state", '{"stall": true}', "--run-id", "back", "--lease", "3600", "--grace", "0")
     running = shell.start("run", "press.py:app", *arguments)
@@ -279,6 +284,7 @@ def test_closed_pipe_ends_a_run_silently(shell: Shell) -> None:
     assert (code, done.stderr) == ("0", "")
 
 
+@pytest.mark.more
 def test_run_without_its_own_worker_is_executed_by_others(shell: Shell, started: list[Running]) -> None:
     worker = shell.start("worker", "press.py:app", "--name", "night-shift")
     started.append(worker)

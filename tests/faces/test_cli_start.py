@@ -78,6 +78,7 @@ def test_help_names_every_command_and_a_closed_pipe_is_no_error(tmp_path: Path) 
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("command", ["helio --help", "helio db sql", "helio turn list", "helio run press.py:app"])
 @pytest.mark.parametrize("closed", mostly_more([">&-", "2>&-", "<&- >&- 2>&-"], {2}))
 def test_closed_stream_causes_no_error(tmp_path: Path, database_url: str, command: str, closed: str) -> None:
@@ -96,12 +97,14 @@ def test_error_on_a_closed_stderr_keeps_its_exit_code(tmp_path: Path, closed: st
 FULL = "error: the output could not be written: No space left on device\n"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("command", ["helio --help", "helio db sql", "helio sim --help", "helio sim replay 5"])
 def test_full_disk_is_named_in_the_error(tmp_path: Path, command: str) -> None:
     done = Shell(tmp_path, None).bash(f"{command} > /dev/full; echo $?")
     assert (done.stdout, done.stderr) == ("1\n", FULL)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("option", ["", "--json"])
 def test_run_on_a_full_disk_exits_with_1_and_names_the_disk(tmp_path: Path, database_url: str, option: str) -> None:
     done = open_shell(tmp_path, database_url).bash(f"helio run press.py:app {option} > /dev/full; echo $?")

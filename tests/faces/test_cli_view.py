@@ -135,6 +135,7 @@ def test_board_restarts_an_agent_that_wakes_again() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.more
 def test_terminal_shows_the_live_view_and_restores_its_cursor(tmp_path: Path, database_url: str) -> None:
     shell = open_shell(tmp_path, database_url)
     ours, theirs = pty.openpty()

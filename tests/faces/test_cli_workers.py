@@ -72,6 +72,7 @@ async def test_row_that_cannot_be_decoded_does_not_hide_other_workers(
     assert "delete it from heliograph.workers" in text
 
 
+@pytest.mark.more
 @pytest.mark.proves("CTL-75")
 async def test_check_reports_to_a_probe_that_a_worker_is_alive(shell: Shell, database: Database) -> None:
     assert await helio(shell, "workers") == (0, "no workers; helio worker FILE.py:app starts one")
@@ -106,6 +107,7 @@ async def test_doctor_warns_of_workers_that_are_not_healthy(shell: Shell, databa
     )
 
 
+@pytest.mark.more
 async def test_turn_show_names_the_health_of_the_owner(shell: Shell, database: Database) -> None:
     started = await asyncio.to_thread(shell.start, "run", "press.py:app", "--no-worker", "--run-id", "r")
     try:

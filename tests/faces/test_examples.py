@@ -81,6 +81,7 @@ async def test_research_publishes_nothing_after_a_denial(runtime: Runtime, notes
     assert "denied: dull" in result.state.answer
 
 
+@pytest.mark.more
 async def test_folder_counts_every_file_at_once_and_a_bad_one_is_a_row(runtime: Runtime, tmp_path: Path) -> None:
     for n in range(60):  # more than one turn has room for
         (tmp_path / f"{n:02}.txt").write_text("one two\n" * n, encoding="utf-8")
@@ -114,6 +115,7 @@ async def test_chat_remembers_the_messages_of_earlier_turns(runtime: Runtime) ->
     assert len(end["state"]["talk"]) == 6
 
 
+@pytest.mark.more
 async def test_chat_continues_past_the_activation_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit of six, which three messages would have reached."""
     monkeypatch.setitem(chat.app.__dict__, "workflow", replace(chat.app.workflow, max_activations=6))

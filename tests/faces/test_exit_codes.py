@@ -74,6 +74,7 @@ def test_command_ends_with_its_documented_code(shell: Shell, code: int, command:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_that_is_interrupted_ends_with_130(shell: Shell, started: list[Running], number: int) -> None:
     run = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--grace", "0")

@@ -15,6 +15,7 @@ import pytest
 from heliograph.cli import interrupts
 
 
+@pytest.mark.more
 def test_work_that_swallows_its_cancellation_is_abandoned_without_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -243,6 +243,7 @@ def test_awkward_input_is_reviewed_into_json_with_lines_inside_the_document(text
         assert found == sorted(found, key=lambda one: (one.line, one.message))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "unit",
     [

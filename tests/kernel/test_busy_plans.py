@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from tests.kernel.kit import Item, Kernel, connect, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import TOKEN, activated, child, command, result, suspended, tool
 
@@ -39,6 +41,7 @@ def sweep(kind: str, finds: str, *turns: str) -> Measured:
     return Measured([call], lambda answer: answer.get(finds, []) == list(turns) and not answer["failed"])
 
 
+@pytest.mark.more
 async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     one = (await _at_work(kernel))[-1]
@@ -86,6 +89,7 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
     assert {what for what, rows in read.items() if rows == 0} == {"sweep of queued"}
 
 
+@pytest.mark.more
 async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     some = (await _at_work(kernel))[:BATCH]

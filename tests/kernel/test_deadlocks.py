@@ -158,6 +158,7 @@ class Client:
         await self.call("mark_published", keys)
 
 
+@pytest.mark.more
 @pytest.mark.proves("K17", "L0-01", "L0-14", "K6", "K7", "K12", "K24", "K25", "K27")
 async def test_random_batches_over_many_connections_never_deadlock_and_keep_the_ledger_sound(
     kernel: Kernel, beside: Connect

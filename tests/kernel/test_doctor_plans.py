@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import asyncpg
+import pytest
 
 from heliograph.testing.database import TestServer
 from tests.kernel.kit import TABLES, Kernel, connect
@@ -58,6 +59,7 @@ def looked_at(node: dict[str, Any]) -> float:
     return float((node["Actual Rows"] + dropped) * node["Actual Loops"]) + sum(map(looked_at, node.get("Plans", [])))
 
 
+@pytest.mark.more
 async def test_database_that_was_never_analyzed_is_examined_in_proportion_to_its_rows(postgres: TestServer) -> None:
     url = await postgres.create()
     kernel = Kernel(await connect(url), "never-analyzed")

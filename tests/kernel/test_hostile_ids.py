@@ -114,6 +114,7 @@ async def test_nul_is_rejected_by_every_function_with_a_message(kernel: Kernel) 
     assert await kernel.everything() == before
 
 
+@pytest.mark.more
 @pytest.mark.proves("S11")
 @pytest.mark.parametrize("field", mostly_more([
     "turn_id", "run_id", "call_id", "box_id", "card_id", "agent", "instance", "context_box_id", "base_box_id", "cause", "actor",

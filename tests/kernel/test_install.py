@@ -60,6 +60,7 @@ async def test_install_creates_everything_and_a_second_one_does_nothing(connecti
     assert await objects(connection) == before
 
 
+@pytest.mark.more
 async def test_one_of_many_simultaneous_installers_does_the_work(empty_url: str) -> None:
     connections = [await connect(empty_url) for _ in range(4)]
     done = await asyncio.gather(*map(install, connections))
@@ -83,6 +84,7 @@ async def test_installer_killed_midway_creates_nothing(empty_url: str, monkeypat
     await other.close()
 
 
+@pytest.mark.more
 async def test_upgrade_that_fails_midway_changes_nothing(
     empty_url: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +101,7 @@ async def test_upgrade_that_fails_midway_changes_nothing(
     assert (await kernel.claim(), await kernel.checks()) == ([], [])
 
 
+@pytest.mark.more
 async def test_upgrade_replaces_all_functions_and_keeps_the_data(connection: asyncpg.Connection) -> None:
     await install(connection)
     kernel = Kernel(connection, "project")
@@ -117,6 +120,7 @@ async def test_upgrade_replaces_all_functions_and_keeps_the_data(connection: asy
     assert (await kernel.everything(), await objects(connection)) == (rows, functions)
 
 
+@pytest.mark.more
 async def test_memory_of_an_earlier_version_counts_as_untrusted(connection: asyncpg.Connection) -> None:
     """The migration is applied to the tables as they were before it."""
     await install(connection)
@@ -171,6 +175,7 @@ OLD_ROWS = (
 )
 
 
+@pytest.mark.more
 async def test_upgrade_keeps_the_rows_of_renamed_columns(
     connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +242,7 @@ async def test_session_of_another_name_is_not_taken_for_an_older_worker(kernel: 
     await kernel.connection.execute("reset application_name")
 
 
+@pytest.mark.more
 async def test_upgrade_that_waits_for_a_locked_table_gives_up_changes_nothing_and_names_the_next_step(
     connection: asyncpg.Connection, empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +281,7 @@ async def test_migration_may_take_longer_than_a_call_of_the_kernel(
     await opened.close()
 
 
+@pytest.mark.more
 async def test_database_newer_than_the_program_is_rejected_and_unchanged(connection: asyncpg.Connection) -> None:
     await install(connection)
     await connection.execute(
@@ -289,6 +296,7 @@ async def test_database_newer_than_the_program_is_rejected_and_unchanged(connect
     assert await objects(connection) == before
 
 
+@pytest.mark.more
 async def test_migration_edited_after_its_release_is_rejected(connection: asyncpg.Connection) -> None:
     await install(connection)
     await connection.execute("update heliograph.schema_version set checksum = 'of other contents'")
@@ -300,6 +308,7 @@ async def test_migration_edited_after_its_release_is_rejected(connection: asyncp
     assert await objects(connection) == before
 
 
+@pytest.mark.more
 async def test_unusable_database_is_rejected_with_the_next_command(connection: asyncpg.Connection) -> None:
     with pytest.raises(Rejected, match="run helio db install") as refused:
         check(await read_state(connection))
@@ -319,6 +328,7 @@ def psql(url: str, sql: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.more
 async def test_schema_file_creates_the_same_objects_as_install(
     empty_url: str, connection: asyncpg.Connection, kernel: Kernel
 ) -> None:
@@ -329,6 +339,7 @@ async def test_schema_file_creates_the_same_objects_as_install(
     assert await objects(connection) == await objects(kernel.connection)
 
 
+@pytest.mark.more
 async def test_planner_takes_no_table_of_the_schema_file_for_one_that_remains_empty(
     empty_url: str, connection: asyncpg.Connection
 ) -> None:
@@ -347,6 +358,7 @@ async def test_planner_takes_no_table_of_the_schema_file_for_one_that_remains_em
     } == set()
 
 
+@pytest.mark.more
 async def test_schema_file_applied_twice_fails_as_a_whole_and_changes_nothing(
     empty_url: str, connection: asyncpg.Connection
 ) -> None:
@@ -359,6 +371,7 @@ async def test_schema_file_applied_twice_fails_as_a_whole_and_changes_nothing(
     assert (await read_state(connection)).is_current
 
 
+@pytest.mark.more
 async def test_installing_needs_no_superuser(empty_url: str) -> None:
     owner = await connect(empty_url)
     name = await owner.fetchval("select current_database()")

@@ -97,6 +97,7 @@ async def test_databases_of_one_cluster_may_be_installed_at_once(cluster: TestSe
             await connection.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S2")
 async def test_installer_with_createrole_installs_and_grants_roles_without_superuser(cluster: TestServer) -> None:
     await forget_roles(cluster)
@@ -123,6 +124,7 @@ async def test_installer_with_createrole_installs_and_grants_roles_without_super
         await outside.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S2", "S1")
 async def test_installer_without_createrole_keeps_all_rights_until_roles_exist(cluster: TestServer) -> None:
     async with someone(cluster) as poor, database(cluster, poor) as url:
@@ -155,6 +157,7 @@ async def test_installer_without_createrole_keeps_all_rights_until_roles_exist(c
         await connection.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S2")
 async def test_operator_without_superuser_migrates_rows_of_all_projects(
     cluster: TestServer, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +182,7 @@ async def test_operator_without_superuser_migrates_rows_of_all_projects(
         await superuser.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S2")
 async def test_objects_in_the_search_path_of_the_installer_are_not_used(cluster: TestServer) -> None:
     async with database(cluster) as url:

@@ -208,6 +208,7 @@ async def seen(url: str, named: str | None, views: list[str]) -> set[tuple[str, 
         }
 
 
+@pytest.mark.more
 @pytest.mark.proves("S1", "S2")
 async def test_view_returns_permitted_and_selected_projects(kernel: Kernel, beside: Connect, shared_url: str) -> None:
     await fill(kernel)

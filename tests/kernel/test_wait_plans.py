@@ -130,6 +130,7 @@ async def _rows_read(kernel: Kernel, function: str, *args: Any) -> int:
     return int(after - before)
 
 
+@pytest.mark.more
 async def test_turn_of_a_thousand_calls_costs_the_sum_of_its_calls(filled_url: str) -> None:
     kernel = Kernel(await connect(filled_url), "filled")
     undone = kernel.connection.transaction()

@@ -136,6 +136,7 @@ def test_missing_extra_is_reported_with_its_install_command() -> None:
     assert "SetupError: HELIOGRAPH_NATS_URL needs the NATS client: pip install 'heliograph[nats]'" in done.stderr
 
 
+@pytest.mark.more
 def test_runtime_without_nats_does_not_import_it() -> None:
     program = "import sys, heliograph.runtime; sys.exit('nats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -173,6 +174,7 @@ async def test_worker_elsewhere_is_woken_over_nats_alone(
             await starter.run(app.workflow, {}, worker=False)
 
 
+@pytest.mark.more
 @pytest.mark.proves("L0-04", "L0-08")
 async def test_death_of_nats_during_a_run_costs_latency_only(
     database_url: str, server: NatsServer, ground: NatsGround
@@ -200,6 +202,7 @@ async def test_bell_of_postgresql_rings_without_nats_at_the_start(
             await finishes(runtime, two_steps())
 
 
+@pytest.mark.more
 @pytest.mark.proves("L0-04", "L0-08")
 async def test_run_ends_within_the_poll_bounds_although_every_ring_is_lost(
     database_url: str, monkeypatch: pytest.MonkeyPatch
@@ -212,6 +215,7 @@ async def test_run_ends_within_the_poll_bounds_although_every_ring_is_lost(
         assert result.outcome == "success"
 
 
+@pytest.mark.more
 @pytest.mark.proves("S6", "L0-04", "L0-08")
 async def test_forged_bells_make_a_worker_poll_and_change_nothing(
     database_url: str, server: NatsServer, ground: NatsGround

@@ -93,6 +93,7 @@ async def eavesdropper_on(database_url: str) -> AsyncIterator[Eavesdropper]:
         yield eavesdropper
 
 
+@pytest.mark.more
 @pytest.mark.proves("S25")
 async def test_login_without_a_role_receives_no_name_and_no_id(database_url: str) -> None:
     async with eavesdropper_on(database_url) as eavesdropper:
@@ -119,6 +120,7 @@ async def test_service_of_one_project_gets_no_key_of_another(database_url: str) 
                     await connection.fetch(attempt)
 
 
+@pytest.mark.more
 async def test_login_of_the_project_recognizes_its_events_by_their_tokens(database_url: str) -> None:
     async with eavesdropper_on(database_url) as eavesdropper:
         run_id = await run_elsewhere(database_url, chain())
@@ -129,6 +131,7 @@ async def test_login_of_the_project_recognizes_its_events_by_their_tokens(databa
         assert keys == {tokens.of(BellKey(PROJECT, f"event:evt:{turn.turn_id}")) for turn in turns}
 
 
+@pytest.mark.more
 @pytest.mark.proves("S25")
 async def test_new_secret_changes_every_token(database_url: str, database: Database) -> None:
     """The statement of the security page."""
@@ -175,6 +178,7 @@ async def test_guessed_application_name_wakes_no_worker(database_url: str) -> No
         last.close()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S25", "S6")
 async def test_thousands_of_forged_rings_cost_an_idle_worker_the_burst_and_no_more(
     database_url: str, monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,7 @@ def test_kill_9_during_initialisation_produces_no_partial_cluster(empty: Path) -
         assert not (empty / "pg18.new").exists()
 
 
+@pytest.mark.more
 def test_embedded_server_is_durable_utf8_and_off_the_network(home: Path) -> None:
     reported = {
         "server_encoding": "UTF8",

@@ -212,6 +212,7 @@ def _starter_of(pid: str) -> str:
     return _starter_of(parent) if _is_launcher(parent) else parent
 
 
+@pytest.mark.more
 async def test_function_of_the_application_is_called_in_its_own_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

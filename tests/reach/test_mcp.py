@@ -52,6 +52,7 @@ async def test_public_server_is_used_and_its_errors_are_reported() -> None:
             await found["get_current_time"](timezone="Nowhere")
 
 
+@pytest.mark.more
 async def test_result_is_structured_content_else_its_text_else_all_parts() -> None:
     async with own().open_tools() as tools:
         found = by_name(tools)
@@ -60,6 +61,7 @@ async def test_result_is_structured_content_else_its_text_else_all_parts() -> No
         assert [part["type"] for part in (await found["parts"]())["content"]] == ["text", "image"]
 
 
+@pytest.mark.more
 @pytest.mark.proves("S13")
 async def test_program_gets_its_own_environment_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://somebody:secret@host/db")
@@ -71,6 +73,7 @@ async def test_program_gets_its_own_environment_and_none_of_ours(monkeypatch: py
     assert "HELIOGRAPH_DATABASE_URL" not in names
 
 
+@pytest.mark.more
 @pytest.mark.proves("S13")
 async def test_secret_is_resolved_only_for_the_server() -> None:
     server = own(env={"KEY": "Bearer secret://crm"}, secrets=lambda name: f"the value of {name}")
@@ -100,6 +103,7 @@ async def test_author_selects_tools_prefixes_them_and_sets_their_effects() -> No
         assert tools[0].effect == "once"  # the server's own annotations are not trusted by default
 
 
+@pytest.mark.more
 async def test_name_of_a_missing_tool_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="has no tool ad; it has add") as refused:
         async with own(tools=["ad"]).open_tools():
@@ -160,6 +164,7 @@ async def test_http_server_may_restart(http: HttpServer) -> None:
         assert await found["add"](a=1, b=2) == {"result": 3}
 
 
+@pytest.mark.more
 async def test_unreachable_server_and_missing_program_raise_different_errors(http: HttpServer) -> None:
     with pytest.raises(HarnessError, match="cannot be used") as away:
         async with MCPServer(url=http.url).open_tools(http.egress):

@@ -118,6 +118,7 @@ def test_ordinary_programs_run(worker: Worker) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.more
 @ON_X86
 def test_cgroup_bounds_page_tables_too(worker: Worker) -> None:
     if os.stat(f"/proc/{worker.process.pid}").st_uid != os.geteuid() or (probe := open_cgroup(1 << 20, 1)) is None:

@@ -96,6 +96,7 @@ def test_breaker_admits_no_trial_too_many_and_always_leaves_the_half_open_state(
     assert explore(BreakerModel()).holds
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-08", "G-24")
 def test_bucket_starts_no_call_too_many_and_each_effect_has_a_token() -> None:
     assert explore(BucketModel()).holds
@@ -107,6 +108,7 @@ def test_model_detects_each_rule_that_is_switched_off(ablation: AnyAblation) -> 
     assert found(ablation, result) is not None, f"broken: {sorted(result.broken)}, stuck: {sorted(result.stuck)}"
 
 
+@pytest.mark.more
 def test_failed_property_fails_the_command_and_prints_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     ablation = next(a for a in BREAKING if isinstance(a, Ablation) and a.rule == "K8+K10b")
     assert not check([ablation.ablated()])

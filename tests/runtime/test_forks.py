@@ -88,6 +88,7 @@ async def test_failed_children_are_retried_as_often_as_the_parent_requests(rig: 
     ]  # fmt: skip
 
 
+@pytest.mark.more
 async def test_children_canceled_by_fail_fast_are_retried_with_the_failed_one(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children("fail first", "fail first"), fail_fast=True, retries=1))
     assert [each[1:] for each in await ran(rig, app)] == [["success", "fail first"], ["success", "fail first"]]

@@ -81,6 +81,7 @@ async def test_calls_of_one_deployment_run_in_another(rig: Rig, lone_rig: Rig) -
     assert row["priority"] == 2
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-07")
 async def test_failure_and_timeout_of_the_other_deployment_reach_the_caller(rig: Rig, lone_rig: Rig) -> None:
     far = remote([])
@@ -155,6 +156,7 @@ async def test_result_that_the_kernel_rejects_fails_the_call(rig: Rig) -> None:
         "DELEGATION_ERROR", "failed", "DELEGATION_ERROR", "payload_too_large"]  # fmt: skip
 
 
+@pytest.mark.more
 async def test_delegation_through_a_gateway_uses_the_budget_of_tool_calls(rig: Rig, lone_rig: Rig) -> None:
     ran: list[Any] = []
     far = remote(ran)
@@ -174,6 +176,7 @@ async def test_delegation_through_a_gateway_uses_the_budget_of_tool_calls(rig: R
     assert (result.state, ran) == ({"seen": "BUDGET_EXCEEDED"}, [{"n": 1}])
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-07", "CTL-20")
 async def test_model_delegates_to_an_agent_that_exists_only_behind_a_route(rig: Rig, lone_rig: Rig) -> None:
     ran: list[Any] = []
@@ -203,6 +206,7 @@ def test_agent_for_a_model_is_known_to_the_application_or_a_route_leads_to_it() 
     assert (raised.value.code, raised.value.path) == ("unknown_agent", "/agents/buyer/agents")
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-07", "CTL-22")
 async def test_partial_result_of_the_other_deployment_is_partial_for_the_caller(rig: Rig, lone_rig: Rig) -> None:
     far = Heliograph("far")

@@ -34,6 +34,7 @@ def endless() -> tuple[Heliograph, asyncio.Event]:
     return far, started
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("options", [{}, {"timeout": 1.5}], ids=["stop", "timeout"])
 @pytest.mark.proves("CTL-35", "RTE-07")
 async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_waits(
@@ -57,6 +58,7 @@ async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_wa
     )
 
 
+@pytest.mark.more
 @pytest.mark.proves("CTL-35")
 async def test_halt_survives_the_worker_whose_caller_was_stopped(rig: Rig, lone_rig: Rig) -> None:
     far, started = endless()

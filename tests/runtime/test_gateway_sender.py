@@ -139,6 +139,7 @@ async def test_slow_gateway_of_one_project_does_not_delay_the_calls_of_another()
     assert {type(end) for end in ends} == {asyncio.CancelledError}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("items", "threads"), [(10, 0), (100_000, 1)])
 async def test_large_response_is_read_in_a_thread(items: int, threads: int) -> None:
     async def post(_seconds: float) -> Posted:
@@ -274,6 +275,7 @@ def test_password_in_the_url_of_a_gateway_is_rejected_without_quoting_it() -> No
         assert "opensesame" not in str(raised.value)
 
 
+@pytest.mark.more
 async def test_gateway_that_closes_connections_or_answers_malformed_is_tried_until_the_call_times_out(rig: Rig) -> None:
     answers = (b"", b"HTTP/1.1 200", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}",
                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", b"HTTP/1.1 202 X\r\n\r\n{}")  # fmt: skip

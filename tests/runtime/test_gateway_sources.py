@@ -77,6 +77,7 @@ async def test_equal_turns_of_two_projects_send_different_requests(rigs: list[Ri
     assert len({each["id"] for each in sent}) == 2
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-74", "S12")
 async def test_two_deployments_that_delegate_to_each_other_come_to_an_end(rig: Rig, lone_rig: Rig) -> None:
     urls: dict[str, str] = {}

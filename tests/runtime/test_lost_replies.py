@@ -156,6 +156,7 @@ async def test_calls_of_many_turns_share_their_commits(rig: Rig, monkeypatch: py
         assert len(batches) < 40, function
 
 
+@pytest.mark.more
 async def test_turns_run_while_the_next_ones_are_claimed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = 0
     at_claim: list[tuple[int, int]] = []  # the requested turns, and those that had started by the reply

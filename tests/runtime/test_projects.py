@@ -65,6 +65,7 @@ class Crowd:
         return 1
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-75", "S12")
 async def test_slots_are_shared_evenly_among_projects_with_work(rigs: list[Rig]) -> None:
     crowd = Crowd(20)
@@ -84,6 +85,7 @@ async def test_slots_are_shared_evenly_among_projects_with_work(rigs: list[Rig])
             assert one(await rig.ended(run_id), "workflow:end")["state"]["n"] == 20
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-75")
 async def test_project_with_many_turns_does_not_delay_another(rigs: list[Rig]) -> None:
     order: list[str] = []

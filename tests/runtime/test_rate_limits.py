@@ -35,6 +35,7 @@ async def buckets(rig: Rig) -> dict[tuple[str, str], Any]:
     return {(row["kind"], row["name"]): row["seconds"] for row in rows}
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-08", "G-24")
 async def test_step_waits_for_its_token_and_one_that_would_wait_too_long_fails(rig: Rig) -> None:
     app, began = Heliograph("waiting"), list[float]()
@@ -103,6 +104,7 @@ async def test_call_over_its_limit_is_not_made_and_a_resumed_function_sees_the_s
     assert error["details"]["retry_after_ms"] > 2_900_000
 
 
+@pytest.mark.more
 @pytest.mark.proves("RTE-08", "G-24")
 async def test_delegations_to_an_agent_share_its_limit(rig: Rig) -> None:
     app, began = Heliograph("delegating"), list[float]()

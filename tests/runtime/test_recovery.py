@@ -131,6 +131,7 @@ async def test_worker_stops_a_turn_whose_lease_it_lost(rig: Rig) -> None:
         await until(lambda: not worker._running)
 
 
+@pytest.mark.more
 async def test_worker_renews_a_turn_longer_than_many_leases(rig: Rig) -> None:
     app = Heliograph("long")
     app.agent(name="a", activate_on=START, updates="attempt")(_three_leases)

@@ -250,6 +250,7 @@ def test_short_and_ordinary_environment_values_are_not_redacted(variable: str, v
     assert redaction._kept.forms == set()
 
 
+@pytest.mark.more
 @pytest.mark.proves("S13")
 async def test_passwords_and_unused_environment_secrets_are_in_no_record(
     database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -40,6 +40,7 @@ def timeouts(signals: list[Signal], name: str, key: str) -> dict[str, float | No
     return {payload[key]: payload.get("timeout_seconds") for payload in payloads(signals, name)}
 
 
+@pytest.mark.more
 @pytest.mark.proves("CTL-71", "CTL-72", "CTL-76")
 async def test_timeouts_of_an_application_end_a_slow_call_and_a_slow_delegation(rig: Rig) -> None:
     app = Heliograph("hasty", control_signals=QUICK)
@@ -100,6 +101,7 @@ async def test_timeout_of_all_calls_together_shortens_that_of_the_application(ri
     assert timeouts(await ran(rig, app), "tool:call", "name") == {"slow": 0.2, "own": 0.1}
 
 
+@pytest.mark.more
 @pytest.mark.proves("CTL-76")
 async def test_timeouts_apply_to_the_tools_and_delegations_of_a_model_that_have_none_of_their_own(rig: Rig) -> None:
     @tool

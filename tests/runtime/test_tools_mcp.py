@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from heliograph import MCPServer
 from tests.reach.mcp_http_server import OWN
 from tests.runtime.kit import Rig, one, until
 from tests.runtime.tools_kit import Script, app_of, called
 
 
+@pytest.mark.more
 async def test_turns_share_one_mcp_server_process_with_only_its_allowed_environment(rig: Rig) -> None:
     server = MCPServer([sys.executable, OWN], name="own", tools=["pid", "add"], prefix="own_", trusted=True)
     pids: list[Any] = []
@@ -27,6 +30,7 @@ async def test_turns_share_one_mcp_server_process_with_only_its_allowed_environm
     assert pids[0] == pids[1]
 
 
+@pytest.mark.more
 async def test_server_that_dies_during_a_call_is_an_error_for_the_model_and_is_restarted(rig: Rig) -> None:
     server = MCPServer([sys.executable, OWN], name="own", timeout_seconds=20, trusted=True)
     script = Script([called("die")], [called("add", a=1, b=2)])
@@ -36,6 +40,7 @@ async def test_server_that_dies_during_a_call_is_an_error_for_the_model_and_is_r
     assert script.results[1] == ({"result": 3}, False)
 
 
+@pytest.mark.more
 async def test_turn_with_an_unreachable_server_is_deferred_and_continues_when_it_returns(
     rig: Rig, tmp_path: Path
 ) -> None:

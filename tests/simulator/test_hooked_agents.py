@@ -51,6 +51,7 @@ def test_line_of_a_failure_replays_its_application(in_memory: InMemoryKernel) ->
     assert "backend=memory hooks=true" in simulate(Case(7, hooks=True), in_memory).line()
 
 
+@pytest.mark.more
 def test_oracle_detects_a_worker_that_loses_the_records_of_earlier_hooks(
     in_memory: InMemoryKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

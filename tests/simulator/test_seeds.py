@@ -42,6 +42,7 @@ def test_seeds_on_postgres_keep_every_rule_and_reach_every_answer_of_prune_and_b
     assert sorted(SOMETIMES_MAINTAINED - reached.keys()) == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kept", [kept for kept in read_kept() if not kept.case.maintenance], ids=str)
 def test_every_kept_case_holds(in_memory: InMemoryKernel, kept: Kept) -> None:
     result = simulate(kept.repaired(), in_memory)

@@ -27,6 +27,7 @@ def test_meaningless_arguments_are_rejected(arguments: list[str]) -> None:
         main(arguments)
 
 
+@pytest.mark.more
 def test_successful_seeds_exit_with_0_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--seeds", "3", "--start", "40"]) == 0
     assert capsys.readouterr().out.startswith("3 seeds on memory: 0 failed")

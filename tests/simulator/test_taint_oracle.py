@@ -22,6 +22,7 @@ def found_kinds() -> set[str]:
     return {violation.kind for seed in SEEDS for violation in simulate(Case(seed), in_memory).violations}
 
 
+@pytest.mark.more
 @pytest.mark.proves("S24")
 def test_simulator_finds_no_wrong_taint_in_this_runtime() -> None:
     assert found_kinds() == set()
