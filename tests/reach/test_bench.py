@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from xml.etree import ElementTree
 import asyncpg
 import pytest
 
-from bench import beside
+from bench import beside, compare
 from bench.__main__ import RESULTS, measure_all
 from bench.beside import measure_peer
 from bench.history import database_with_history
@@ -215,6 +217,24 @@ async def test_measurement_counts_between_two_reads_of_the_server_statistics(pla
         await connection.close()
     assert sample.transactions >= 5
     assert sample.wal_bytes > 0
+
+
+@pytest.mark.more
+def test_comparison_of_a_checkout_with_itself_prints_rates_cpu_times_and_ratios(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare.run(place, compare.HERE, argparse.Namespace(work="B", peer=None, rounds=1, seconds=0.3))
+    printed = capsys.readouterr().out
+    assert [line.partition(",")[0] for line in printed.splitlines() if line.endswith("rounds")] == ["B"] * 3
+    for figure in ("items/s", "server µs", "python µs"):
+        found = re.findall(rf"{figure} +before +([\d,.]+) +now +([\d,.]+) +now/before [\d.]+", printed)
+        assert len(found) == 3
+        assert all(float(each.replace(",", "")) > 0 for pair in found for each in pair)
+
+
+def test_ratio_of_a_comparison_is_the_median_of_its_rounds() -> None:
+    before, now = ([{"items/s": each} for each in side] for side in ((100.0, 10.0, 1.0), (110.0, 12.0, 0.5)))
+    assert compare.ratios(before, now, "items/s") == "1.100 (0.800 to 1.150)"
 
 
 @pytest.mark.more
