@@ -69,7 +69,13 @@ CODES = (
         "the turn could not start: its init hook failed, a credential is missing, its inbox has no message for it, or its "
         "context box is too large or malformed",
     ),
-    Code(PLAN_FAILED, "plan", False, "the plan hook raised an exception, or returned something other than a plan"),
+    Code(
+        PLAN_FAILED,
+        "plan",
+        False,
+        "the plan hook raised an exception, returned something other than a plan, or a plan with a tool, an agent or a model that "
+        "does not exist",
+    ),
     Code(ACTION_FAILED, "act", False, "the agent's function raised an exception, or its output is invalid"),
     Code(REFLECTION_ERROR, "reflect", False, "the reflect hook raised an exception, or returned no decision"),
     Code(MAX_ITERATIONS, "reflect", False, "the agent has not reached its goal after `max_iterations` rounds"),

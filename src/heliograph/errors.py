@@ -253,7 +253,10 @@ class StepInDoubt(HeliographError):
 
 
 class DelegationFailed(HeliographError):
-    """A delegated turn failed, was canceled or timed out. `outcome` and `error` are those of the turn."""
+    """A delegated turn failed, was canceled or timed out. `outcome` and `error` are those of the turn.
+
+    details: those of `error`; its code is `reason`, if this exception has another one.
+    """
 
     default_code = DELEGATION_ERROR
 
@@ -266,6 +269,10 @@ class DelegationFailed(HeliographError):
         self.call_id = call_id
         self.outcome = outcome
         self.error = dict(error or {})
+        if isinstance(recorded := self.error.get("details"), Mapping):
+            self.details = dict(recorded)
+        if self.error.get("code") not in (None, self.code):
+            self.details["reason"] = str(self.error["code"])
         self.recoverable = bool(self.error.get("recoverable", self.recoverable))
 
 

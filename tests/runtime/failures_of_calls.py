@@ -96,7 +96,9 @@ async def provoke_tool_timeout(rig: Rig, _provider: Provider) -> Any:
 
 @provokes("DELEGATION_ERROR")
 async def provoke_delegation_error(rig: Rig, _provider: Provider) -> Any:
-    return await _delegated(rig, raises)
+    error = await _delegated(rig, raises)
+    assert error["details"] == {"reason": "ACTION_FAILED"}
+    return error
 
 
 @provokes("DELEGATION_TIMEOUT")

@@ -14,6 +14,7 @@ from heliograph import (
     DelegationStep,
     GoalAchieved,
     Heliograph,
+    IterationNeeded,
     Lifecycle,
     ModelReply,
     ModelRequest,
@@ -167,26 +168,95 @@ async def test_step_whose_effect_may_not_repeat_is_made_once_under_every_policy(
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (ToolStep("nothing"), "there is no tool nothing"),
-        (DelegationStep("nobody", "x"), "there is no tool delegate_to_nobody"),
-        (ToolStep("search", {"q": 1}), "the arguments of search are invalid"),
+        (ToolStep("serch"), "calls the tool serch, which agent worker does not have; did you mean search?"),
+        (ToolStep("nothing"), "calls the tool nothing, which agent worker does not have; it has search, fetch, charge, delegate_to_clerk"),
+        (ToolStep("ask_human"), "calls the tool ask_human, which agent worker does not have; it has search, fetch, charge, "
+                                "delegate_to_clerk"),
+        (DelegationStep("clerc", "x"), "delegates to the agent clerc, which agent worker does not have; did you mean clerk?"),
+        (DelegationStep("worker", "x"), "delegates to the agent worker, which agent worker does not have; it has clerk"),
     ],
-)
-async def test_step_without_a_tool_or_with_wrong_arguments_fails_the_act_phase(
-    rig: Rig, step: Any, message: str
+)  # fmt: skip
+@pytest.mark.parametrize("policy", ["retry", "skip"])
+async def test_plan_with_an_unknown_name_fails_before_its_first_step(
+    rig: Rig, step: Any, message: str, policy: Any
 ) -> None:
-    error = one((await rig.run(executing(step))).signals, "agent:failed")["error"]
-    assert error["code"] == "TOOL_ERROR"
-    assert message in error["message"]
+    app = executing(ToolStep("search", {"query": "a"}), step, lifecycle=Lifecycle(on_tool_error=policy))
+    signals = (await rig.run(app)).signals
+    error = one(signals, "error")
+    assert (error["error_code"], error["details"]["phase"], CALLS) == ("PLAN_FAILED", "plan", [])
+    assert error["message"] == f"step 2 of the plan {message}"
+    assert of_phases(signals) == ["ready", "error", "terminated"]
 
 
-async def test_unknown_tool_of_an_agent_without_tools_names_the_next_step(rig: Rig) -> None:
+@pytest.mark.proves("LC-31")
+async def test_plan_may_name_each_tool_of_its_agent(rig: Rig) -> None:
+    steps = [
+        ToolStep("search", {"query": "a"}),
+        ToolStep("delegate_to_clerk", {"task": "b"}),
+        DelegationStep("clerk", "c"),
+    ]
+    assert (await rig.run(executing(*steps))).state == {"out": {"filed": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("steps", "models", "problem"),
+    [
+        ([ToolStep("nothing")], None, "calls the tool nothing, which agent worker does not have; it has none: list them in its option tools"),
+        ([ModelStep("go")], None, "is a model step, and agent worker has no model that exists: no model: set HELIOGRAPH_MODEL"),
+        ([ModelStep("go")], ["no-such-provider:x"], "is a model step, and agent worker has no model that exists: "),
+        ([ModelStep("go")], ["no-such-provider:x", ScriptedModel(["done"])], None),
+    ],
+)  # fmt: skip
+async def test_plan_of_an_agent_without_tools_and_models_fails(
+    rig: Rig, steps: list[Any], models: Any, problem: str | None
+) -> None:
     app = Heliograph("toolless")
-    app.agent(name="worker", activate_on=START)(
-        type("Toolless", (Agent,), {"plan": lambda *_: Plan([ToolStep("nothing")])})
+    app.agent(name="worker", activate_on=START, model=models)(
+        type("Toolless", (Agent,), {"plan": lambda *_: Plan(steps)})
     )
-    error = one((await rig.run(app)).signals, "agent:failed")["error"]
-    assert error["message"].endswith("there is no tool nothing; the agent has no tools: list them in its option tools")
+    signals = (await rig.run(app)).signals
+    if problem is None:
+        assert one(signals, "terminated")["outputs"] == ["done"]
+    else:
+        error = one(signals, "error")
+        assert (error["error_code"], error["details"]["phase"]) == ("PLAN_FAILED", "plan")
+        assert error["message"].startswith(f"step 1 of the plan {problem}")
+
+
+async def test_step_with_wrong_arguments_fails_the_act_phase(rig: Rig) -> None:
+    error = one((await rig.run(executing(ToolStep("search", {"q": 1})))).signals, "agent:failed")["error"]
+    assert error["code"] == "TOOL_ERROR"
+    assert "the arguments of search are invalid" in error["message"]
+
+
+@pytest.mark.proves("ERR-06", "LC-82")
+@pytest.mark.parametrize("policy", ["terminate", "skip"])
+async def test_delegation_step_that_fails_has_its_own_code_and_that_of_the_child_in_its_details(
+    rig: Rig, policy: Any
+) -> None:
+    async def clerk(_ctx: Context) -> None:
+        raise ToolFailed("no ink", code="NO_INK", details={"shelf": 3})
+
+    app = Heliograph("delegating")
+    steps: list[Any] = [DelegationStep("clerk", "b"), ModelStep("sum up")]
+    app.agent(name="worker", activate_on=START, agents=["clerk"], model=ScriptedModel(["done"]),
+              lifecycle=Lifecycle(on_tool_error=policy))(type("Planner", (Agent,), {"plan": lambda *_: Plan(steps)}))  # fmt: skip
+    app.agent(name="clerk", on_request=True)(clerk)
+    signals = [signal for signal in (await rig.run(app)).signals if signal.agent == "worker"]
+    if policy == "skip":
+        error: Any = one(signals, "action_complete")["actions"][0]["error"]
+        assert error.pop("recoverable") is False
+        assert "no ink" in error.pop("message")
+    else:
+        failed = one(signals, "agent:failed")["error"]
+        error = {"code": failed["code"], "details": failed["details"]}
+        assert failed["message"].startswith("step 1 of the plan (clerk) failed: ")
+        assert one(signals, "error")["details"] | {"phase": "act"} == {
+            **error["details"],
+            "phase": "act",
+            "scope": "turn",
+        }
+    assert error == {"code": "DELEGATION_ERROR", "details": {"shelf": 3, "reason": "NO_INK"}}
 
 
 # ── Plans of a model ──
@@ -380,3 +450,24 @@ async def test_learnings_of_a_reflect_hook_are_stored_once(rig: Rig) -> None:
     await rig.run(app)
     [hit] = await rig.runtime.ledger.recall("archive", "Learner", 5)
     assert hit["metadata"]["outcome"] == "goal_achieved"
+
+
+@pytest.mark.proves("LC-41")
+async def test_reflect_phase_without_learnings_stores_its_decision(rig: Rig) -> None:
+    app = Heliograph("decides")
+
+    @app.agent(activate_on=START)
+    class Decider(Agent):
+        def act(self, _ctx: PhaseContext) -> str:
+            return "done"
+
+        def reflect(self, ctx: PhaseContext) -> GoalAchieved | IterationNeeded:
+            return GoalAchieved() if ctx.iteration else IterationNeeded("no sources")
+
+    await rig.run(app)
+    turn = await rig.turn_of("Decider")
+    hits = await rig.runtime.ledger.recall("", "Decider", 5)
+    assert [(hit["text"], hit["metadata"]) for hit in reversed(hits)] == [
+        ("iteration_needed: no sources", {"task_id": turn.turn_id, "outcome": "iteration_needed", "learnings": []}),
+        ("goal_achieved", {"task_id": turn.turn_id, "outcome": "goal_achieved", "learnings": []}),
+    ]

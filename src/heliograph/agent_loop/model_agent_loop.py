@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from heliograph.agent_loop.loop import run_agent_loop
 from heliograph.agent_loop.model_call import HarnessOf
 from heliograph.agent_loop.model_phases import plan_with_model, reflect_with_model
+from heliograph.agent_loop.plan_checks import check_plan
 from heliograph.agent_loop.plan_execution import execute_plan
-from heliograph.definitions.plan import GoalAchieved, IterationNeeded
+from heliograph.definitions.plan import GoalAchieved, IterationNeeded, Plan
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentOutput
@@ -28,6 +29,9 @@ class ModelAgentLoop:
 
     async def plan(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> Json:
         return await plan_with_model(owned, context, replay, harness_of=self.harness_of)
+
+    def check_plan(self, owned: OwnedTurn, plan: Plan) -> None:
+        check_plan(owned, plan, harness_of=self.harness_of)
 
     async def execute(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> AgentOutput:
         return await execute_plan(owned, context, replay, harness_of=self.harness_of)

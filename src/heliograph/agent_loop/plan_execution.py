@@ -24,7 +24,7 @@ from heliograph.definitions.plan import DelegationStep, ModelStep, PlanStep, Too
 from heliograph.definitions.step_references import resolved
 from heliograph.definitions.tool import DELEGATE
 from heliograph.error_text import safe_repr
-from heliograph.errors import AgentFailed, BudgetExceeded, Denied, HeliographError, InvalidInput
+from heliograph.errors import AgentFailed, BudgetExceeded, DelegationFailed, Denied, HeliographError, InvalidInput
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
@@ -32,7 +32,9 @@ from heliograph.execution.phase_context import PhaseContext
 from heliograph.policy.retry import RetryPolicy
 from heliograph.ports import ToolCall, UserMessage
 from heliograph.redaction import redacted_text
+from heliograph.signals.error_payload import details_of
 from heliograph.signals.values import to_json
+from heliograph.turn.call_results import code_of_delegation
 from heliograph.types import Json, JsonObject
 
 _MAY_REPEAT = ("pure", "idempotent", "transactional")
@@ -75,7 +77,7 @@ class _Execution:
         self._tools = TurnTools(owned, check_contexts(spec.name, contexts))
         self._router = ToolCallRouter(owned, replay, self._tools)
         self._calls = 0  # of this phase: each step and each repetition has its number
-        self._failure: Mapping[str, Json] = {}  # of the last call of a tool that failed
+        self._failure: Mapping[str, Json] = {}  # of the last call of this step that failed
         self.results: list[JsonObject] = []
 
     def limit_before(self, step: PlanStep) -> JsonObject | None:
@@ -91,6 +93,7 @@ class _Execution:
     async def run(self, step: PlanStep, *, is_last: bool) -> None:
         """Add the result of one step. Raises AgentFailed (with the code of the step) where it fails and is not skipped."""
         lifecycle = self._owned.spec.lifecycle
+        self._failure = {}
         try:
             step = self._with_outputs(step)
         except InvalidInput as problem:
@@ -101,7 +104,7 @@ class _Execution:
         if not result["success"] and lifecycle.on_tool_error != "skip":
             error: Any = result["error"]
             message = f"step {len(self.results) + 1} of the plan ({result['name']}) failed: {error['message']}"
-            raise _failure_of_step(message, error, self._failure)
+            raise _failure_of_step(step, message, error, self._failure)
         self.results.append(result)
 
     def _with_outputs(self, step: PlanStep) -> PlanStep:
@@ -143,8 +146,12 @@ class _Execution:
         if not message.is_error:
             return {**head, "output": message.content}
         error = self._failure = (known.error if known is not None else None) or {}
-        return {**head, "error": {"code": str(error.get("code") or TOOL_ERROR), "message": str(error.get("message") or message.content),
-                                  "recoverable": bool(error.get("recoverable", False))}}  # fmt: skip
+        code = code_of_delegation(error) if isinstance(step, DelegationStep) else str(error.get("code") or TOOL_ERROR)
+        shown: JsonObject = {"code": code, "message": str(error.get("message") or message.content),
+                             "recoverable": bool(error.get("recoverable", False))}  # fmt: skip
+        if details := details_of(_failure_of_step(step, "", shown, error).details):
+            shown["details"] = details
+        return {**head, "error": shown}
 
     async def _model_reply(self, step: ModelStep, output: Any) -> JsonObject:
         """The reply to the step, which the model reads after the results of the earlier steps. output: its type, if not text."""
@@ -170,12 +177,19 @@ class _Execution:
             await self._owned.world.sleep(RetryPolicy().delay_seconds(attempt, key))
 
 
-def _failure_of_step(message: str, error: Mapping[str, Json], failure: Mapping[str, Json]) -> HeliographError:
-    """The exception of a step that failed. A budget and a denial keep their class, because they may halt the turn."""
+def _failure_of_step(
+    step: PlanStep, message: str, error: Mapping[str, Json], failure: Mapping[str, Json]
+) -> HeliographError:
+    """The exception of a step that failed. Those that may halt the turn keep their class: of a budget, a denial, a delegation."""
     code = str(error["code"])
-    if code == BUDGET_EXCEEDED and "budget" in failure:
+    if failure.get("code") == BUDGET_EXCEEDED and "budget" in failure:
         return BudgetExceeded(message, error=failure)
-    return Denied(message, error=failure) if code == DENIED else AgentFailed(message, code=code)
+    if isinstance(step, DelegationStep):
+        return DelegationFailed(message, code=code, agent=step.agent, error=failure)
+    if code == DENIED:
+        return Denied(message, error=failure)
+    details = failure.get("details")
+    return AgentFailed(message, code=code, details=details if isinstance(details, Mapping) else None)
 
 
 def _head(step: PlanStep, *, is_success: bool) -> JsonObject:

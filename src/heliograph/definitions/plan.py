@@ -56,7 +56,7 @@ class Plan:
 class GoalAchieved:
     """The reflect phase decided that the goal is achieved. confidence: from 0 to 1.
 
-    output: replaces the output of the act phase; None keeps it. learnings: stored in the agent's long-term memory.
+    output: replaces the output of the act phase; None keeps it. learnings: stored in the agent's long-term memory, with the decision.
     """
 
     confidence: float = 1.0

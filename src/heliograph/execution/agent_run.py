@@ -173,10 +173,8 @@ async def _run_plain(run: Callable[[Context], Any], context: Context, world: Wor
     """The result of a plain function, which may return an awaitable because it wraps an async function."""
     journal.wait_forbidden = _PLAIN
     result = await world.run_sync(run, context)
-    if not inspect.isawaitable(result):
-        return result
     journal.wait_forbidden = None
-    return await result
+    return await result if inspect.isawaitable(result) else result
 
 
 def _try_update(owned: OwnedTurn, output: Json) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, DELEGATION_TIMEOUT, RATE_LIMITED
+from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, RATE_LIMITED
 from heliograph.errors import (
     BudgetExceeded,
     CircuitOpen,
@@ -28,7 +28,7 @@ from heliograph.execution.step_recorder import StepRecorder
 from heliograph.execution.transactional_steps import in_transaction
 from heliograph.records import Wait
 from heliograph.signals.model import Draft
-from heliograph.turn.call_results import validated_result
+from heliograph.turn.call_results import code_of_delegation, validated_result
 from heliograph.turn.calls import CallRequest, CallResult, failed_first_error, result_of
 from heliograph.turn.fallbacks import fallback_step, is_replaced
 from heliograph.turn.interruptions import Suspended
@@ -247,13 +247,9 @@ def error_of_call(request: CallRequest, result: CallResult) -> HeliographError:
     message = str(error.get("message") or result.status)
     code = str(error["code"]) if error.get("code") else None
     if request.kind == "child":
-        is_late = (
-            code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None
-        )  # otherwise the child itself timed out
         return DelegationFailed(
-            f"agent {request.tool} (call {request.call_id}) did not succeed: {message}",
-            code=code if is_late or code == CIRCUIT_OPEN or "rate" in error else None, agent=request.tool, call_id=request.call_id, outcome=result.status,
-            error=error,
+            f"agent {request.tool} (call {request.call_id}) did not succeed: {message}", code=code_of_delegation(error),
+            agent=request.tool, call_id=request.call_id, outcome=result.status, error=error,
         )  # fmt: skip
     if result.status == "unknown":
         return StepInDoubt(f"{request.tool} (call {request.call_id}) started, and its outcome is unknown: {message}",

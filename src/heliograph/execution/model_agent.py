@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from heliograph.definitions.plan import Plan
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.owned_turn import OwnedTurn
@@ -30,6 +31,10 @@ class AgentLoop(Protocol):
 
     async def plan(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> Json:
         """The plan of an agent's model."""
+        ...
+
+    def check_plan(self, owned: OwnedTurn, plan: Plan) -> None:
+        """Raise AgentFailed (`PLAN_FAILED`) for a plan that names a tool, an agent or a model that does not exist."""
         ...
 
     async def execute(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> AgentOutput:

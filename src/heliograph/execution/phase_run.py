@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from heliograph.codes import ACTION_FAILED, CODE_OF_PHASE
 from heliograph.definitions.hooks import ModelHook
-from heliograph.definitions.plan import decision_json, plan_json
+from heliograph.definitions.plan import decision_json, plan_json, plan_of
 from heliograph.error_text import format_exception
 from heliograph.errors import AgentFailed, TurnTimedOut
 from heliograph.execution.agent_run import Attempt, acting, attempt, call_function, check_output
@@ -98,6 +98,8 @@ class PhaseRun:
             plan: JsonObject | None = found if isinstance(found, dict) else {"plan": found}
         else:
             plan = plan_json(found)
+            if self.owned.spec.executes_plan and (read := plan_of(plan)) is not None:
+                self.agent_loop.check_plan(self.owned, read)
         self.context.working_memory["current_plan"] = plan
         return plan
 
@@ -122,10 +124,8 @@ class PhaseRun:
             await (self._with_model(self.agent_loop.reflect) if isinstance(hook, ModelHook) else self._call(hook))
         )
         memory["last_reflection"] = decision
-        if learnings := decision["learnings"]:
-            assert isinstance(learnings, list)
-            await self.context.remember("\n".join(map(str, learnings)), task_id=self.owned.claimed.turn_id,
-                                        outcome=decision["decision"], learnings=learnings)  # fmt: skip
+        await self.context.remember(_memory_text(decision), task_id=self.owned.claimed.turn_id, outcome=decision["decision"],
+                                    learnings=decision["learnings"])  # fmt: skip
         if (output := decision.get("output")) is not None:
             check_output(self.owned, AgentOutput(output))
         return decision
@@ -164,6 +164,14 @@ class PhaseRun:
         if output is not None and self.context.error is None:
             check_output(self.owned, AgentOutput(output))
         return {"output": output}
+
+
+def _memory_text(decision: JsonObject) -> str:
+    """The text of the memory that a decision leaves: its learnings; without any, the decision and its reason."""
+    learnings, reason = decision["learnings"], decision.get("reason")
+    if isinstance(learnings, list) and learnings:
+        return "\n".join(map(str, learnings))
+    return f"{decision['decision']}: {reason}" if reason else str(decision["decision"])
 
 
 async def _without_exits(work: Awaitable[T]) -> T:

@@ -6,12 +6,12 @@ error of a tool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from heliograph.codes import DELEGATION_TIMEOUT, RESULT_SCHEMA
+from heliograph.codes import DELEGATION_ERROR, DELEGATION_TIMEOUT, RESULT_SCHEMA
 from heliograph.control.partial_results import without_outcome
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.error_text import safe_repr
@@ -52,6 +52,16 @@ def validated_result(request: CallRequest, wait: Wait) -> CallResult:
         return result
     error: JsonObject = {"code": RESULT_SCHEMA, "message": _message(request.tool, problems), "recoverable": False}
     return CallResult(result.call_id, "failed", None, error)
+
+
+def code_of_delegation(error: Mapping[str, Json]) -> str:
+    """The code of a delegation that did not succeed: of its own timeout or rejection, otherwise DELEGATION_ERROR.
+
+    The code of the child's turn is a detail of it: the child may have failed at a call of its own, in the same way.
+    """
+    code = error.get("code")
+    is_late = code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None
+    return str(code) if is_late or "circuit" in error or "rate" in error else DELEGATION_ERROR
 
 
 def _delegated(result: CallResult) -> CallResult:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from heliograph.app import Heliograph
 from heliograph.definitions.hooks import Agent
 from heliograph.definitions.lifecycle import Lifecycle
 from heliograph.definitions.plan import GoalAchieved, IterationNeeded, ModelStep, Plan
 from heliograph.execution.phase_context import PhaseContext
+from heliograph.ports import MemoryHit
 from heliograph.testing.scenarios.building_blocks import Cast
+from heliograph.types import JsonObject
+
+
+class Decisions:
+    """The memory of all simulated processes, by the ids of its entries."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, JsonObject] = {}
+
+    async def store(self, _project: str, memory_id: str, _agent: str | None, _text: str, metadata: JsonObject) -> None:
+        self._stored[memory_id] = metadata
+
+    async def search(self, _project: str, _agent: str | None, _query: str, _limit: int) -> list[MemoryHit]:
+        return []
+
+    def outcomes_of(self, turn_id: str) -> list[Any]:
+        return [entry["outcome"] for entry in self._stored.values() if entry["task_id"] == turn_id]
 
 
 def desk(cast: Cast) -> Heliograph:
     """An agent whose hooks work, wait, fail and are deferred. Rules: each hook takes effect once, on any worker; its signal occurs once
-    (LC-22, LC-32, LC-52)."""
-    app = Heliograph("desk", reducers={"total": lambda old, new: old + new})
+    (LC-22, LC-32, LC-52); each decision is stored once (LC-41)."""
+    decisions = Decisions()
+    app = Heliograph("desk", reducers={"total": lambda old, new: old + new}, memory=decisions)
 
     async def done(context: PhaseContext) -> None:
         """Work, sometimes wait, and note the end of the hook."""
@@ -59,6 +80,9 @@ def desk(cast: Cast) -> Heliograph:
                     cast.oracles.blame(
                         "hook_effect", f"{context.turn_id}: {context.working_memory['ran']}, not {expected}"
                     )
+                outcomes = [*["iteration_needed"] * context.iteration, "goal_achieved"]
+                if (stored := decisions.outcomes_of(context.turn_id)) != outcomes:
+                    cast.oracles.blame("hook_effect", f"{context.turn_id} stored {stored}, not {outcomes}")
                 cast.oracles.count(f"hooks in {context.iteration + 1} rounds")
 
     return app
