@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from tests.kernel.circuits import breaker, fail, opened, try_call
+from tests.kernel.circuits import breaker, fail, half_open, opened, try_call
 from tests.kernel.filled import BREAKER, RATE
 from tests.kernel.kit import Connect, Kernel
 from tests.kernel.test_prune import DAY, NOTHING, prune
@@ -30,14 +30,59 @@ async def test_targets_that_nobody_has_called_for_thirty_days_more_are_forgotten
     assert await try_call(kernel, claimed, "again") == "fresh"
 
 
-async def test_breaker_whose_trials_are_under_way_remains(kernel: Kernel) -> None:
-    claimed = await opened(kernel)
-    kernel.wait(60)
-    assert await try_call(kernel, claimed, "t0") == "fresh"
+async def test_half_open_breaker_whose_trials_ended_or_were_lost_long_ago_is_forgotten(kernel: Kernel) -> None:
+    claimed = await half_open(kernel, 2)
     await fail(kernel, claimed, "t0")
-    kernel.wait(40 * DAY)
+    kernel.wait(31 * DAY)
     assert await prune(kernel) == NOTHING
-    assert await breaker(kernel) == ("half_open", 1, 0, 0)
+    assert await breaker(kernel) == ("half_open", 1, 0, 1)
+    kernel.wait(DAY)
+    assert await prune(kernel) == NOTHING | {"breakers": 3}  # the breaker, its failure and its lost trial
+    assert await kernel.rows("circuit_overview", "target") == []
+    await fail(kernel, claimed, "t1")  # a late result counts nowhere
+    assert await kernel.rows("circuit_overview", "target") == []
+    assert await try_call(kernel, claimed, "again") == "fresh"
+
+
+async def test_half_open_breaker_with_a_recent_trial_remains(kernel: Kernel) -> None:
+    claimed = await half_open(kernel, 1)
+    kernel.wait(40 * DAY)
+    assert await try_call(kernel, claimed, "t1") == "fresh"
+    assert await prune(kernel) == NOTHING
+    assert await breaker(kernel) == ("half_open", 1, 0, 1)
+
+
+async def test_half_open_breaker_remains_while_an_admission_or_a_result_is_not_committed(
+    kernel: Kernel, beside: Connect
+) -> None:
+    claimed = await half_open(kernel, 1)
+    kernel.wait(40 * DAY)
+    other = await beside()
+    other.now = kernel.now
+    async with other.connection.transaction():
+        assert await try_call(other, claimed, "t1") == "fresh"
+        assert await prune(kernel) == NOTHING
+    assert await breaker(kernel) == ("half_open", 1, 0, 1)
+    kernel.wait(40 * DAY)
+    other.now = kernel.now
+    async with other.connection.transaction():
+        await record(other, claimed, "t1")
+        assert await prune(kernel) == NOTHING
+    assert await breaker(kernel) == ("half_open", 1, 1, 0)
+
+
+async def test_call_of_a_half_open_breaker_that_is_being_pruned_is_rejected_and_then_made(
+    kernel: Kernel, beside: Connect
+) -> None:
+    await half_open(kernel, 1)
+    kernel.wait(40 * DAY)
+    later = await kernel.running("run_later", "turn_later")
+    other = await beside()
+    other.now = kernel.now
+    async with other.connection.transaction():
+        assert await prune(other) == NOTHING | {"breakers": 2}
+        assert await try_call(kernel, later, "c1") == "CIRCUIT_OPEN"
+    assert await try_call(kernel, later, "c1") == "fresh"
 
 
 async def test_breaker_with_a_failure_that_is_not_committed_yet_remains(kernel: Kernel, beside: Connect) -> None:
