@@ -29,7 +29,7 @@ from heliograph.testing.kernel.transaction import Transaction
 def terminal(tx: Transaction, endings: list[Any]) -> None:
     """End turns: write their cards, close their calls, and report each end to the parent and to the outbox.
 
-    Bugs: finish_splits_event, kernel_end_without_event, child_not_reported, children_run_on.
+    Bugs: finish_splits_event, kernel_end_without_event, child_not_reported, children_run_on, children_forced.
     """
     tables, limited = tx.tables, limits(tx)
     ending = [(item, turn) for item in j.records(endings)
@@ -41,6 +41,7 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
             raise SqlError("23505", f"{turn_id} has a deliverable already")
         put_card(tx, end_of(turn_id), turn["output_box_id"], turn_id, head["turn_epoch"] + 1 if epoch is None else epoch,
                  DELIVERABLE, store_content(tx, content_as_recorded(item, "content"), limited["card_bytes_max"]))  # fmt: skip
+    stops = {turn["agent_turn_id"]: _child_stop(tx, item, turn) for item, turn in ending}
     closed = [wait for item, turn in ending for wait in _close(tx, item, turn)]
     commands = [acknowledge(tx, f"cmd:{wait['agent_turn_id']}:{wait['tool_call_id']}") for wait in closed]
     settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
@@ -56,8 +57,18 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
                            call_id=turn["parent_call_id"], body={"child_turn_id": turn["agent_turn_id"]})  # fmt: skip
     for wait in closed if "children_run_on" not in tx.bugs else ():
         if wait["child_turn_id"] is not None:
-            order_stop(tx, wait["child_turn_id"], {"reason": "parent_termination", "mode": "force"})
+            order_stop(tx, wait["child_turn_id"], {"reason": "parent_termination"} | stops[wait["agent_turn_id"]])
     order_halts(tx, commands)
+
+
+def _child_stop(tx: Transaction, item: Row, turn: Row) -> Row:
+    """How the end of a turn stops its children: as the turn itself was stopped, and gracefully after any other end."""
+    given, head = get(item, "child_stop"), tx.tables.heads[turn["agent_id"]]
+    if given not in (ABSENT, None):
+        return dict(given)
+    at, until = head["stop_requested_at"], head["force_at"]
+    grace = None if until is None else max(until - at, 0) / 1_000_000
+    return {"mode": "force" if "children_forced" in tx.bugs else "graceful", "grace_seconds": grace}
 
 
 def _close(tx: Transaction, item: Row, turn: Row) -> list[Row]:
@@ -91,7 +102,7 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[Row]:
 
 def end_by_kernel(
     tx: Transaction, turn_id: str, outcome: str, code: str, message: str, details: Row | None = None, *,
-    is_untrusted: bool = False,
+    is_untrusted: bool = False, child_stop: Row | None = None,
 ) -> list[str]:  # fmt: skip
     """End a turn without its owner, as a sweep or a stop does. Returns the agents that it woke. Bug: open_turns_miscounted."""
     turn = tx.tables.turns[turn_id]
@@ -99,7 +110,8 @@ def end_by_kernel(
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
     error: Row = {"code": code, "message": message, "recoverable": False, **({"details": details} if details else {})}
     trust = {"trust": "untrusted"} if is_untrusted else {}
-    terminal(tx, [{"turn_id": turn_id, "outcome": outcome, "content": {"text": message, "error": error, **trust}}])
+    terminal(tx, [{"turn_id": turn_id, "outcome": outcome, "content": {"text": message, "error": error, **trust},
+                   "child_stop": child_stop}])  # fmt: skip
     tx.update(tx.tables.runs, run, open_turns=run["open_turns"] - (0 if "open_turns_miscounted" in tx.bugs else 1))
     payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": end_of(turn_id)}
     log(tx, run["run_id"], turn_id, [{

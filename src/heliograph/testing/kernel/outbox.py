@@ -30,13 +30,17 @@ def outbox_row(
 
 
 def order_stop(tx: Transaction, turn_id: str, body: Row) -> None:
-    """Put a stop into the outbox, even if a gentler stop has been delivered."""
+    """Put a stop into the outbox. A stop that is there remains, also if it has been delivered, unless this one is stronger.
+
+    Bug: force_softened.
+    """
     key = f"stop:{turn_id}"
     tx.next("outbox_id")
     if outbox_row(tx, key, "stop", turn_id, body=body):
         return
     row = tx.tables.outbox[key]
-    if j.get_text(row["body"], "mode") not in ("force", None):
+    is_stronger = body["mode"] == "force" and j.get_text(row["body"], "mode") not in ("force", None)
+    if is_stronger or ("force_softened" in tx.bugs and body["mode"] != "force"):
         tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
 
 

@@ -80,7 +80,8 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
         return {"outcome": "stopping", "force_at": timestamp(soonest), "woken": woken, **owned}
     owner = head["owner"] if is_running else None
     _note_stop(tx, turn, item, reason, "consumed")
-    woken = end_by_kernel(tx, turn["agent_turn_id"], "canceled", "CANCELED", reason)
+    child_stop = {"mode": get_raw(item, "mode"), "grace_seconds": get_raw(item, "grace_seconds")}
+    woken = end_by_kernel(tx, turn["agent_turn_id"], "canceled", "CANCELED", reason, child_stop=child_stop)
     return {"outcome": "stopped", "woken": distinct(woken), **({} if owner is None else {"owner": owner})}
 
 

@@ -102,6 +102,8 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("child_reported_twice", "K4"),
     Mutant("no_report_sweep", "K10"),
     Mutant("children_run_on", "K12"),
+    Mutant("children_forced", "K12"),
+    Mutant("force_softened", "K12"),
     Mutant("cycles_allowed", "G-74"),
     Mutant("no_fail_fast", "L0-38"),
     # stops

@@ -104,7 +104,10 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "child_not_reported": (("from ending where parent_turn_id is not null", "from ending where false"),),
     "no_fail_fast": (("if jsonb_path_exists(p_results, '$[*].status ? (@ != \"success\")') then", "if false then"),),
-    "children_run_on": (("from wait where child_turn_id is not null", "from wait where false"),),
+    "children_run_on": (("from wait w where w.child_turn_id is not null", "from wait w where false"),),
+    "children_forced": (("'mode', 'graceful', 'grace_seconds', extract(", "'mode', 'force', 'grace_seconds', extract("),),
+    "force_softened": (("and excluded.body ->> 'mode' = 'force' and outbox.body ->> 'mode' <> 'force'",
+                        "and (excluded.body ->> 'mode' <> 'force' or outbox.body ->> 'mode' <> 'force')"),),
     "no_report_sweep": (
         ("where x.project_id = p_project and x.kind = 'report' and x.published_at is null and x.due_at <= p_now", "where false"),
     ),

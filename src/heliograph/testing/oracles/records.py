@@ -69,9 +69,11 @@ class TurnBook:
     join: str | None = None
     waits: dict[str, WaitBook] = field(default_factory=dict)
     early: list[tuple[str, str | None, str]] = field(default_factory=list)  # call, token, status of reports kept for it
+    stop_requested_at: int | None = None  # by the first graceful stop that gave it time
     force_at: int | None = None  # a graceful stop, forced from then on
     terminates: bool = False  # its last owner said so when it released the turn
     order: tuple[str, float | None, int] | None = None  # a stop on its way: mode, grace, since when
+    was_ordered: bool = False  # a stop is or was on its way
     cards: set[str] = field(default_factory=set)  # that it has written
     is_delivered: bool = True  # its end has reached its parent
     calls_most: int | None = None  # of tools that it may call, with all that it delegates
@@ -84,6 +86,13 @@ class TurnBook:
     def name(self) -> str:
         """The name of its agent."""
         return self.agent_id.split("/")[1]
+
+    @property
+    def grace_seconds(self) -> float | None:
+        """The time that its graceful stop gave it, if one is pending."""
+        if self.force_at is None or self.stop_requested_at is None:
+            return None
+        return max(self.force_at - self.stop_requested_at, 0) / 1_000_000
 
     def awaited(self) -> list[WaitBook]:
         return [wait for wait in self.waits.values() if wait.is_awaited]
@@ -143,8 +152,14 @@ class Books:
             turn = self.turns[turn.parent[0]]
             yield turn
 
-    def end_turn(self, turn: TurnBook, outcome: str, now: int) -> None:
-        """Record the end: close the calls, stop the children, and report to the parent."""
+    def end_turn(
+        self, turn: TurnBook, outcome: str, now: int, child_stop: tuple[str, float | None] | None = None
+    ) -> None:
+        """Record the end: close the calls, stop the children, and report to the parent.
+
+        child_stop: mode and grace of a stop that ended the turn at once; any other end stops the children gracefully.
+        """
+        mode, grace = child_stop or ("graceful", turn.grace_seconds)
         turn.ended_by, turn.outcome, turn.ended_at = f"card:{turn.turn_id}:end", outcome, now
         turn.join = turn.force_at = turn.order = None
         turn.is_delivered = turn.parent is None
@@ -153,14 +168,16 @@ class Books:
         for wait in turn.waits.values():
             if wait.state == "open":
                 wait.state = "closed"
-                if wait.child is not None:
-                    self.order_stop(wait.child, "force", None, now)
+                if wait.child is not None and (
+                    mode == "force" or not (wait.child in self.turns and self.turns[wait.child].was_ordered)
+                ):
+                    self.order_stop(wait.child, mode, grace, now)
 
     def order_stop(self, turn_id: str, mode: str, grace: float | None, now: int) -> None:
         """Record a stop for an open turn, unless a forced one is on its way."""
         turn = self.turns.get(turn_id)
         if turn is not None and turn.ended_by is None and (turn.order is None or turn.order[0] != "force"):
-            turn.order = (mode, grace, now)
+            turn.order, turn.was_ordered = (mode, grace, now), True
 
     def gets_grace(self, turn: TurnBook) -> bool:
         """Whether a graceful stop gives the turn time: it runs, or it terminates."""
@@ -169,5 +186,6 @@ class Books:
     def request_stop(self, turn: TurnBook, grace: float | None, now: int) -> int:
         """Record a graceful stop of a turn that gets grace, and return when it is forced: the earlier time wins."""
         force_at = now + interval(GRACE_SECONDS if grace is None else grace)
+        turn.stop_requested_at = now if turn.stop_requested_at is None else turn.stop_requested_at
         turn.force_at = force_at if turn.force_at is None else min(turn.force_at, force_at)
         return turn.force_at

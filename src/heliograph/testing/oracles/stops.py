@@ -27,7 +27,7 @@ class StopOracle(TurnOracle):
                     self.blame("stop", f"{item} is forced at {row['force_at']}, expected {timestamp(force_at)}")
             elif row["outcome"] == "stopped":
                 self.count(f"stopped while {self.heads.status_of(turn)}")
-                self.end(turn, "canceled", now)
+                self.end(turn, "canceled", now, (item["mode"], item.get("grace_seconds")))
 
     def _stopped(self, turn: TurnBook | None, mode: str) -> str:
         if turn is None:
@@ -73,7 +73,14 @@ class StopOracle(TurnOracle):
                     f"sweep_stops stopped {turn_id}: to be forced at {turn.force_at}, and it is {now}",
                 )
             self.count("sweep_stops forced" if turn.order is None else "sweep_stops delivered")
-            self.end(turn, "canceled", now)
+            child_stop = None if turn.order is None else turn.order[:2]
+            if turn.order is not None and turn.order[0] == "graceful" and self.books.gets_grace(turn):
+                child_stop, force_at = None, self._request_stop(turn, turn.order[1], now)
+                if force_at > now:
+                    self.blame(
+                        "stopped_early", f"sweep_stops stopped {turn_id} at {now}, which may run until {force_at}"
+                    )
+            self.end(turn, "canceled", now, child_stop)
         self.expect_swept("sweep_stops", (turn.turn_id for turn in self.books.open_turns()
                                           if (turn.order is not None and turn.order[2] < now)
                                           or (turn.force_at or now + 1) <= now))  # fmt: skip

@@ -49,11 +49,11 @@ class TurnOracle:
                        f"{function} {item['turn_id']} at epoch {item['epoch']} was answered {outcome}")  # fmt: skip
         return is_owner
 
-    def end(self, turn: TurnBook, outcome: str, now: int) -> None:
+    def end(self, turn: TurnBook, outcome: str, now: int, child_stop: tuple[str, float | None] | None = None) -> None:
         if turn.ended_by is not None:
             self.blame("ended_twice", f"{turn.turn_id} by {turn.ended_by}, and again as {outcome}")
         record_ended(self.books, turn, now)
-        self.books.end_turn(turn, outcome, now)
+        self.books.end_turn(turn, outcome, now, child_stop)
         self.count(f"turn {outcome}")
 
     def end_stopped(self, function: str, turn: TurnBook, now: int) -> None:

@@ -2,8 +2,10 @@
 -- L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
 
 -- _terminal: end turns, active or queued, at most one of each agent.
---   p_endings: [{turn_id, epoch, outcome, content}]. epoch: that of the owner; null if the kernel ends the turn. The
---   deliverable then has the epoch that the end begins, so that no owner mistakes it for its own.
+--   p_endings: [{turn_id, epoch, outcome, content, child_stop}]. epoch: that of the owner; null if the kernel ends the
+--   turn. The deliverable then has the epoch that the end begins, so that no owner mistakes it for its own. child_stop:
+--   {mode, grace_seconds} of the stop that ends the turn, for its delegated turns. Without it they are stopped
+--   gracefully, with the grace of the turn's own pending stop, or with the default one.
 --   p_bytes: see _exceeds.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
 --   ran. Open waits are closed, their commands acknowledged, their delegated turns stopped. The task event goes to the
@@ -68,14 +70,14 @@ begin
         select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now from ending
         union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
                jsonb_build_object('child_turn_id', turn_id), p_now, p_now from ending where parent_turn_id is not null
-        union all select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id, null,
-               '{"reason": "parent_termination", "mode": "force"}'::jsonb, p_now, p_now
-          from wait where child_turn_id is not null
+        union all select p_project, 'stop:' || w.child_turn_id, 'stop', w.child_turn_id, null, (
+               select heliograph._child_stop(e.child_stop, e.grace) from ending e where e.turn_id = w.agent_turn_id),
+               p_now, p_now from wait w where w.child_turn_id is not null
         union all (select h.* from acknowledged a cross join lateral heliograph._halt_of(a.command, p_now) h
           order by h.key)
-        on conflict (project_id, key) do update  -- an earlier graceful stop may be in the outbox
+        on conflict (project_id, key) do update  -- a stop that is in the outbox remains, unless this one is stronger
            set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
-         where outbox.kind = 'stop' and outbox.body ->> 'mode' <> 'force'
+         where outbox.kind = 'stop' and excluded.body ->> 'mode' = 'force' and outbox.body ->> 'mode' <> 'force'
     ), lease as (
         update heliograph.leases l set ended_at = greatest(p_now, found.moved_at)
           from (select x.at, e.moved_at from ending e cross join lateral (
@@ -105,36 +107,46 @@ begin
     end if;
 end $$;
 
+-- _child_stop: the stop of the delegated turns of an ending, see child_stop of _terminal.
+create function heliograph._child_stop(p_given jsonb, p_grace interval) returns jsonb
+    language sql immutable as $$
+    select jsonb_build_object('reason', 'parent_termination') || coalesce(p_given, jsonb_build_object(
+               'mode', 'graceful', 'grace_seconds', extract(epoch from p_grace)::float8))
+$$;
+
 -- _ending: the turns to end, each with the rows that change. Each row is found once, by its whole key, and changed in
 --   place (05_projects.sql). The rows cannot move meanwhile, because the caller holds the heads.
 create function heliograph._ending(p_project text, p_endings jsonb) returns table (
-    turn_id text, outcome text, content jsonb, writer_epoch bigint, turn_at tid, output_box_id text,
+    turn_id text, outcome text, content jsonb, child_stop jsonb, writer_epoch bigint, turn_at tid, output_box_id text,
     parent_turn_id text, parent_call_id text, budgets text[], callback_url text, head_at tid, agent_id text,
-    turn_epoch bigint, moved_at timestamptz, is_active boolean, is_suspended boolean
+    turn_epoch bigint, moved_at timestamptz, grace interval, is_active boolean, is_suspended boolean
 ) language sql stable as $$
-    select e.turn_id, e.outcome, e.content, coalesce(e.epoch, h.turn_epoch + 1), t.at, t.output_box_id,
+    select e.turn_id, e.outcome, e.content, e.child_stop, coalesce(e.epoch, h.turn_epoch + 1), t.at, t.output_box_id,
            t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at, h.agent_id, h.turn_epoch, h.moved_at,
+           greatest(h.force_at, h.stop_requested_at) - h.stop_requested_at,
            coalesce(h.active_agent_turn_id = e.turn_id, false),
            coalesce(h.active_agent_turn_id = e.turn_id, false) and h.status = 'suspended'
-      from jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint, outcome text, content jsonb)
+      from jsonb_to_recordset(p_endings) as e
+           (turn_id text, epoch bigint, outcome text, content jsonb, child_stop jsonb)
      cross join lateral (
            select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets,
                   x.callback_url from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
      cross join lateral (
-           select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.status
+           select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.status, x.force_at,
+                  x.stop_requested_at
              from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
 $$;
 
 -- _end_by_kernel: end a turn whose owner does not: attempts exhausted, TTL over, stopped (K12, K19, L0-87). Writes the
 --   deliverable, agent:failed in the log, and a pending reaction of the run (K25). Returns the agents that it woke.
---   p_is_untrusted: the message quotes untrusted content, so both are marked.
+--   p_is_untrusted: the message quotes untrusted content, so both are marked. p_child_stop: see _terminal.
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run, then see _terminal; the caller holds the head
 create function heliograph._end_by_kernel(
     p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz,
-    p_details jsonb default null, p_is_untrusted boolean default false
+    p_details jsonb default null, p_is_untrusted boolean default false, p_child_stop jsonb default null
 ) returns text[] language plpgsql as $$
 declare
     v_now timestamptz := heliograph._not_before_cards(p_project, p_turn_id, p_now);
@@ -147,7 +159,8 @@ begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
     perform heliograph._terminal(p_project, jsonb_build_array(jsonb_build_object(
-        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', v_content)), octet_length(v_content::text), v_now);
+        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', v_content, 'child_stop', p_child_stop)),
+                                 octet_length(v_content::text), v_now);
     update heliograph.runs set open_turns = open_turns - 1
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(

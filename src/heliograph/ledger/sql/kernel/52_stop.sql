@@ -7,7 +7,7 @@
 --   after the grace, sweep_stops ends it. A turn that does not run, but terminates (see suspend), gets the grace too:
 --   it is dispatched, and claim returns the stop to its next owner. Another turn that does not run ends at once in both
 --   modes. reason: the reason in the signal halt, external_signal by default (CTL-30). The outbox delivers the stops of
---   delegated turns (_terminal).
+--   delegated turns, in the same mode and with the same grace (_terminal).
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'stopped', with the owner that the turn had.
 --   'stopping' with force_at, and with the owner of a running turn; a repeated graceful stop keeps the earlier
 --   force_at. 'already_done' with turn_outcome. 'unknown_turn'.
@@ -95,7 +95,8 @@ begin
     end if;
     perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'consumed', p_now);
     return jsonb_build_object('outcome', 'stopped', 'woken', heliograph._distinct(heliograph._end_by_kernel(
-               p_project, v_turn.agent_turn_id, 'canceled', 'CANCELED', v_reason, p_now)))
+               p_project, v_turn.agent_turn_id, 'canceled', 'CANCELED', v_reason, p_now, p_child_stop =>
+               jsonb_build_object('mode', p_item -> 'mode', 'grace_seconds', p_item -> 'grace_seconds'))))
            || case when v_head.owner is null then '{}' else jsonb_build_object('owner', v_head.owner) end;
 end $$;
 
