@@ -49,8 +49,9 @@ end $$;
 
 -- _credit_human_wait_time: credit turns with their time of waiting, after a result for a suspended turn, or a stop.
 --   p_turns: [{turn_id, since, resumes, with_open}]; since: the time of its suspension. The expires_at of a turn that
---   resumes moves forward by the time that it waited for humans. with_open: it resumes although delegated turns have not
---   ended, and these count too. A turn that remains suspended, and now waits only for humans, gets its human_wait_since.
+--   resumes moves forward by the time that it waited for humans. with_open: it resumes although delegated turns have
+--   not ended, and these count too. A turn that remains suspended, and now waits only for humans, gets its
+--   human_wait_since.
 --   Turns of a run that is ending get no credit, so that the run ends. The caller holds the heads and the runs.
 create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb, p_now timestamptz) returns void
     language plpgsql as $$

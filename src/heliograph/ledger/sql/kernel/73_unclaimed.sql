@@ -29,8 +29,8 @@ begin
          order by h.sweep_failures, h.due_at, h.agent_id limit p_limit - cardinality(v_found) for update skip locked);
 end $$;
 
--- _sweep_unclaimed: end a turn that has waited for a worker for too long, as canceled if a stop is pending; null for any
---   other turn.
+-- _sweep_unclaimed: end a turn that has waited for a worker for too long, as canceled if a stop is pending; null for
+--   any other turn.
 --   raises: any error that the turn's rows cause
 --   locks:  the run; the caller holds the head
 create function heliograph._sweep_unclaimed(
