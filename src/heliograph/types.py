@@ -1,12 +1,15 @@
-"""The types of JSON values, which all packages use, and the mark of an option that is not given."""
+"""The types of JSON values, which all packages use, the mark of an option that is not given, and the choice among given settings."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 JsonObject: TypeAlias = dict[str, Json]
+
+
+T = TypeVar("T")
 
 
 class NotGiven(Enum):
@@ -19,3 +22,11 @@ class NotGiven(Enum):
 
 
 NOT_GIVEN = NotGiven.NOT_GIVEN
+
+
+def first_given(*settings: T | None) -> T | None:
+    """Return the first setting that is not None; of settings that override each other, the narrowest one comes first."""
+    for setting in settings:
+        if setting is not None:
+            return setting
+    return None

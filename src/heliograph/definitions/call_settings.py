@@ -10,7 +10,7 @@ from heliograph.definitions.rate_limits import SignalRates
 from heliograph.definitions.retry_settings import SignalPolicies
 from heliograph.definitions.signal_timeouts import TOOL_CALL_SECONDS, SignalTimeouts, Timeout
 from heliograph.policy.retry import RetryPolicy, narrowest
-from heliograph.types import NotGiven
+from heliograph.types import NotGiven, first_given
 
 if TYPE_CHECKING:
     from heliograph.control.rates import RateLimit
@@ -46,13 +46,11 @@ class CallSettings:
     @classmethod
     def of(cls, kind: CallType, *scopes: Scope) -> CallSettings:
         """The settings of the first scope that has them, the narrowest scope first."""
-        timeouts = [getattr(each.signal_timeouts, kind) for each in scopes]
-        rates = [getattr(each.signal_rates, kind) for each in scopes]
         return cls(
-            next((seconds for seconds in timeouts if seconds is not None), _DEFAULT_SECONDS[kind]),
+            first_given(*(getattr(each.signal_timeouts, kind) for each in scopes), _DEFAULT_SECONDS[kind]),
             narrowest(*(getattr(each.signal_policies, kind) for each in scopes)),
             breaker_among(*(getattr(each.signal_breakers, kind) for each in scopes)),
-            next((rate for rate in rates if rate is not None), None),
+            first_given(*(getattr(each.signal_rates, kind) for each in scopes)),
         )
 
     def timeout_of(self, own: Timeout) -> float | None:

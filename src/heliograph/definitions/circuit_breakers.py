@@ -11,7 +11,7 @@ from typing import Any
 
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import SECONDS_MAX
-from heliograph.types import JsonObject
+from heliograph.types import JsonObject, first_given
 
 _TYPES = ("tool_call", "delegation")
 _COUNT_MAX = 1000
@@ -91,10 +91,8 @@ def _checked(wire: JsonObject, path: str) -> CircuitBreaker:
 
 def breaker_among(*breakers: CircuitBreaker | None) -> CircuitBreaker | None:
     """The first breaker that is given, the narrowest setting first; None if it is disabled, or if there is none."""
-    for breaker in breakers:
-        if breaker is not None:
-            return breaker if breaker.enabled else None
-    return None
+    found = first_given(*breakers)
+    return found if found is not None and found.enabled else None
 
 
 def breaker_item(breaker: CircuitBreaker, kind: str, target: str) -> JsonObject:

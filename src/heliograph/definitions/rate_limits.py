@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph.errors import InvalidInput
-from heliograph.types import JsonObject
+from heliograph.types import JsonObject, first_given
 
 if TYPE_CHECKING:
     from heliograph.control.rates import RateLimit
@@ -71,7 +71,5 @@ def check_rate_limit(value: str | RateLimit | None, path: str) -> RateLimit | No
 
 def rates_of(kind: str, name: str, *limits: RateLimit | None) -> tuple[Rate, ...]:
     """Return the rates of one call of this tool or agent: the first limit that is given, the narrowest setting first."""
-    for limit in limits:
-        if limit is not None:
-            return (Rate(kind, name, limit.count, limit.seconds),)
-    return ()
+    limit = first_given(*limits)
+    return () if limit is None else (Rate(kind, name, limit.count, limit.seconds),)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from heliograph.codes import CIRCUIT_OPEN, DELEGATION_TIMEOUT, MODEL_TIMEOUT, NETWORK_ERROR, RATE_LIMITED, TOOL_TIMEOUT
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.types import first_given
 
 if TYPE_CHECKING:
     from heliograph.control.settings import RetrySettings
@@ -158,11 +159,9 @@ def policy_of(settings: RetrySettings, path: str) -> RetryPolicy:
 
 
 def narrowest(*policies: RetryPolicy | None) -> RetryPolicy | None:
-    """Return the first policy that is set, from the narrowest setting to the widest; None if it allows no retry."""
-    for policy in policies:
-        if policy is not None:
-            return policy if policy.retries else None
-    return None
+    """Return the first policy that is given, the narrowest setting first; None if it allows no retry."""
+    found = first_given(*policies)
+    return found if found is not None and found.retries else None
 
 
 def _check(field: str, is_right: bool, rule: str, value: object) -> None:

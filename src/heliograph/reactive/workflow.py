@@ -18,6 +18,7 @@ from heliograph.definitions.phase_handlers import PhaseHandler
 from heliograph.definitions.rate_limits import NO_RATES, Rate, SignalRates, rates_of
 from heliograph.definitions.ready_metadata import ready_metadata
 from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies
+from heliograph.definitions.shared_limits import check_shared_limits
 from heliograph.definitions.signal_timeouts import NO_TIMEOUTS, SignalTimeouts
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
@@ -139,7 +140,7 @@ class Workflow:
 def build_workflow(workflow: Workflow) -> Workflow:
     """Check a workflow as a whole, and return it.
 
-    Raises InvalidInput: `no_agents`, `unknown_agent`, `unknown_state_key`, `template_undefined`, and the errors of
+    Raises InvalidInput: `no_agents`, `unknown_agent`, `conflicting_limits`, `unknown_state_key`, `template_undefined`, and the errors of
     `check_rules` and `StateShape.keys`.
     """
     if not workflow.agents:
@@ -147,6 +148,7 @@ def build_workflow(workflow: Workflow) -> Workflow:
                            path="/agents")  # fmt: skip
     check_rules(workflow.reducers, workflow.end_when, workflow.max_activations)
     _check_delegates(workflow)
+    check_shared_limits(workflow.agents, workflow.tool_calls, workflow.delegations)
     keys = workflow.shape.keys
     if keys is not None:
         used = {(f"/agents/{a.name}/updates", key) for a in workflow.agents.values() for key in a.updates}
