@@ -90,11 +90,12 @@ async def test_upgrade_removes_values_that_the_constraints_reject(kernel: Kernel
     await half_open(kernel, 2)
     undone = kernel.connection.transaction()
     await undone.start()
-    for table, constraint in (
-        ("circuit_breakers", "circuit_breakers_values"), ("circuit_calls", "circuit_calls_values"),
-        ("turn_waiting_tools", "turn_waiting_tools_circuit"),
-    ):  # fmt: skip
-        await kernel.connection.execute(f"alter table heliograph.{table} drop constraint {constraint}")
+    for limited, constraint in (
+        ("table heliograph.circuit_breakers", "circuit_breakers_values"),
+        ("table heliograph.circuit_calls", "circuit_calls_values"),
+        ("domain heliograph.circuit_mark", "circuit_mark_check"),
+    ):
+        await kernel.connection.execute(f"alter {limited} drop constraint {constraint}")
     await kernel.connection.execute("update heliograph.circuit_breakers set changed_at = 'infinity'")
     await kernel.connection.execute("update heliograph.circuit_calls set generation = -1 where call_id = 't0'")
     await kernel.connection.execute("update heliograph.turn_waiting_tools set circuit = '7' where tool_call_id = 't0'")
