@@ -20,7 +20,7 @@ from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
 from heliograph.definitions.rate_limits import check_signal_rates
 from heliograph.definitions.retry_settings import check_signal_policies
-from heliograph.definitions.service_settings import check_grace, check_heartbeat
+from heliograph.definitions.service_settings import GRACE_SECONDS, check_grace, check_heartbeat
 from heliograph.definitions.signal_timeouts import check_signal_timeouts
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
@@ -59,7 +59,7 @@ class Heliograph:
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     control_signals: settings per type of control signal, for each of its targets:
         `{"tool_call": {"timeout_seconds": 30, "retry": {...}, "circuit_breaker": {...}, "rate_limit": "10/s"}}`; also for `delegation`.
-        `halt` may have `force_after_seconds`, the grace of `stop`, and `heartbeat` the settings of the workers' heartbeats.
+        `halt` may have `force_after_seconds`, the grace of `stop` and of halts through gateways, and `heartbeat` the settings of the workers' heartbeats.
     models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}, "requests": "60/m", "tokens": "100000/m"}}`.
         All workers share the breaker and the limits.
     routes: a RouteTable, or its parsed YAML or JSON: which pool of workers or gateway a delegation or the call of an external tool goes
@@ -179,7 +179,8 @@ class Heliograph:
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._signal_policies, self._model_settings,
-                                       self._signal_breakers, self._signal_rates, self._signal_timeouts, self._routes, self._heartbeat))  # fmt: skip
+                                       self._signal_breakers, self._signal_rates, self._signal_timeouts, self._routes, self._heartbeat,
+                                       self._grace_seconds))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.
@@ -261,7 +262,8 @@ class Heliograph:
                 "stop needs exactly one of run_id and turn; pass the id of a run, or turn='turn_...'",
                 code="required_field",
             )
-        grace_seconds = self._grace_seconds if isinstance(grace_seconds, NotGiven) else grace_seconds
+        if isinstance(grace_seconds, NotGiven):
+            grace_seconds = GRACE_SECONDS if self._grace_seconds is None else self._grace_seconds
         async with Client() as client:
             if turn is not None:
                 return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)

@@ -316,6 +316,7 @@ class Report(TypedDict):
     result: NotRequired[Json]
     error: NotRequired[JsonObject | None]
     actor: NotRequired[str | None]
+    may_still_run: NotRequired[bool | None]
 
 
 class CallbackAttempt(TypedDict):

@@ -60,6 +60,29 @@ async def test_resolved_call_is_not_commanded(kernel: Kernel, ends: str) -> None
     assert (await take(kernel), await kernel.rows("outbox", "*", "kind = 'cmd' and published_at is null")) == ([], [])
 
 
+@pytest.mark.proves("RTE-07")
+async def test_pools_with_commands_to_take_are_listed_in_order(kernel: Kernel) -> None:
+    async def pools(tool: str = "search") -> list[str]:
+        found: list[str] = await kernel.call("command_pools", tool)
+        return found
+
+    def of_pool(call_id: str, pool: str | None) -> Item:
+        call = command(call_id)
+        return call | {"command": call["command"] | {"pool": pool}}
+
+    assert await pools() == []
+    await suspended(kernel, *[of_pool(f"c{n}", pool) for n, pool in enumerate(("z", None, "a", "z"))],
+                    of_pool("c4", "other") | {"tool": "another"})  # fmt: skip
+    assert (await pools(), await pools("another")) == (["a", "default", "z"], ["other"])
+    (taken,) = await kernel.call("take_commands", [{"tool": "search", "pool": "a"}], 10, 30.0)
+    assert (taken["call_id"], await pools()) == ("c2", ["default", "z"])
+    kernel.wait(30)
+    assert await pools() == ["a", "default", "z"]  # it is delivered again
+    for call_id in ("c0", "c1", "c3"):
+        await report(kernel, "turn_a", call_id, token=TOKEN)
+    assert await pools() == ["a"]
+
+
 async def test_oldest_commands_are_taken_first_up_to_the_limit(kernel: Kernel) -> None:
     for n, name in enumerate("abc"):
         await suspended(kernel, command(f"c{n}"), run_id=f"run_{name}", turn_id=f"turn_{name}")

@@ -81,6 +81,25 @@ async def test_call_without_work_to_stop_has_no_halt(kernel: Kernel, why: str) -
     assert await halts(kernel) == []
 
 
+@pytest.mark.proves("CTL-35")
+async def test_failure_of_work_that_may_still_run_is_reported_with_its_halt(kernel: Kernel) -> None:
+    await received(kernel, *[halting(call_id) for call_id in ("c1", "c2", "c3")])
+    for call_id, mark in (("c1", True), ("c2", False), ("c3", None)):
+        fields = {"status": "failed", "error": {"code": "E"}, "may_still_run": mark}
+        assert (await report(kernel, "turn_a", call_id, token=TOKEN, **fields))["outcome"] == "applied"
+    assert [each["key"] for each in await halts(kernel)] == ["halt:turn_a:c1"]
+    assert await kernel.checks() == []
+
+
+@pytest.mark.parametrize("mark", ["yes", 1, [True]], ids=repr)
+async def test_may_still_run_must_be_a_boolean(kernel: Kernel, mark: Any) -> None:
+    await received(kernel, halting("c1"))
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="may_still_run"):
+        await report(kernel, "turn_a", "c1", token=TOKEN, may_still_run=mark)
+    assert await kernel.everything() == before
+
+
 @pytest.mark.proves("CTL-35", "K18")
 async def test_unsent_halt_keeps_its_turn_and_a_sent_one_is_pruned_with_it(kernel: Kernel) -> None:
     await received(kernel, halting("c1"))

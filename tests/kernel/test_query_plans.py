@@ -145,6 +145,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("outbox", "select heliograph.read_outbox('filled', 100, '2040-01-01')", [], {"outbox_unpublished"}),
     ("publish", "select heliograph.mark_published('filled', $1, now())", [["evt:turn_a", "cmd:turn_c:c2"]], {"outbox_pkey"}),
     ("commands", "select heliograph.take_commands('filled', '[\"search\"]', 100, 1, '2040-01-01')", [], {"outbox_commands"}),
+    ("command pools", "select heliograph.command_pools('filled', 'search', '2040-01-01')", [], {"outbox_commands"}),
     ("report", "select heliograph.report('filled', $1, now())", [[result("turn_c", "c2", token=TOKEN)]],
      {"turn_waiting_tools_pkey", "agent_state_head_pkey", "outbox_pkey", "runs_pkey"}),
     ("react", "select heliograph.react('filled', $1, now())",

@@ -100,13 +100,13 @@ def envelope(signal: Any, *, message_id: str = "msg-1", **fields: Any) -> dict[s
     }}  # fmt: skip
 
 
-def local(url: str, task: Any, **options: Any) -> Heliograph:
-    """An application that delegates to an agent and calls a tool, which it does not have itself."""
+def local(url: str, task: Any, *, control_signals: Mapping[str, Any] | None = None, **options: Any) -> Heliograph:
+    """An application that delegates to an agent and calls a tool, which it does not have itself. options: of the delegation."""
     routes = [
         {"match": {"target_agent": "apprais*"}, "destination": {"gateway": url, "priority": "high"}},
         {"match": {"tool_name": "far_*"}, "destination": {"gateway": url}},
     ]
-    app = Heliograph("local", routes={"kind": "MessageRouting", "routes": routes})
+    app = Heliograph("local", routes={"kind": "MessageRouting", "routes": routes}, control_signals=control_signals)
 
     @app.agent(activate_on=START, updates="seen")
     async def buyer(ctx: Context) -> Any:

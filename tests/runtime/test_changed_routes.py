@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from heliograph import Command, Context, DelegationFailed, Heliograph
+from heliograph.execution.gateway_calls import gateway_pool
 from heliograph.turn.calls import GATEWAY
 from tests.runtime.kit import START, Rig, one, until
 
 REMOTE = {"match": {"target_agent": "clerk"}, "destination": {"gateway": "http://127.0.0.1:9/"}}
+REMOTE_COMMANDS = {"tool": GATEWAY, "pool": gateway_pool("http://127.0.0.1:9/")}
 
 
 def table(*routes: Any) -> dict[str, Any]:
@@ -81,7 +83,7 @@ async def test_delegation_sent_through_a_gateway_keeps_its_result_without_the_ro
         run_id = await rig.start(before)
         await rig.turn_of("lead", "suspended")
     async with rig.serving(asking(None, has_clerk=has_clerk)):
-        [row] = await rig.runtime.ledger.take_commands([{"tool": GATEWAY}], 1, 0.0)
+        [row] = await rig.runtime.ledger.take_commands([REMOTE_COMMANDS], 1, 0.0)
         assert row["body"]["gateway"] == "http://127.0.0.1:9/"
         call = {"turn_id": row["turn_id"], "call_id": row["call_id"], "token": row["body"]["token"]}
         await rig.runtime.ledger.report({**call, "status": "success", "result": "stamped far away"})
@@ -112,7 +114,7 @@ async def test_next_attempt_of_a_delegation_whose_route_and_agent_are_gone_fails
         run_id = await rig.start(before)
         await rig.turn_of("lead", "suspended")
     async with rig.serving(after):
-        [row] = await rig.runtime.ledger.take_commands([{"tool": GATEWAY}], 1, 0.0)
+        [row] = await rig.runtime.ledger.take_commands([REMOTE_COMMANDS], 1, 0.0)
         call = {"turn_id": row["turn_id"], "call_id": row["call_id"], "token": row["body"]["token"]}
         error = {"code": "NETWORK_ERROR", "message": "away", "recoverable": True}
         await rig.runtime.ledger.report({**call, "status": "failed", "error": error})

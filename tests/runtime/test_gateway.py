@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, Lifecycle, tool, tool_agent
+from heliograph import Context, Gateway, Heliograph, InvalidInput, Lifecycle, tool, tool_agent
+from heliograph.definitions.agent import PRIORITIES
 from heliograph.gateway.targets import Targets
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import delegation, envelope, gateway_of
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.test_callbacks import allow, verified_body
+from tests.runtime.test_service_settings import StubbornAgent
 
 
 @dataclass
@@ -208,6 +210,56 @@ async def test_halt_may_name_a_task_by_its_agent_and_correlation_id(rig: Rig) ->
         stopped = await served.post(envelope(halt, destination="waits"))
         assert stopped.body == {"halt": {"target": task, "outcome": "stopped"}}
         await rig.ended(turn.run_id)
+
+
+@pytest.mark.proves("CTL-73", "CTL-34")
+@pytest.mark.parametrize(("own", "sent", "grace"), [(None, None, 10), (40, None, 40), (40, 25.5, 25.5), (None, 25, 25)])
+async def test_grace_of_a_halt_is_that_of_its_sender_or_else_of_the_application(
+    rig: Rig, own: float | None, sent: float | None, grace: float
+) -> None:
+    agent = StubbornAgent(**({} if own is None else {"control_signals": {"halt": {"force_after_seconds": own}}}))
+    halt: dict[str, Any] = {"type": "halt", "payload": {"reason": "external_signal", "correlation_id": "req-1"}}
+    if sent is not None:
+        halt["force_after_seconds"] = sent
+    async with gateway_of(rig, agent.app, agents=["worker"], wait_seconds=0) as served, rig.serving(agent.app):
+        await served.post(delegation("worker"))
+        await agent.begun.wait()
+        too_long = await served.post(envelope(halt | {"force_after_seconds": 86_401}, destination="worker"))
+        assert too_long.error == (400, "out_of_range", "/envelope/signal/force_after_seconds")
+        stopped = await served.post(envelope(halt, destination="worker"))
+        assert stopped.body["halt"]["outcome"] == "stopping"
+        query = "select force_at - stop_requested_at as grace from heliograph.agent_state_head where project_id = $1"
+        [row] = await rig.fetch(query, rig.runtime.settings.project)
+        agent.released.set()
+        await rig.ended((await rig.turn_of("worker")).run_id)
+    assert row["grace"].total_seconds() == grace
+
+
+@pytest.mark.proves("CTL-20")
+@pytest.mark.parametrize(
+    ("allowed", "chosen", "priority"),
+    [([], "critical", "high"), (["news*", "desk"], "critical", "high"), (["orchestra*"], "critical", "critical"),
+     (["orchestrator"], "critical", "critical"), ([], "high", "high"), ([], "low", "low"), (["*"], "normal", "normal")],
+)  # fmt: skip
+async def test_priority_critical_is_for_the_sources_that_the_receiver_lists(
+    rig: Rig, allowed: list[str], chosen: str, priority: str
+) -> None:
+    app = application()
+    async with gateway_of(rig, app, wait_seconds=0, critical_sources=allowed) as served:
+        assert (await served.post(delegation(priority=chosen))).status == 202
+    query = "select priority from heliograph.agent_turns where project_id = $1"
+    [row] = await rig.fetch(query, rig.runtime.settings.project)
+    assert PRIORITIES[row["priority"]] == priority
+    rig.ends_with_open_work = True
+
+
+@pytest.mark.parametrize(
+    ("given", "code"), [("news", "wrong_type"), ([1], "wrong_type"), (["a b"], "invalid_wildcard")]
+)
+def test_sources_that_are_no_list_of_names_are_rejected(given: Any, code: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Gateway(application(), critical_sources=given)
+    assert (raised.value.code, raised.value.path) == (code, "/critical_sources")
 
 
 @pytest.mark.proves("CTL-11", "CTL-12")

@@ -240,7 +240,7 @@ REQUEST: Any = {"envelope": {"signal": {"type": "delegation", "payload": {"corre
 
 @pytest.mark.parametrize("status", [202, 408, 429, 500, 503])
 def test_temporary_statuses_are_tried_again(status: int) -> None:
-    assert report_of(REQUEST, status, b"{}") is None
+    assert report_of(REQUEST, status, b"{}", is_first=True) is None
 
 
 @pytest.mark.parametrize(
@@ -253,6 +253,24 @@ def test_temporary_statuses_are_tried_again(status: int) -> None:
     ],
 )  # fmt: skip
 def test_unusable_responses_fail_the_call(status: int, body: bytes | None, text: str) -> None:
-    report: Any = report_of(REQUEST, status, body)
+    report: Any = report_of(REQUEST, status, body, is_first=True)
     assert (report["status"], report["error"]["code"]) == ("failed", "DELEGATION_ERROR")
     assert text in report["error"]["message"]
+
+
+@pytest.mark.proves("CTL-35")
+@pytest.mark.parametrize(
+    ("status", "body", "of_first", "of_later"),
+    [
+        (401, b"{}", False, True), (404, b"{}", False, True), (404, b"<html>", False, True), (302, b"", False, True),
+        (200, b"<html>", True, True), (200, None, True, True), (204, b"", True, True),
+        (200, json.dumps(response("other")).encode(), True, True), (200, json.dumps(response("c")).encode(), False, False),
+        (200, json.dumps(response("c", status="failed", result=None)).encode(), False, False),
+    ],
+)  # fmt: skip
+def test_task_may_still_run_unless_its_end_was_read_or_its_first_request_was_rejected(
+    status: int, body: bytes | None, of_first: bool, of_later: bool
+) -> None:
+    for is_first, expected in ((True, of_first), (False, of_later)):
+        report: Any = report_of(REQUEST, status, body, is_first=is_first)
+        assert report.get("may_still_run", False) is expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -75,6 +76,62 @@ async def test_halt_survives_the_worker_whose_caller_was_stopped(rig: Rig, lone_
             await until(rig.is_published)
         await lone_rig.ended(await run_of(lone_rig, "appraiser"))
     assert (await lone_rig.turn_of("appraiser")).outcome == "canceled"
+
+
+@pytest.mark.proves("CTL-35")
+async def test_task_is_halted_whose_gateway_rejects_the_call_after_it_has_accepted_it(
+    rig: Rig, lone_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_halts, "AGAIN_SECONDS", 0.05)
+    far, started = endless()
+    other = Heliograph("other")
+    other.agent(name="stranger", on_request=True)(lambda ctx: None)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(lone_rig.serving(far))
+        async with gateway_of(lone_rig, far, wait_seconds=0) as served:
+            url = await stack.enter_async_context(allowed(rig, served))
+            app = local(url, {"n": 1})
+            run_id = await rig.start(app)
+            await stack.enter_async_context(rig.serving(app))
+            await asyncio.wait_for(started.wait(), SOON_SECONDS)  # the response was 202
+        async with gateway_of(lone_rig, other, port=served.port):  # which does not know the agent
+            await rig.ended(run_id)
+            assert (await rig.runtime.reader.run(run_id)).state["seen"] == [
+                "DELEGATION_ERROR", "failed", "DELEGATION_ERROR", "unknown_agent", 404]  # fmt: skip
+        assert (await lone_rig.turn_of("appraiser")).outcome is None
+        async with gateway_of(lone_rig, far, port=served.port):
+            await lone_rig.ended(await run_of(lone_rig, "appraiser"))
+            await until(rig.is_published)
+    assert (await lone_rig.turn_of("appraiser")).outcome == "canceled"
+
+
+@pytest.mark.proves("CTL-73", "CTL-35")
+async def test_halt_of_a_caller_carries_the_grace_of_its_application_for_the_cleanup_of_the_task(
+    rig: Rig, lone_rig: Rig
+) -> None:
+    far, started, cleaned = Heliograph("far"), asyncio.Event(), asyncio.Event()
+
+    @far.agent(on_request=True)
+    async def appraiser(ctx: Context) -> None:
+        ctx.on_cleanup(cleaned.set)
+        started.set()
+        await asyncio.Event().wait()
+
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 1}, control_signals={"halt": {"force_after_seconds": 33}})
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await asyncio.wait_for(started.wait(), SOON_SECONDS)
+            await rig.client.stop_run(run_id, now=True)
+            await rig.ended(run_id)
+            log = await lone_rig.ended(await run_of(lone_rig, "appraiser"))
+    halts = await rig.fetch(
+        "select body from heliograph.outbox where project_id = $1 and kind = 'halt'", rig.runtime.settings.project
+    )
+    [sent] = [json.loads(row["body"])["request"]["envelope"]["signal"] for row in halts]
+    assert (sent["force_after_seconds"], sent["payload"]["graceful"]) == (33, True)
+    assert one(log, "halt")["graceful"] is True
+    assert cleaned.is_set()
 
 
 @pytest.mark.more

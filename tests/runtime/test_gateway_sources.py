@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +116,34 @@ async def test_two_deployments_that_delegate_to_each_other_come_to_an_end(rig: R
     query = "select depth from heliograph.agent_turns where project_id = $1"
     rows = [row["depth"] for each in (rig, lone_rig) for row in await each.fetch(query, each.runtime.settings.project)]
     assert sorted(rows) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.proves("CTL-90", "ENV-06")
+async def test_trace_of_the_first_sender_continues_in_each_deployment_and_in_every_turn(rig: Rig) -> None:
+    """The received task, a turn that it delegates to, and one that its signal wakes each send a request to a third system."""
+    async with hooked(b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}") as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=hook.origin)
+        route = {"match": {"target_agent": "third"}, "destination": {"gateway": hook.url}}
+        app = Heliograph("second", routes={"kind": "MessageRouting", "routes": [route]})
+
+        async def ask(ctx: Context) -> None:
+            with suppress(DelegationFailed):
+                await ctx.delegate("third", {})
+
+        @app.agent(on_request=True, emits=["went:on"])
+        async def received(ctx: Context) -> None:
+            await ask(ctx)
+            await ctx.delegate("child", {})
+            ctx.emit("went:on", {})
+
+        app.agent(name="child", on_request=True)(ask)
+        app.agent(name="woken", activate_on=["went:on"])(ask)
+        async with gateway_of(rig, app, agents=["received"]) as served, rig.serving(app):
+            answer = await served.post(delegation("received", {}))
+            await rig.ended((await rig.runtime.reader.turn(answer.payload["task_id"])).run_id)
+        sent = [json.loads(request.body)["envelope"] for request in hook.requests]
+    assert [each["source"].rpartition("/")[2] for each in sent] == ["received", "child", "woken"]
+    assert {each["trace_id"] for each in sent} == {"trace-abc123"}
 
 
 async def _free_ports(count: int) -> list[int]:

@@ -87,6 +87,9 @@ class WaitCalls(TurnCalls):
             self.dice.choice([0.0, 5.0]),
         )
 
+    def command_pools(self) -> tuple[Any, ...]:
+        return (self.dice.choice(["search", "fetch", "none"]),)
+
     def take_halts(self) -> tuple[Any, ...]:
         return self.dice.choice([1, 10]), self.dice.choice([0.0, 5.0])
 

@@ -73,11 +73,16 @@ class DelegationSignal(ControlSignal):
 
 
 class HaltSignal(ControlSignal):
-    """Stop an agent. timeout_seconds: the time for the acknowledgement."""
+    """Stop an agent.
+
+    timeout_seconds: the time for the acknowledgement. force_after_seconds: the time after which a graceful halt ends the turn anyway;
+    None leaves it to the receiver.
+    """
 
     described = "a halt"
     type: Literal["halt"] = "halt"
     timeout_seconds: Positive | None = 5
+    force_after_seconds: Positive | None = None
     payload: HaltPayload
 
 

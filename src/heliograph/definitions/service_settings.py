@@ -11,21 +11,23 @@ if TYPE_CHECKING:
     from heliograph.control.settings import HeartbeatSettings
 
 _PATH = "/control_signals"
-_GRACE_SECONDS = 10.0
+GRACE_SECONDS = 10.0  # of a graceful stop, without a setting or an option
 _SECONDS_MAX = 86_400
 _INTERVAL_SECONDS_MIN = 0.01
 _MISSED_MAX = 999
 
 
-def check_grace(value: Mapping[str, Any] | None) -> float:
-    """Read the grace of a graceful stop, `force_after_seconds` of `halt`. Raises InvalidInput."""
+def check_grace(value: Mapping[str, Any] | None) -> float | None:
+    """Read the grace of graceful stops, `force_after_seconds` of `halt`; None without this setting. Raises InvalidInput."""
     if value is None:
-        return _GRACE_SECONDS
+        return None
     from heliograph.control.settings import read_settings  # slow to import; most applications have no such map
 
-    seconds = read_settings(value, _PATH).halt.force_after_seconds
-    _check_range("halt", "force_after_seconds", seconds, 0, _SECONDS_MAX)
-    return float(seconds)
+    settings = read_settings(value, _PATH).halt
+    if "force_after_seconds" not in settings.model_fields_set:
+        return None
+    _check_range("halt", "force_after_seconds", settings.force_after_seconds, 0, _SECONDS_MAX)
+    return float(settings.force_after_seconds)
 
 
 def check_heartbeat(value: Mapping[str, Any] | None) -> HeartbeatSettings | None:

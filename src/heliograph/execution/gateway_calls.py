@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from heliograph.codes import PARENT_TERMINATION
@@ -9,6 +10,7 @@ from heliograph.definitions.agent import PRIORITIES
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.reactive.run_memory import RECEIVED_TRACE_ID
 from heliograph.turn.calls import WIRE_NAME_BYTES_MAX, CallRequest, delegation_of
 from heliograph.types import JsonObject
 
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from heliograph.control.routing import Destination
 
 POLL_SECONDS = 20.0  # how long one request waits for the end of its task
+
+
+def gateway_pool(url: str) -> str:
+    """Return the pool of the commands for a gateway. Workers take the commands of each gateway by themselves."""
+    return f"gateway-{sha256(url.encode()).hexdigest()[:32]}"
 
 
 def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destination) -> JsonObject:
@@ -39,18 +46,21 @@ def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destina
     source = f"{owned.project}/{claimed.target}/{claimed.agent}"
     envelope = Envelope(
         id=uuid_from(f"{source}/{correlation_id}"), timestamp=owned.world.now(), source=source, destination=request.tool,
-        trace_id=received.get("envelope", {}).get("trace_id") or trace_id_of(claimed.run_id),
+        trace_id=claimed.run.memory.get(RECEIVED_TRACE_ID) or trace_id_of(claimed.run_id),
         span_id=span_id_of(correlation_id),
         signal=read_signal({"type": kind, "async": False, "timeout_seconds": POLL_SECONDS, "payload": payload}),
     )  # fmt: skip
     return {
         "gateway": destination.gateway, "request": envelope.to_wire(), "arguments": _content(request),
-        "halt": {"gateway": destination.gateway, "request": _halt_of(envelope, correlation_id).to_wire()},
+        "halt": {"gateway": destination.gateway, "request": _halt_of(envelope, correlation_id, owned.workflow.grace_seconds).to_wire()},
     }  # fmt: skip
 
 
-def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
-    """Return the halt of a request's task. A worker sends it if the caller ends or continues without the result."""
+def _halt_of(request: Envelope, correlation_id: str, grace_seconds: float | None) -> Envelope:
+    """Return the halt of a request's task. A worker sends it if the caller ends or continues without the result.
+
+    grace_seconds: the time that the task has for its cleanup; None to force its end at once.
+    """
     from heliograph.control.envelope import Envelope
     from heliograph.control.expressions import uuid_from
     from heliograph.control.run_log import span_id_of
@@ -58,12 +68,15 @@ def _halt_of(request: Envelope, correlation_id: str) -> Envelope:
 
     name = f"{correlation_id}:halt"
     payload: JsonObject = {
-        "reason": PARENT_TERMINATION, "graceful": False, "message": "its caller no longer waits for it",
+        "reason": PARENT_TERMINATION, "graceful": grace_seconds is not None, "message": "its caller no longer waits for it",
         "correlation_id": correlation_id,
     }  # fmt: skip
+    signal: JsonObject = {"type": "halt", "payload": payload}
+    if grace_seconds is not None:
+        signal["force_after_seconds"] = grace_seconds
     return Envelope(
         id=uuid_from(f"{request.source}/{name}"), timestamp=request.timestamp, source=request.source, destination=request.destination,
-        trace_id=request.trace_id, span_id=span_id_of(name), signal=read_signal({"type": "halt", "payload": payload}),
+        trace_id=request.trace_id, span_id=span_id_of(name), signal=read_signal(signal),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
 from heliograph.definitions.circuit_breakers import breaker_item
 from heliograph.execution.call_routes import destination_of_call, is_tool_call, priority_of_delegation, rates_of_call
-from heliograph.execution.gateway_calls import gateway_command
+from heliograph.execution.gateway_calls import gateway_command, gateway_pool
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.step_events import emit_step_event
@@ -187,7 +187,8 @@ def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination 
     if destination is not None and destination.gateway is not None:
         body = _command(owned.claimed, request) | gateway_command(owned, request, destination)
         return item | {
-            "kind": "tool", "tool": GATEWAY, "token": _new_token(owned.world), "command": {"subject": None, "body": body},
+            "kind": "tool", "tool": GATEWAY, "token": _new_token(owned.world),
+            "command": {"subject": None, "body": body, "pool": gateway_pool(destination.gateway)},
             "is_trusted": request.is_trusted and request.kind == "tool",
         }  # fmt: skip
     if request.kind == "tool":

@@ -29,6 +29,7 @@ from heliograph.gateway.http import (
     send_json,
     wait_for_disconnect,
 )
+from heliograph.gateway.priorities import read_sources
 from heliograph.gateway.received import read_request
 from heliograph.gateway.responses import is_ended, status_of
 from heliograph.gateway.targets import Target, Targets
@@ -54,6 +55,8 @@ class Gateway:
     agents: the names of the agents to expose; None for all that no signal activates (`on_request=True`).
     secrets: the keys of the senders' signatures, as of webhooks; None for HELIOGRAPH_GATEWAY_SECRETS. At least one is required.
     trusted: the senders vouch for the content of their tasks. By default it is untrusted.
+    critical_sources: the sources whose tasks may have the priority `critical`, as names or wildcards (`newsroom/*`). It is lowered
+        to `high` in the tasks of others.
     wait_seconds: how long a response may wait for the end of a task, if `timeout_seconds` of the signal allows it.
     url, project: override HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT.
     Raises InvalidInput.
@@ -61,11 +64,13 @@ class Gateway:
 
     def __init__(
         self, *apps: Heliograph, agents: Sequence[str] | None = None, secrets: Sequence[str] | None = None,
-        trusted: bool = False, wait_seconds: float = 60.0, url: str | None = None, project: str | None = None,
+        trusted: bool = False, critical_sources: Sequence[str] = (), wait_seconds: float = 60.0, url: str | None = None,
+        project: str | None = None,
     ):  # fmt: skip
         self._targets = Targets([app.workflow for app in apps], agents)
         self._secrets = None if secrets is None else check_secrets(secrets)
         self._trusted = trusted
+        self._critical_sources = read_sources(critical_sources)
         self._wait_seconds = check_seconds("wait_seconds", wait_seconds, least=0.0)
         self._url = url
         self._project = project
@@ -157,7 +162,8 @@ class Gateway:
                 accepted = ", ".join(("delegation", "tool_call", "halt"))
                 raise InvalidInput(f"a gateway accepts {accepted}, not {envelope.signal.type}", code="unsupported_signal",
                                    path="/envelope/signal/type")  # fmt: skip
-        return await self._run(Tasks(runtime, trusted=self._trusted), target, envelope, receive)
+        tasks = Tasks(runtime, trusted=self._trusted, critical_sources=self._critical_sources)
+        return await self._run(tasks, target, envelope, receive)
 
     async def _run(
         self, tasks: Tasks, target: Target, envelope: Envelope, receive: Receive

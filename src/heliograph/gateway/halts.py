@@ -8,9 +8,10 @@ from typing import TypeVar
 from heliograph.client.arguments import check_id, check_stop, check_text
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.control.envelope import Envelope
-from heliograph.control.payloads import HaltPayload
+from heliograph.control.signals import HaltSignal
+from heliograph.definitions.service_settings import GRACE_SECONDS
 from heliograph.error_text import safe_repr
-from heliograph.errors import NotFound
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.gateway.received import task_key, turn_of_task
 from heliograph.gateway.targets import Targets
 from heliograph.ledger.rows import RunRow, TurnRow
@@ -18,9 +19,8 @@ from heliograph.runtime import Runtime
 from heliograph.turn.calls import DELEGATION
 from heliograph.types import JsonObject
 
-_GRACE_SECONDS = 10.0
 _MESSAGE_MAX = 200
-
+_GRACE_SECONDS_MAX = 86_400
 
 _Row = TypeVar("_Row", TurnRow, RunRow)
 
@@ -29,11 +29,15 @@ async def halt(runtime: Runtime, envelope: Envelope, targets: Targets) -> JsonOb
     """Stop a task or a run, and return the acknowledgement. A second halt has no effect.
 
     The envelope's destination is the task or the run. If the payload has the correlation id of a request, it is the agent or tool of
-    this request.
+    this request. The grace is `force_after_seconds` of the halt, or else of the application.
     Raises NotFound (`unknown_target`, `unknown_agent`), InvalidInput, StoreUnavailable.
     """
-    payload = envelope.signal.payload
-    assert isinstance(payload, HaltPayload)
+    signal = envelope.signal
+    assert isinstance(signal, HaltSignal)
+    payload, seconds = signal.payload, signal.force_after_seconds
+    if seconds is not None and seconds > _GRACE_SECONDS_MAX:
+        raise InvalidInput(f"force_after_seconds must be at most {_GRACE_SECONDS_MAX}, not {seconds:g}", code="out_of_range",
+                           path="/envelope/signal/force_after_seconds")  # fmt: skip
     if payload.correlation_id is None:
         target = check_id(envelope.destination, "the task or run to halt", "/envelope/destination")
     else:
@@ -41,21 +45,23 @@ async def halt(runtime: Runtime, envelope: Envelope, targets: Targets) -> JsonOb
         target = turn_of_task(task_key(runtime.settings.project, agent.key, envelope.source, payload.correlation_id))
     reason = payload.reason if payload.message is None else f"{payload.reason}: {payload.message[:_MESSAGE_MAX]}"
     actor = check_text(envelope.source, "the source", "/envelope/source")
-    request = check_stop(now=not payload.graceful, grace_seconds=_GRACE_SECONDS, reason=reason, actor=actor)
-    is_turn = await _is_turn(runtime, target, targets, envelope.source)
-    stopped = await (stop_turn if is_turn else stop_run)(runtime, target, request)
+    found = await _find_task(runtime, target, targets, envelope.source)
+    if seconds is None:
+        seconds = targets.applications[found.target].grace_seconds
+    grace = GRACE_SECONDS if seconds is None else seconds
+    request = check_stop(now=not payload.graceful, grace_seconds=grace, reason=reason, actor=actor)
+    stopped = await (stop_turn if isinstance(found, TurnRow) else stop_run)(runtime, target, request)
     acknowledged: JsonObject = {"target": target, "outcome": stopped.outcome, "ended_as": stopped.ended_as}
     return {"halt": {key: value for key, value in acknowledged.items() if value is not None}}
 
 
-async def _is_turn(runtime: Runtime, target: str, targets: Targets, source: str) -> bool:
-    """Whether a target is a turn. Raises NotFound unless it belongs to a task that this source has sent to these applications."""
-    turn = await _find(runtime.reader.turn(target))
-    found = turn or await _find(runtime.reader.run(target))
+async def _find_task(runtime: Runtime, target: str, targets: Targets, source: str) -> TurnRow | RunRow:
+    """Return the turn or the run to halt. Raises NotFound unless this source has sent its task to these applications."""
+    found: TurnRow | RunRow | None = await _find(runtime.reader.turn(target)) or await _find(runtime.reader.run(target))
     if found is None or found.target not in targets.applications or await _sender_of(runtime, found.run_id) != source:
         raise NotFound(f"{safe_repr(source)} has sent this gateway no task {safe_repr(target)} to halt", code="unknown_target",
                        path="/envelope/destination")  # fmt: skip
-    return turn is not None
+    return found
 
 
 async def _find(reading: Awaitable[_Row]) -> _Row | None:

@@ -7,13 +7,15 @@ kernel compares the hash of both requests. The result remains with the turn unti
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from heliograph.client.arguments import check_text
 from heliograph.control.envelope import Envelope
 from heliograph.control.payloads import DelegationPayload, ToolCallPayload
-from heliograph.definitions.agent import PRIORITIES
+from heliograph.control.wildcard import Wildcard
 from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
+from heliograph.gateway.priorities import choose_priority
 from heliograph.gateway.received import correlation_id_of, task_hash, task_key, turn_of_task
 from heliograph.gateway.responses import RESULT_PRUNED, is_ended, response_to
 from heliograph.gateway.targets import Target
@@ -33,11 +35,15 @@ _POLL_SECONDS = 0.5  # the delay of an end whose ring was lost
 
 
 class Tasks:
-    """Accepts tasks for one project, and waits for their ends. trusted: the senders vouch for the content of their tasks."""
+    """Accepts tasks for one project, and waits for their ends.
 
-    def __init__(self, runtime: Runtime, *, trusted: bool):
+    trusted: the senders vouch for the content of their tasks. critical_sources: those whose tasks may be critical.
+    """
+
+    def __init__(self, runtime: Runtime, *, trusted: bool, critical_sources: Sequence[Wildcard]):
         self._runtime = runtime
         self._trusted = trusted
+        self._critical_sources = critical_sources
 
     async def accept(self, target: Target, envelope: Envelope) -> str:
         """Start the turn of a task, unless an earlier request has started it; return the turn's id.
@@ -92,8 +98,9 @@ class Tasks:
             DELEGATION, _logged(target, envelope, turn_id), parent=0, at=world.now(), is_untrusted=not self._trusted
         )
         reaction = react_to_task(
-            workflow, run_id, target.agent, task, _turn_options(envelope, turn_id), world.now(), world.new_id
-        )
+            workflow, run_id, target.agent, task, _turn_options(envelope, turn_id, self._critical_sources), world.now(),
+            world.new_id, trace_id=envelope.trace_id,
+        )  # fmt: skip
         return {
             "run_id": run_id, "target": workflow.name, "request_hash": task_hash(envelope), "agents": sorted(workflow.agents),
             "signals": [draft_item(draft) for draft in reaction.drafts], "reaction": reaction.to_item(),
@@ -101,7 +108,7 @@ class Tasks:
         }  # fmt: skip
 
 
-def _turn_options(envelope: Envelope, turn_id: str) -> JsonObject:
+def _turn_options(envelope: Envelope, turn_id: str, critical_sources: Sequence[Wildcard]) -> JsonObject:
     """The parts of a turn that the request chooses. Raises EgressRejected for a malformed callback."""
     payload = envelope.signal.payload
     assert isinstance(payload, DelegationPayload | ToolCallPayload)
@@ -112,7 +119,7 @@ def _turn_options(envelope: Envelope, turn_id: str) -> JsonObject:
         if payload.callback is not None:
             options["callback_url"] = _callback(payload.callback)
         if payload.priority is not None:
-            options["priority"] = PRIORITIES.index(payload.priority)
+            options["priority"] = choose_priority(payload.priority, envelope.source, critical_sources)
     return options
 
 

@@ -165,6 +165,11 @@ class Ledger:
         await self._fail_calls(undecodable)
         return commands
 
+    async def command_pools(self, tool: str) -> list[str]:
+        """List the pools that have commands of a tool to take."""
+        pools: list[str] = await self.world.call("command_pools", self.project, tool)
+        return pools
+
     async def take_halts(self, limit: int, again_seconds: float) -> list[dict[str, Any]]:
         """Take the halts that are due. Each is due again after `again_seconds`, until `mark_published` marks it as sent or abandoned."""
         rows: list[dict[str, Any]] = await self.world.call("take_halts", self.project, limit, again_seconds)

@@ -43,6 +43,7 @@ _FUNCTIONS = (
     KernelFunction("react", ("text", "jsonb")),
     KernelFunction("report", ("text", "jsonb")),
     KernelFunction("take_commands", ("text", "jsonb", "integer", "float8")),
+    KernelFunction("command_pools", ("text", "text")),
     KernelFunction("take_halts", ("text", "integer", "float8")),
     KernelFunction("sweep_leases", ("text", "integer")),
     KernelFunction("sweep_expired", ("text", "integer")),

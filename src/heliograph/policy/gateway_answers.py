@@ -17,30 +17,31 @@ _MESSAGE_MAX = 2000
 _CODE_CHARACTERS_MAX = 200
 
 
-def report_of(request: JsonObject, status: int, body: bytes | None) -> JsonObject | None:
+class _NoEnd(Exception):
+    """A response does not state the end of the task. reason: the code with which the gateway rejected the request."""
+
+    def __init__(self, message: str, reason: str | None = None):
+        self.message = message
+        self.reason = reason
+
+
+def report_of(request: JsonObject, status: int, body: bytes | None, *, is_first: bool) -> JsonObject | None:
     """Return the result of a call for its report: {status, result} or {status, error}; None to send the request again.
 
-    request: the envelope that was sent. body: None if the response was too large.
+    The report of a call whose task may still run at the gateway has `may_still_run`, so that the kernel writes its halt.
+    request: the envelope that was sent. body: None if the response was too large. is_first: no earlier request of this call can have
+    started the task.
     """
     signal: Any = request["envelope"]["signal"]  # type: ignore[index,call-overload]  # this process has built it
     code = TOOL_ERROR if signal["type"] == "tool_call" else DELEGATION_ERROR
     if status == 202 or status in _TEMPORARY or status >= 500:
         return None
-    if body is None:
-        return _failed(code, "the response of the gateway is too large", {"status": status})
     try:
-        parsed = parse_json(body)
-        if status != 200:
-            return _rejected(code, status, parsed)
-        payload = read_envelope(parsed).signal.payload
-    except InvalidInput as error:
-        return _failed(
-            code, f"the response of the gateway with status {status} is malformed: {error.message}", {"status": status}
-        )
-    if not isinstance(payload, DelegationResponsePayload | ToolCallResponsePayload) or (
-        payload.correlation_id != signal["payload"]["correlation_id"]
-    ):
-        return _failed(code, "the gateway sent the response to another request", {"status": status})
+        payload = _read_end(signal["payload"]["correlation_id"], status, body)
+    except _NoEnd as error:
+        details: JsonObject = {"status": status} | ({} if error.reason is None else {"reason": error.reason})
+        report = _failed(code, error.message, details)
+        return report if is_first and status >= 300 else {**report, "may_still_run": True}
     if payload.error is not None:
         return {"status": "failed", "error": _error_of(code, payload.error)}
     if isinstance(payload, DelegationResponsePayload) and payload.status != "completed":
@@ -55,14 +56,32 @@ def report_of(request: JsonObject, status: int, body: bytes | None) -> JsonObjec
     return {"status": "success", "result": with_outcome(payload.result, is_partial=is_partial)}
 
 
-def _rejected(code: str, status: int, body: Any) -> JsonObject:
+def _read_end(
+    correlation_id: str, status: int, body: bytes | None
+) -> DelegationResponsePayload | ToolCallResponsePayload:
+    """Read the response to a request. Raises _NoEnd."""
+    if body is None:
+        raise _NoEnd("the response of the gateway is too large")
+    try:
+        parsed = parse_json(body)
+        if status != 200:
+            raise _rejection(status, parsed)
+        payload = read_envelope(parsed).signal.payload
+    except InvalidInput as error:
+        raise _NoEnd(f"the response of the gateway with status {status} is malformed: {error.message}") from None
+    if not isinstance(payload, DelegationResponsePayload | ToolCallResponsePayload) or (
+        payload.correlation_id != correlation_id
+    ):
+        raise _NoEnd("the gateway sent the response to another request")
+    return payload
+
+
+def _rejection(status: int, body: Any) -> _NoEnd:
     error = body.get("error") if isinstance(body, dict) else None
     error = error if isinstance(error, dict) else {}
     given, message = error.get("code"), str(error.get("message") or "no message")
     reason = given if isinstance(given, str) and _is_code(given) else "rejected"
-    return _failed(
-        code, f"the gateway rejected the request with status {status}: {message}", {"status": status, "reason": reason}
-    )
+    return _NoEnd(f"the gateway rejected the request with status {status}: {message}", reason)
 
 
 def _error_of(code: str, error: Failure) -> JsonObject:

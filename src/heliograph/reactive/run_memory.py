@@ -10,6 +10,10 @@ from heliograph.reactive.ending import Ending
 from heliograph.reactive.workflow import Workflow
 from heliograph.types import JsonObject
 
+RECEIVED_TRACE_ID = (
+    "trace_id"  # in the memory of a run that executes a task from another system: the trace of its sender
+)
+
 
 def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
     """The memory of a new run: its agents, its joins and its counters."""

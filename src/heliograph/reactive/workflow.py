@@ -67,6 +67,7 @@ class Workflow:
     signal_timeouts: SignalTimeouts = NO_TIMEOUTS
     routes: RouteTable | None = None
     heartbeat: HeartbeatSettings | None = None
+    grace_seconds: float | None = None  # of graceful halts through a gateway; None: not set
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,7 +34,9 @@ HIDDEN_SECONDS = 2 * POLL_SECONDS  # no request lasts longer, so that no two wor
 BODY_BYTES_MAX = 2_097_152
 _LARGE_BYTES = 65_536
 _REQUEST_SECONDS_MAX = POLL_SECONDS + 10
-_AT_ONCE = 64  # of one project: the slow gateway of one project does not delay the calls of others
+_AT_ONCE = (
+    64  # to one gateway, of one project: a slow gateway delays neither calls to others nor those of other projects
+)
 _BETWEEN = RetryPolicy(max_attempts=1000, initial_delay_seconds=0.2, max_delay_seconds=5.0)
 _REPORT_AGAIN_SECONDS = 1.0
 
@@ -42,19 +45,30 @@ class GatewaySender:
     """Sends the calls of a worker's projects, each in a task of its own, because one may take long."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, list[Task]] = {}
+        self._tasks: dict[tuple[str, str], list[Task]] = {}  # by project and pool; each gateway is a pool
         self._reading = asyncio.Lock()  # held while a large response is read
 
     async def send(self, services: ProjectServices) -> bool:
         """Take the commands that are due, and start to send them; return whether there were any. Raises StoreUnavailable."""
-        running = [task for task in self._tasks.get(services.project, []) if not task.done()]
-        self._tasks[services.project] = running
-        free = _AT_ONCE - len(running)
-        if services.gateways is None or free <= 0:
+        if services.gateways is None:
             return False
-        taken = await services.ledger.take_commands([GATEWAY], free, HIDDEN_SECONDS)
-        running += [services.world.spawn("gateway call", self._send(services, services.gateways, row)) for row in taken]
-        return bool(taken)
+        has_taken = False
+        for pool in await services.ledger.command_pools(GATEWAY):
+            running = self._running(services.project, pool)
+            if (free := _AT_ONCE - len(running)) <= 0:
+                continue
+            taken = await services.ledger.take_commands([{"tool": GATEWAY, "pool": pool}], free, HIDDEN_SECONDS)
+            self._running(services.project, pool).extend(
+                services.world.spawn("gateway call", self._send(services, services.gateways, row)) for row in taken
+            )
+            has_taken = has_taken or bool(taken)
+        return has_taken
+
+    def _running(self, project: str, pool: str) -> list[Task]:
+        """The requests to one gateway that have not ended."""
+        running = {place: [task for task in tasks if not task.done()] for place, tasks in self._tasks.items()}
+        self._tasks = {place: tasks for place, tasks in running.items() if tasks}
+        return self._tasks.setdefault((project, pool), [])
 
     def stop(self) -> None:
         """Cancel all requests. Other workers send them again."""
@@ -71,8 +85,13 @@ class GatewaySender:
         while (remaining := until - world.monotonic()) > 0:
             attempt += 1
             await world.failpoint("before_gateway_post")
-            posted = await _post(messenger, row, world.now(), min(remaining, _REQUEST_SECONDS_MAX))
-            report = await self._report_of(services, row, posted) if isinstance(posted, Posted) else posted
+            is_first = attempt == 1 and row["delivery"] == 1
+            posted = await _post(messenger, row, world.now(), min(remaining, _REQUEST_SECONDS_MAX), is_first=is_first)
+            report = (
+                await self._report_of(services, row, posted, is_first=is_first)
+                if isinstance(posted, Posted)
+                else posted
+            )
             if report is not None:
                 await world.failpoint("before_gateway_report")
                 await _report(services, row, report, until)
@@ -82,15 +101,18 @@ class GatewaySender:
                 delay = max(delay, min(posted.retry_after_seconds, HIDDEN_SECONDS))
             await world.sleep(min(delay, max(0.0, until - world.monotonic())))
 
-    async def _report_of(self, services: ProjectServices, row: dict[str, Any], posted: Posted) -> JsonObject | None:
+    async def _report_of(
+        self, services: ProjectServices, row: dict[str, Any], posted: Posted, *, is_first: bool
+    ) -> JsonObject | None:
         """Read a response: large ones one by one and in a thread, because reading them takes seconds."""
         from heliograph.policy.gateway_answers import report_of  # slow to import, and most workers send nothing
 
-        request, status, body = row["body"]["request"], posted.status, posted.body
+        body = posted.body
+        read = partial(report_of, row["body"]["request"], posted.status, body, is_first=is_first)
         if body is None or len(body) <= _LARGE_BYTES:
-            return report_of(request, status, body)
+            return read()
         async with self._reading:
-            return await services.world.run_sync(report_of, request, status, body)
+            return await services.world.run_sync(read)
 
 
 async def _report(services: ProjectServices, row: dict[str, Any], report: JsonObject, until: float) -> None:
@@ -114,14 +136,17 @@ async def _record(services: ProjectServices, row: dict[str, Any], report: JsonOb
         await services.world.sleep(_REPORT_AGAIN_SECONDS)
 
 
-async def _post(messenger: Messenger, row: dict[str, Any], now: datetime, seconds: float) -> Posted | JsonObject | None:
+async def _post(
+    messenger: Messenger, row: dict[str, Any], now: datetime, seconds: float, *, is_first: bool
+) -> Posted | JsonObject | None:
     """Make one attempt; return the response, or the report of a request that cannot be sent; None to try again."""
     url, request = row["body"]["gateway"], row["body"]["request"]
     try:
         return await messenger.send(url, request["envelope"]["id"], msgspec.json.encode(request), now, seconds=seconds,
                                     body_bytes_max=BODY_BYTES_MAX)  # fmt: skip
     except EgressRejected as error:
-        return _failed(row, EGRESS_REJECTED, f"the gateway is not allowed: {error.message}", egress={"url": url})
+        report = _failed(row, EGRESS_REJECTED, f"the gateway is not allowed: {error.message}", egress={"url": url})
+        return report if is_first else {**report, "may_still_run": True}
     except PostFailed as error:
         log.info("call %s of %s: %s; it is repeated", row["call_id"], row["turn_id"], error.message)
         return None

@@ -32,6 +32,13 @@ def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: floa
     return answer
 
 
+def command_pools(tx: Transaction, tool: str) -> list[str]:
+    return sorted({
+        o["pool"] for o in tx.tables.outbox.values()
+        if o["kind"] == "cmd" and o["published_at"] is None and o["tool"] == tool and (o["hidden_until"] or tx.now) <= tx.now
+    })  # fmt: skip
+
+
 def take_halts(tx: Transaction, limit: int, visible_seconds: float) -> list[Row]:
     if not 1 <= limit <= 1000:
         raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")

@@ -11,8 +11,9 @@ from heliograph.testing.kernel.transaction import Transaction
 
 
 def continues_without(result: Any) -> bool:
-    """Whether to stop the child of this call, because its parent continues without it."""
-    return get_text(result, "message_type") == "timeout" or get(result, "is_canceled_sibling") is True
+    """Whether to stop the child of this call, or halt its command, because the caller continues without it."""
+    marks = (get(result, "is_canceled_sibling"), get(result, "may_still_run"))
+    return get_text(result, "message_type") == "timeout" or True in marks
 
 
 def with_canceled_siblings(tx: Transaction, results: list[Any]) -> list[Any]:

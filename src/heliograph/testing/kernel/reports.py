@@ -30,7 +30,8 @@ def report(tx: Transaction, items: Any) -> list[Row]:
                 verdict["outcome"] = "duplicate"
                 continue
             seen.add(call)
-            fields = {key: get_raw(item, key) for key in ("turn_id", "call_id", "status", "error", "actor")}
+            keys = ("turn_id", "call_id", "status", "error", "actor", "may_still_run")
+            fields = {key: get_raw(item, key) for key in keys}
             results.append(
                 {**fields, "output": get_raw(item, "result"), "message_type": "tool_result", "session": LOGIN}
             )

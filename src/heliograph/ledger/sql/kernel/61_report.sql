@@ -3,16 +3,17 @@
 -- made the call (K5).
 
 -- report: record the results of calls (L0-60 to L0-63, L0-112).
---   p_items: [{turn_id, call_id, token, status, result, error, actor}]. status: 'success' with result, or 'failed' with
---   error. token: the capability that came with the call's command. A call that was opened without a token accepts
---   reports from every login that may execute this function.
+--   p_items: [{turn_id, call_id, token, status, result, error, actor, may_still_run}]. status: 'success' with result,
+--   or 'failed' with error. token: the capability that came with the call's command. A call that was opened without a
+--   token accepts reports from every login that may execute this function. may_still_run: the reporter does not know
+--   whether the work has ended, so the halt of its command is written.
 --   Returns [{turn_id, call_id, outcome, resumed, targets}] in the order of p_items. 'applied': the call is resolved;
 --   resumed: the turn resumes. 'early': the report is kept, because the turn is running and has not opened this call
 --   yet; suspend applies it. 'duplicate': a result was reported before. 'late': the call has timed out. 'turn_done'.
 --   After these five, do not report again. 'unknown_turn', 'unknown_call', 'bad_token': nothing is
 --   stored. 'invalid' with code and message: invalid_result, payload_too_large. 'rejected' with code and message:
 --   too_many_early; report again once the call is open. targets: the workers to notify, for the whole call.
---   raises: see _enter; 22023 for a token or an actor that is no string
+--   raises: see _enter; 22023 for a token or an actor that is no string, a may_still_run that is no boolean
 --   locks:  the heads, then the runs, then the commands acknowledged
 create function heliograph.report(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -27,9 +28,11 @@ declare
     v_others boolean;
 begin
     v_bytes := heliograph._check_json(p_items);
-    perform heliograph._check_keys('p_items[]', p_items, '{turn_id,call_id,token,status,result,error,actor}');
+    perform heliograph._check_keys('p_items[]', p_items,
+                                   '{turn_id,call_id,token,status,result,error,actor,may_still_run}');
     perform heliograph._check_type('p_items[]', p_items, 'token', 'string');
     perform heliograph._check_type('p_items[]', p_items, 'actor', 'string');
+    perform heliograph._check_type('p_items[]', p_items, 'may_still_run', 'boolean');
     perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     with judged as materialized (
         select i.item, i.n, v.verdict, v.verdict ->> 'outcome' as outcome,
@@ -76,7 +79,8 @@ begin
                      order by n),
            jsonb_agg(jsonb_build_object('turn_id', item -> 'turn_id', 'call_id', item -> 'call_id',
                          'status', item -> 'status', 'output', item -> 'result', 'error', item -> 'error',
-                         'actor', item -> 'actor', 'message_type', 'tool_result', 'session', session_user) order by n)
+                         'actor', item -> 'actor', 'message_type', 'tool_result', 'session', session_user,
+                         'may_still_run', item -> 'may_still_run') order by n)
                filter (where outcome = 'applied' and is_first),
            bool_or(outcome in ('early', 'duplicate', 'late') or not is_first)
       into v_answers, v_results, v_others

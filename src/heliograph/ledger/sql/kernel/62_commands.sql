@@ -55,6 +55,35 @@ begin
     return coalesce(v_answer, '[]');
 end $$;
 
+-- command_pools: list the pools that have commands of a tool to take, in order. A taker that must not wait for a slow
+--   destination gives each destination a pool, and takes the commands of each by itself.
+--   raises: see _enter
+create function heliograph.command_pools(p_project text, p_tool text, p_now timestamptz) returns jsonb
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter_at(p_project, p_now);
+begin
+    return (
+        -- steps from pool to pool, so many waiting commands cost no time
+        with recursive found (pool) as (
+            (select o.pool from heliograph.outbox o
+              where o.project_id = p_project and o.tool = p_tool and o.kind = 'cmd' and o.published_at is null
+              order by o.pool limit 1)
+            union all
+            select n.pool
+              from found f
+             cross join lateral (
+                   select o.pool from heliograph.outbox o
+                    where o.project_id = p_project and o.tool = p_tool and o.kind = 'cmd' and o.published_at is null
+                      and o.pool > f.pool
+                    order by o.pool limit 1) n)
+        select coalesce(jsonb_agg(f.pool order by f.pool), '[]') from found f
+         where exists (select from heliograph.outbox o
+                        where o.project_id = p_project and o.tool = p_tool and o.kind = 'cmd'
+                          and o.published_at is null and o.pool = f.pool
+                          and coalesce(o.hidden_until, p_now) <= p_now));
+end $$;
+
 -- _check_tools: reject tools that are neither names nor {tool, pool}.
 --   raises: 22023 naming the key
 create function heliograph._check_tools(p_tools jsonb) returns void

@@ -2,11 +2,11 @@
 
 -- _resolve: resolve open waits, and resume the turns that wait for nothing else. The only function that does.
 --   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, trust,
---   is_canceled_sibling}]. A result whose wait is not open changes nothing. message_type: of the inbox row
---   (L0-60, L0-75); null for an inline call, whose owner has the result. inbox_id: the row of an early report. more:
---   further fields of the card. session: the login that answered for a person; the card has it beside the name of that
---   person (S18). trust: 'untrusted' for a delegated turn that had read untrusted content. is_canceled_sibling: see
---   _with_canceled_siblings.
+--   is_canceled_sibling, may_still_run}]. A result whose wait is not open changes nothing. message_type: of the inbox
+--   row (L0-60, L0-75); null for an inline call, whose owner has the result. inbox_id: the row of an early report.
+--   more: further fields of the card. session: the login that answered for a person; the card has it beside the name of
+--   that person (S18). trust: 'untrusted' for a delegated turn that had read untrusted content.
+--   is_canceled_sibling: see _with_canceled_siblings. may_still_run: see report.
 --   p_bytes: see _exceeds. p_logs: log tool:result, or delegation_response for a delegated turn.
 --   For each wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row,
 --   edge report/response (join/response for a delegated turn), signal, the command acknowledged (K18), and a stop for a
@@ -120,7 +120,8 @@ end $$;
 
 -- _applicable: the results whose waits are open, each with the rows that it changes, its place in the order of arrival,
 --   its place in the log, and the content of its card. is_awaited: the turn is suspended on it. goes_on_without: the
---   parent continues although the delegated turn has not ended. The caller holds the heads and the runs.
+--   turn continues although the delegated turn, or the work of the command, may not have ended. The caller holds the
+--   heads and the runs.
 create function heliograph._applicable(p_project text, p_results jsonb, p_now timestamptz) returns table (
     turn_id text, call_id text, status text, value jsonb, message_type text, actor text, inbox_id bigint, inbox_at tid,
     goes_on_without boolean, ended text, duration_ms bigint, card_id text, wait_at tid, tool text,
@@ -130,7 +131,8 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
     circuit_result jsonb, place bigint, seq bigint, content jsonb
 ) language sql stable as $$
     select x.turn_id, x.call_id, x.status, v.value, x.message_type, x.actor, x.inbox_id,
-           m.at, x.message_type = 'timeout' or x.is_canceled_sibling, coalesce(x.more ->> 'outcome', x.status),
+           m.at, x.message_type = 'timeout' or x.is_canceled_sibling or x.may_still_run,
+           coalesce(x.more ->> 'outcome', x.status),
            greatest(0, floor(extract(epoch from p_now - w.opened_at) * 1000))::bigint,
            heliograph._result_id(x.turn_id, x.call_id), w.at, w.tool, w.kind, w.trust, w.child_turn_id, w.agent_id,
            w.run_id,
@@ -155,9 +157,10 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
                    else '{}' end
       from rows from (jsonb_to_recordset(p_results) as
            (turn_id text, call_id text, status text, output jsonb, error jsonb, message_type text, actor text,
-            inbox_id bigint, more jsonb, session text, is_canceled_sibling boolean, trust text)) with ordinality
+            inbox_id bigint, more jsonb, session text, is_canceled_sibling boolean, may_still_run boolean,
+            trust text)) with ordinality
            x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session,
-              is_canceled_sibling, trust, n)
+              is_canceled_sibling, may_still_run, trust, n)
      cross join lateral (select case x.status when 'success' then x.output else x.error end as value) v
      cross join lateral (
            select y.ctid as at, y.*,
