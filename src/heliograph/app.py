@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from heliograph.codes import USER_INTERRUPT
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
-from heliograph.definitions.circuit_breakers import check_signal_breakers
-from heliograph.definitions.effective_settings import check_settings_of_application
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.hooks import Agent, methods_of
 from heliograph.definitions.lifecycle import HOOKS, Lifecycle
 from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
-from heliograph.definitions.rate_limits import check_signal_rates
-from heliograph.definitions.retry_settings import check_signal_policies
-from heliograph.definitions.service_settings import GRACE_SECONDS, check_grace, check_heartbeat
-from heliograph.definitions.signal_timeouts import check_signal_timeouts
+from heliograph.definitions.signal_settings import GRACE_SECONDS, read_application_settings
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
@@ -88,14 +83,8 @@ class Heliograph:
         if secrets is not None:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
-        check_settings_of_application(control_signals)
-        self._signal_policies = check_signal_policies(control_signals)
+        self._settings = read_application_settings(control_signals)
         self._model_settings = check_model_settings(models)
-        self._signal_breakers = check_signal_breakers(control_signals)
-        self._signal_rates = check_signal_rates(control_signals)
-        self._signal_timeouts = check_signal_timeouts(control_signals)
-        self._grace_seconds = check_grace(control_signals)
-        self._heartbeat = check_heartbeat(control_signals)
         self._routes = _check_routes(routes, gateways)
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
@@ -178,9 +167,8 @@ class Heliograph:
         """The application in the form that the runtime executes. Raises InvalidInput if it is invalid as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
-                                       tuple(self._phase_handlers), self._signal_policies, self._model_settings,
-                                       self._signal_breakers, self._signal_rates, self._signal_timeouts, self._routes, self._heartbeat,
-                                       self._grace_seconds))  # fmt: skip
+                                       tuple(self._phase_handlers), self._settings.calls, self._model_settings,
+                                       self._routes, self._settings.heartbeat, self._settings.grace_seconds))  # fmt: skip
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.
@@ -263,7 +251,7 @@ class Heliograph:
                 code="required_field",
             )
         if isinstance(grace_seconds, NotGiven):
-            grace_seconds = GRACE_SECONDS if self._grace_seconds is None else self._grace_seconds
+            grace_seconds = GRACE_SECONDS if self._settings.grace_seconds is None else self._settings.grace_seconds
         async with Client() as client:
             if turn is not None:
                 return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)

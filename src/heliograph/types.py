@@ -23,6 +23,8 @@ class NotGiven(Enum):
 
 NOT_GIVEN = NotGiven.NOT_GIVEN
 
+Timeout: TypeAlias = float | None | NotGiven  # in seconds; None for no limit
+
 
 def first_given(*settings: T | None) -> T | None:
     """Return the first setting that is not None; of settings that override each other, the narrowest one comes first."""

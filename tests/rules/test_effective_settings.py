@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from heliograph import Heliograph, InvalidInput, tool
+from heliograph.control.settings import read_settings
 from heliograph.definitions.agent import define_agent
 from tests.rules.control_examples import SETTINGS
 
@@ -64,13 +65,24 @@ def test_timeout_out_of_range_is_rejected(kind: str, seconds: float) -> None:
 def test_settings_of_calls_are_accepted() -> None:
     app = Heliograph("calm", control_signals=EXAMPLE)
     app.agent(name="one", on_request=True, control_signals=CALLS)(print)
-    timeouts = (app.workflow.signal_timeouts, app.workflow.agents["one"].signal_timeouts)
-    assert [(each.tool_call, each.delegation) for each in timeouts] == [(60, 300), (60, 300)]
-    policies = app.workflow.signal_policies
-    assert policies.tool_call is not None
-    assert policies.delegation is not None
-    assert [policies.tool_call.max_attempts, policies.delegation.max_attempts] == [3, 2]
-    assert [policies.tool_call.initial_delay_seconds, policies.delegation.initial_delay_seconds] == [1, 5]
+    for settings in (app.workflow.signal_settings, app.workflow.agents["one"].signal_settings):
+        assert (settings.tool_call.timeout_seconds, settings.delegation.timeout_seconds) == (60, 300)
+    policies = app.workflow.signal_settings.tool_call.retry, app.workflow.signal_settings.delegation.retry
+    assert [each and (each.max_attempts, each.initial_delay_seconds) for each in policies] == [(3, 1), (2, 5)]
+
+
+def test_map_is_parsed_once_for_each_application_and_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*args: Any) -> Any:
+        parsed.append(args[1])
+        return read_settings(*args)
+
+    parsed: list[str] = []
+    monkeypatch.setattr("heliograph.control.settings.read_settings", parse)
+    app = Heliograph("calm", control_signals=EXAMPLE)
+    app.agent(name="one", on_request=True, control_signals=CALLS)(print)
+    app.agent(name="two", on_request=True)(print)
+    assert app.workflow.name == "calm"
+    assert parsed == ["/control_signals", "/agents/one/control_signals"]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +120,7 @@ def test_setting_of_an_application_out_of_range_is_rejected(kind: str, key: str,
 def test_null_timeout_is_no_setting() -> None:
     app = Heliograph("calm", control_signals={"tool_call": {"timeout_seconds": None}})
     app.agent(name="one", on_request=True)(print)
-    assert app.workflow.signal_timeouts.tool_call is None
+    assert app.workflow.signal_settings.tool_call.timeout_seconds is None
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "60", True, float("nan")])

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import heliograph
 from heliograph.definitions.agent import define_agent
 from heliograph.definitions.model_settings import check_model_settings, policy_of_model
-from heliograph.definitions.retry_settings import check_signal_policies
+from heliograph.definitions.signal_settings import read_application_settings
 from heliograph.definitions.tool import Tool, tool
 from heliograph.errors import HarnessError, InvalidInput
 from heliograph.policy.callbacks import UNTRIED_SECONDS_MAX, again_seconds
@@ -217,14 +217,14 @@ def test_invalid_settings_are_errors_with_a_pointer(value: Any, code: str, path:
 
 @pytest.mark.proves("RET-08")
 def test_settings_nest_by_signal_type_and_others_are_rejected() -> None:
-    found = check_signal_policies(
+    found = read_application_settings(
         {"tool_call": {"retry": {"max_attempts": 5}}, "delegation": {"retry": {"backoff_ms": 9}}}
-    )
-    assert (found.tool_call, found.delegation) == (RetryPolicy(5), RetryPolicy(initial_delay_seconds=0.009))
+    ).calls
+    assert (found.tool_call.retry, found.delegation.retry) == (RetryPolicy(5), RetryPolicy(initial_delay_seconds=0.009))
     agent = define_agent(
         "a", run=print, on_request=True, control_signals={"delegation": {"retry": {"max_attempts": 7}}}
     )
-    assert (agent.signal_policies.tool_call, agent.signal_policies.delegation) == (None, RetryPolicy(7))
+    assert (agent.signal_settings.tool_call.retry, agent.signal_settings.delegation.retry) == (None, RetryPolicy(7))
     for value, path in (({"tool_call": {"retry": {"max_attempts": 0}}}, "/control_signals/tool_call/retry/max_attempts"),
                         ({"tool_call": {"retry": {"max_attempts": 2000}}}, "/control_signals/tool_call/retry/max_attempts"),
                         ({"tool_call": {"payload": {}}}, "/control_signals/tool_call/payload"),

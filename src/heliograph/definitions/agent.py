@@ -28,23 +28,19 @@ from heliograph.definitions.agent_checks import (
     each_of,
 )
 from heliograph.definitions.budgets import amounts_of, check_budget, check_price
+from heliograph.definitions.call_settings import NO_SETTINGS, SignalSettings
 from heliograph.definitions.circuit_breakers import (
-    NO_BREAKERS,
     CircuitBreaker,
-    SignalBreakers,
     check_circuit_breaker,
-    check_signal_breakers,
 )
-from heliograph.definitions.effective_settings import check_settings_of_agent
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
 from heliograph.definitions.functions import naming
 from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
 from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
 from heliograph.definitions.pools import check_pool
-from heliograph.definitions.rate_limits import NO_RATES, SignalRates, check_rate_limit, check_signal_rates
-from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies, check_signal_policies
-from heliograph.definitions.signal_timeouts import NO_TIMEOUTS, SignalTimeouts, check_signal_timeouts
+from heliograph.definitions.rate_limits import check_rate_limit
+from heliograph.definitions.signal_settings import read_agent_settings
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
@@ -123,7 +119,7 @@ class AgentSpec:
     max_attempts: int = 5
     retries: int = RETRIES
     retry: RetryPolicy | None = None
-    signal_policies: SignalPolicies = NO_POLICIES
+    signal_settings: SignalSettings = NO_SETTINGS
     result_fields: tuple[JsonObject, ...] = ()
     tools: tuple[Any, ...] = ()
     agents: tuple[str, ...] = ()
@@ -144,10 +140,7 @@ class AgentSpec:
     task_problems: Callable[[Json], Sequence[str]] | None = None
     version: str = "1"
     circuit_breaker: CircuitBreaker | None = None
-    signal_breakers: SignalBreakers = NO_BREAKERS
     rate_limit: RateLimit | None = None
-    signal_rates: SignalRates = NO_RATES
-    signal_timeouts: SignalTimeouts = NO_TIMEOUTS
     when_arity: int = field(default=1)
 
     @property
@@ -239,7 +232,6 @@ def define_agent(
     _check_contexts(name, contexts, delegates, context_bytes_max)
     check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
-    check_settings_of_agent(control_signals, at := f"/agents/{name}/control_signals")
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
         activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, check_emit_name),
@@ -248,7 +240,7 @@ def define_agent(
         priority=PRIORITIES.index(cast(Priority, priority)), pool=pool, effect=effect, timeout_seconds=float(timeout_seconds),
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts,
         retries=RETRIES if model_policy is None else model_policy.retries, retry=model_policy,
-        signal_policies=check_signal_policies(control_signals, at), signal_timeouts=check_signal_timeouts(control_signals, at),
+        signal_settings=read_agent_settings(control_signals, f"/agents/{name}/control_signals"),
         result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {}, max_steps=max_steps,
         must_end_with=must_end_with, asks_human=asks_human, model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
@@ -257,7 +249,6 @@ def define_agent(
         lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),
         task_problems=_task_problems(name, task_schema), rate_limit=check_rate_limit(rate_limit, f"/agents/{name}/rate_limit"),
         circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"),
-        signal_breakers=check_signal_breakers(control_signals, at), signal_rates=check_signal_rates(control_signals, at),
     )  # fmt: skip
 
 

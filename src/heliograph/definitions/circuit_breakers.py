@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from heliograph.definitions.ranges import check_range, check_seconds
 from heliograph.errors import InvalidInput
-from heliograph.policy.retry import SECONDS_MAX
 from heliograph.types import JsonObject, first_given
 
-_TYPES = ("tool_call", "delegation")
+if TYPE_CHECKING:
+    from heliograph.control.settings import CircuitBreakerSettings
+
 _COUNT_MAX = 1000
-_SECONDS_MIN = 0.001
 _TYPE_OF_KIND = {"child": "delegation", "model": "model_call"}
 
 
@@ -35,30 +36,6 @@ class CircuitBreaker:
     enabled: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SignalBreakers:
-    """The breakers per type of control signal; None where the type has none."""
-
-    tool_call: CircuitBreaker | None = None
-    delegation: CircuitBreaker | None = None
-
-
-NO_BREAKERS = SignalBreakers()
-
-
-def check_signal_breakers(value: Mapping[str, Any] | None, path: str = "/control_signals") -> SignalBreakers:
-    """Read the circuit breakers of the map `control_signals`. Raises InvalidInput."""
-    if value is None:
-        return NO_BREAKERS
-    from heliograph.control.settings import read_settings  # slow to import; most applications have no such map
-
-    settings = read_settings(value, path)
-    return SignalBreakers(**{
-        kind: _checked(given.to_wire(), f"{path}/{kind}/circuit_breaker")
-        for kind in _TYPES if (given := getattr(settings, kind).circuit_breaker) is not None
-    })  # fmt: skip
-
-
 def check_circuit_breaker(value: CircuitBreaker | Mapping[str, Any] | None, path: str) -> CircuitBreaker | None:
     """Read the circuit breaker of a tool, an agent or a call. Raises InvalidInput."""
     if value is None:
@@ -67,21 +44,15 @@ def check_circuit_breaker(value: CircuitBreaker | Mapping[str, Any] | None, path
     from heliograph.control.wire_model import read_model
 
     given = asdict(value) if isinstance(value, CircuitBreaker) else value
-    return _checked(read_model(CircuitBreakerSettings, given, path).to_wire(), path)
+    return checked_breaker(read_model(CircuitBreakerSettings, given, path), path)
 
 
-def _checked(wire: JsonObject, path: str) -> CircuitBreaker:
-    made = CircuitBreaker(**wire)  # type: ignore[arg-type]  # the settings have the same fields
+def checked_breaker(settings: CircuitBreakerSettings, path: str) -> CircuitBreaker:
+    """Return the breaker of parsed settings. Raises InvalidInput for values out of range."""
+    made = CircuitBreaker(**settings.to_wire())  # type: ignore[arg-type]  # the settings have the same fields
     for name in ("failure_threshold", "success_threshold", "half_open_max_calls"):
-        if getattr(made, name) > _COUNT_MAX:
-            raise InvalidInput(
-                f"{name} must be at most {_COUNT_MAX}, not {getattr(made, name)}",
-                code="out_of_range",
-                path=f"{path}/{name}",
-            )
-    if not _SECONDS_MIN <= made.timeout_seconds <= SECONDS_MAX:
-        raise InvalidInput(f"timeout_seconds must be from {_SECONDS_MIN} to {SECONDS_MAX:.0f} (366 days), not {made.timeout_seconds}",
-                           code="out_of_range", path=f"{path}/timeout_seconds")  # fmt: skip
+        check_range(getattr(made, name), 1, _COUNT_MAX, f"{path}/{name}")
+    check_seconds(made.timeout_seconds, f"{path}/timeout_seconds")
     if made.success_threshold > made.half_open_max_calls:
         raise InvalidInput(f"success_threshold ({made.success_threshold}) must be at most half_open_max_calls "
                            f"({made.half_open_max_calls}); otherwise the circuit breaker could not close", code="out_of_range",

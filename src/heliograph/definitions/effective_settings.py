@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from heliograph.control.settings import ControlSettings
+
 _OF_CALLS = ("timeout_seconds", "retry", "circuit_breaker", "rate_limit")
-_OF_AGENTS: Mapping[str, tuple[str, ...]] = {"tool_call": _OF_CALLS, "delegation": _OF_CALLS}
-_OF_APPLICATIONS: Mapping[str, tuple[str, ...]] = {
-    **_OF_AGENTS,
+OF_AGENTS: Mapping[str, tuple[str, ...]] = {"tool_call": _OF_CALLS, "delegation": _OF_CALLS}
+OF_APPLICATIONS: Mapping[str, tuple[str, ...]] = {
+    **OF_AGENTS,
     "halt": ("force_after_seconds",),
     "heartbeat": ("enabled", "interval_seconds", "timeout_seconds", "missed_threshold"),
 }
@@ -22,22 +25,10 @@ _CONSTANTS = {  # fields with one possible value, which the signals of the type 
 _FIELDS = {"async": "async_"}
 
 
-def check_settings_of_application(value: Mapping[str, Any] | None) -> None:
-    """Check the map of an application. Raises InvalidInput: `no_effect`, and the errors of `read_settings`."""
-    _check(value, "/control_signals", _OF_APPLICATIONS)
-
-
-def check_settings_of_agent(value: Mapping[str, Any] | None, path: str) -> None:
-    """Check the map of an agent. Raises InvalidInput: `no_effect`, and the errors of `read_settings`."""
-    _check(value, path, _OF_AGENTS)
-
-
-def _check(value: Mapping[str, Any] | None, path: str, effective: Mapping[str, tuple[str, ...]]) -> None:
-    if value is None:
-        return
-    from heliograph.control.settings import read_settings  # slow to import; most applications have no such map
-
-    settings = read_settings(value, path)
+def check_effective(
+    value: Mapping[str, Any], settings: ControlSettings, path: str, effective: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Raise InvalidInput (`no_effect`) for a setting without an effect. settings: the map `value`, parsed."""
     for kind, given in value.items():
         own = getattr(settings, kind)
         for key in given:
@@ -64,7 +55,7 @@ def _as_json(value: Any) -> str:
 
 def _hint(kind: str, key: str, effective: Mapping[str, tuple[str, ...]]) -> str:
     """Return where the setting belongs, or else what has an effect."""
-    if key in _OF_APPLICATIONS.get(kind, ()):
+    if key in OF_APPLICATIONS.get(kind, ()):
         return "set it in the control_signals of the application"
     if (kind, key) == ("error", "payload"):
         return "pass the map to lifecycle_options, which returns the options of an agent for it"

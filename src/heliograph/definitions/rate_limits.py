@@ -7,9 +7,8 @@ a tool or agent overrides that of the type of signal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from heliograph.errors import InvalidInput
 from heliograph.types import JsonObject, first_given
@@ -31,27 +30,6 @@ class Rate:
     def item(self) -> JsonObject:
         """Return the rate as the kernel's requests contain it."""
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class SignalRates:
-    """The rate limits per type of control signal, for each of its targets; None where the type has none."""
-
-    tool_call: RateLimit | None = None
-    delegation: RateLimit | None = None
-
-
-NO_RATES = SignalRates()
-
-
-def check_signal_rates(value: Mapping[str, Any] | None, path: str = "/control_signals") -> SignalRates:
-    """Read the rate limits of the map `control_signals`. Raises InvalidInput."""
-    if value is None:
-        return NO_RATES
-    from heliograph.control.settings import read_settings  # slow to import; most applications have no such map
-
-    settings = read_settings(value, path)
-    return SignalRates(settings.tool_call.rate_limit, settings.delegation.rate_limit)
 
 
 def check_rate_limit(value: str | RateLimit | None, path: str) -> RateLimit | None:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 from heliograph.definitions.circuit_breakers import CircuitBreaker, check_circuit_breaker
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.rate_limits import check_rate_limit
-from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.error_text import format_exception, repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy, retry_policy
-from heliograph.types import NOT_GIVEN, JsonObject
+from heliograph.types import NOT_GIVEN, JsonObject, Timeout
 
 if TYPE_CHECKING:
     from heliograph.control.rates import RateLimit

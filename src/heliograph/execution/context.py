@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from typing import Any, NoReturn
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker
-from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
@@ -42,7 +41,7 @@ from heliograph.turn.calls import (
 )
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
-from heliograph.types import NOT_GIVEN, Json, JsonObject
+from heliograph.types import NOT_GIVEN, Json, JsonObject, Timeout
 
 
 class Context:

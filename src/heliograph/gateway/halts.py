@@ -9,7 +9,7 @@ from heliograph.client.arguments import check_id, check_stop, check_text
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.control.envelope import Envelope
 from heliograph.control.signals import HaltSignal
-from heliograph.definitions.service_settings import GRACE_SECONDS
+from heliograph.definitions.signal_settings import GRACE_SECONDS
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.gateway.received import task_key, turn_of_task

@@ -9,17 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heliograph.definitions.agent import AgentSpec
-from heliograph.definitions.call_settings import CallSettings
-from heliograph.definitions.circuit_breakers import NO_BREAKERS, CircuitBreaker, SignalBreakers, breaker_among
+from heliograph.definitions.call_settings import NO_SETTINGS, CallSettings, SignalSettings, merged_settings
+from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_among
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_codes, warn_of_lifetime
 from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
-from heliograph.definitions.rate_limits import NO_RATES, Rate, SignalRates, rates_of
+from heliograph.definitions.rate_limits import Rate, rates_of
 from heliograph.definitions.ready_metadata import ready_metadata
-from heliograph.definitions.retry_settings import NO_POLICIES, SignalPolicies
 from heliograph.definitions.shared_limits import check_shared_limits
-from heliograph.definitions.signal_timeouts import NO_TIMEOUTS, SignalTimeouts
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -60,11 +58,8 @@ class Workflow:
     memory: Any = None  # a heliograph.ports.Memory; None: the ledger
     secrets: Resolver | None = None
     phase_handlers: Sequence[PhaseHandler] = ()
-    signal_policies: SignalPolicies = NO_POLICIES
+    signal_settings: SignalSettings = NO_SETTINGS
     model_settings: Sequence[ModelSettings] = ()
-    signal_breakers: SignalBreakers = NO_BREAKERS
-    signal_rates: SignalRates = NO_RATES
-    signal_timeouts: SignalTimeouts = NO_TIMEOUTS
     routes: RouteTable | None = None
     heartbeat: HeartbeatSettings | None = None
     grace_seconds: float | None = None  # of graceful halts through a gateway; None: not set
@@ -83,12 +78,18 @@ class Workflow:
     @cached_property
     def tool_calls(self) -> Mapping[str, CallSettings]:
         """For each agent, the settings of its tool calls."""
-        return {name: CallSettings.of("tool_call", agent, self) for name, agent in self.agents.items()}
+        return {
+            name: merged_settings("tool_call", agent.signal_settings, self.signal_settings)
+            for name, agent in self.agents.items()
+        }
 
     @cached_property
     def delegations(self) -> Mapping[str, CallSettings]:
         """For each agent, the settings of its delegations; an agent that receives them may have narrower ones."""
-        return {name: CallSettings.of("delegation", agent, self) for name, agent in self.agents.items()}
+        return {
+            name: merged_settings("delegation", agent.signal_settings, self.signal_settings)
+            for name, agent in self.agents.items()
+        }
 
     def breaker_of(self, agent: str, caller: str) -> CircuitBreaker | None:
         """The circuit breaker of delegations by `caller` to an agent, which may be known only to a gateway."""

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.definitions.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput
@@ -19,7 +18,7 @@ from heliograph.signals.payload import check_json
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.mcp_connection import Connection
 from heliograph.tools.mcp_decoding import OfferedTool
-from heliograph.types import NOT_GIVEN, Json
+from heliograph.types import NOT_GIVEN, Json, Timeout
 
 log = logging.getLogger("heliograph.tools")
 

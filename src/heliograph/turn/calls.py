@@ -10,7 +10,6 @@ from msgspec import Struct
 from heliograph.codes import CANCELED
 from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.definitions.rate_limits import Rate
-from heliograph.definitions.signal_timeouts import Timeout
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
@@ -18,7 +17,7 @@ from heliograph.records import CallKind, CallStatus, Cause, Wait
 from heliograph.signals.payload import as_stored
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
-from heliograph.types import NOT_GIVEN, Json, JsonObject
+from heliograph.types import NOT_GIVEN, Json, JsonObject, Timeout
 
 After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
