@@ -54,12 +54,16 @@ class WaitCalls(TurnCalls):
             item = {**self.token(), "phase": self.dice.choice(["act", None]), **said,
                     "join": self.dice.choice(["all", "each", None]),
                     "calls": [self._call(len(said["signals"]), n) for n in range(self.dice.choice([0, 1, 1, 2, 3]))]}  # fmt: skip
-            items.append(item if self.dice.random() < 0.7 else {**item, "seen": self.dice.randrange(3)})
+            item |= {} if self.dice.random() < 0.7 else {"seen": self.dice.randrange(3)}
+            items.append(item | self._terminates())
         return (items,)
 
     def defer(self) -> tuple[Any, ...]:
         return ([{**self.token(), "reason": self.dice.choice(["busy", None]), "delay_seconds": self.dice.choice([0, 0.5, 5]),
-                  "deferrals_max": self.dice.choice([None, 1, 9])} for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
+                  "deferrals_max": self.dice.choice([None, 1, 9]), **self._terminates()} for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
+
+    def _terminates(self) -> dict[str, Any]:
+        return {} if self.dice.random() < 0.6 else {"terminates": self.dice.choice([True, True, False, None])}
 
     # ---- from outside ----
 
@@ -77,7 +81,9 @@ class WaitCalls(TurnCalls):
             item = {"turn_id": turn_id, "call_id": call_id, "token": self.mostly(token, "wrong"),
                     "status": self.mostly("success", self.dice.choice(["failed", "timeout"]), 0.8),
                     "result": self._result(), "error": self.mostly({"code": "E"}, None)}  # fmt: skip
-            items.append(item if self.dice.random() < 0.7 else {**item, "actor": "me"})
+            item |= {} if self.dice.random() < 0.7 else {"actor": "me"}
+            item |= {} if self.dice.random() < 0.7 else {"may_still_run": self.dice.choice([True, False, None])}
+            items.append(item)
         return (items,)
 
     def take_commands(self) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ _POSITION = re.compile("[1-9][0-9]{0,17}")
 
 # The types of keys that would otherwise be ignored.
 _TYPES: Mapping[Any, Mapping[str, type]] = {
-    StartRun: {"reaction": dict, "target": str, "request_hash": str}, Report: {"token": str, "actor": str},
+    StartRun: {"reaction": dict, "target": str, "request_hash": str}, Report: {"token": str, "actor": str, "may_still_run": bool},
     Finish: {"reaction": dict}, React: {"reaction": dict}, StopsItem: {"reason": str},
     ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict, "status": str, "outcome": str}, Command: {"subject": str},
     ClaimTarget: {"agents": list},
