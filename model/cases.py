@@ -5,10 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from model.cases_runs import D1, D2, D3, D3L, D4, D5, D6, D7, D8, P3, R1, R2, R3, R4, R5, R6, R7, R8, R9, R9L, R10, R11
-from model.cases_turns import C1, C2, C3, C4, C5, C6, C6S, C7, C7S, E1, E2, E3, I1, P1, P2, S1, S2, S3, S4, T1, T2, U1
+from model.cases_turns import (
+    C1,
+    C2,
+    C3,
+    C4,
+    C5,
+    C6,
+    C6S,
+    C7,
+    C7S,
+    E1,
+    E2,
+    E3,
+    I1,
+    P1,
+    P2,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    T1,
+    T2,
+    U1,
+)
 from model.configs import Config, faults
 
-TURNS = (C1, C2, C3, C4, C5, E1, E2, E3, I1, S1, S2, S3, S4, U1, P1, P2, T1, T2)
+TURNS = (C1, C2, C3, C4, C5, E1, E2, E3, I1, S1, S2, S3, S4, S5, U1, P1, P2, T1, T2)
 FORKS = (D1, D2, D3, D4, D5, D6, D7, D8, P3)
 RUNS = (R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11)
 CONFIGS = (*TURNS, C6S, C7S, *FORKS, *RUNS)
@@ -31,6 +55,7 @@ QUICK = (
     small(S2, "a graceful stop, a release, a defer", graceful=1, release=1, defer=1),
     small(S3, "no fault"),
     small(S4, "a graceful stop, a defer, a crash", graceful=1, defer=1, crash=1),
+    small(S5, "a graceful stop, a crash", graceful=1, crash=1),
     small(U1, "stop", stop=1),
     small(D1, "stop", stop=1),
     small(D5, "a graceful stop", graceful=1),

@@ -99,6 +99,14 @@ S4 = replace(
     terminates=True,
     faults=faults(graceful=1, defer=1, release=1, crash=1, reap=1, amb=1),
 )
+S5 = replace(
+    I1,
+    name="S5",
+    about="a turn that terminates records a phase, then a call; a graceful stop, a release; crash, reap, lost reply",
+    is_fickle=False,
+    terminates=True,
+    faults=faults(graceful=1, release=1, crash=1, reap=1, amb=1),
+)
 U1 = Config(
     "U1",
     "a turn (call), 2 ui_actions on its agent; crash, stop, lost bell, lost reply",

@@ -203,6 +203,7 @@ class RecordCall(Owner):
     rate_tokens: NotRequired[int | None]
     taint: NotRequired[list[str] | None]
     open_as: NotRequired[OpenAs | None]
+    terminates: NotRequired[bool]
 
 
 class Command(TypedDict):

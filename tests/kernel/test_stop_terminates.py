@@ -9,7 +9,19 @@ import pytest
 
 from tests.kernel.kit import TARGET, Item, Kernel, turn_item
 from tests.kernel.test_stop import stopped
-from tests.kernel.waits import TOKEN, activated, child, command, defer, report, reported, status, suspend, suspended
+from tests.kernel.waits import (
+    TOKEN,
+    activated,
+    child,
+    command,
+    defer,
+    record,
+    report,
+    reported,
+    status,
+    suspend,
+    suspended,
+)
 
 REASON = {"reason": "enough", "actor": "ann"}
 
@@ -101,6 +113,38 @@ async def test_another_worker_repeats_the_terminate_phase_within_the_grace(kerne
     kernel.wait(60)
     assert (await kernel.sweep("stops"))["stopped"] == ["turn_a"]
     await stopped(kernel)
+
+
+@pytest.mark.proves("LC-65", "L0-111")
+@pytest.mark.parametrize("phase", ["init", "plan"])
+@pytest.mark.parametrize("how", ["stopped, then lost", "lost, then stopped", "released, then stopped"])
+async def test_recorded_phase_of_a_turn_that_terminates_is_enough_for_its_grace(
+    kernel: Kernel, how: str, phase: str
+) -> None:
+    claimed = await kernel.running()
+    ended: Item = {"phase": phase, "open_as": {"step_id": "init", "tool": "init"}, "terminates": True}
+    assert (await record(kernel, claimed, "init", **ended))["outcome"] == "ok"
+    if how == "stopped, then lost":
+        assert (await kernel.stop("turn_a", "graceful", grace_seconds=60))["outcome"] == "stopping"
+    if how == "released, then stopped":
+        await kernel.call("release", [turn_item(claimed)])
+    else:
+        kernel.wait(31)
+        assert (await kernel.sweep("leases"))["recovered"] == ["turn_a"]
+    if how != "stopped, then lost":
+        assert (await kernel.stop("turn_a", "graceful", grace_seconds=60))["outcome"] == "stopping"
+    assert await kernel.checks() == []
+    assert "stop" in await kernel.claim_one()
+
+
+@pytest.mark.proves("LC-65")
+async def test_recorded_phase_of_a_turn_that_does_not_terminate_gives_it_no_grace(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    for terminates in ({}, {"terminates": False}):
+        ended: Item = {"phase": "plan", "open_as": {"step_id": "init", "tool": "init"}, **terminates}
+        await record(kernel, claimed, f"init-{len(terminates)}", **ended)
+    await kernel.call("release", [turn_item(claimed)])
+    assert (await kernel.stop("turn_a", "graceful"))["outcome"] == "stopped"
 
 
 async def test_stopping_turn_ends_as_canceled_after_its_last_attempt(kernel: Kernel) -> None:
@@ -223,7 +267,7 @@ async def test_next_turn_of_the_agent_does_not_inherit_that_it_terminates(kernel
     assert (await kernel.stop("turn_2", "graceful"))["outcome"] == "stopped"
 
 
-@pytest.mark.parametrize("function", ["suspend", "defer"])
+@pytest.mark.parametrize("function", ["suspend", "defer", "record_call"])
 @pytest.mark.parametrize("value", ["yes", 1, [True]], ids=repr)
 async def test_terminates_must_be_a_boolean(kernel: Kernel, function: str, value: object) -> None:
     claimed = await kernel.running()
@@ -233,5 +277,7 @@ async def test_terminates_must_be_a_boolean(kernel: Kernel, function: str, value
             suspend(kernel, claimed, command("c1"), terminates=value)
             if function == "suspend"
             else defer(kernel, claimed, terminates=value)
+            if function == "defer"
+            else record(kernel, claimed, "init", open_as={"step_id": "init", "tool": "init"}, terminates=value)
         )
     assert await kernel.everything() == before

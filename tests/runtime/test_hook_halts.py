@@ -11,7 +11,7 @@ import pytest
 from heliograph import Heliograph, PhaseContext, Tool
 from heliograph.ports import ModelReply
 from tests.runtime.hooks_kit import ORDER, Hooked
-from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.kit import START, Rig, lost, names, one, until
 from tests.runtime.loop_kit import Model, call
 
 
@@ -107,9 +107,9 @@ async def test_worker_that_dies_with_a_halted_turn_has_a_successor_that_runs_ter
     async with rig.serving(app):
         turn = await rig.turn_of("worker", "suspended")
     await rig.client.stop_turn(turn.turn_id, grace_seconds=60, reason="no longer needed")
-    (lost,) = await rig.claimed_by_the_dead(app)
-    assert lost.stop is not None
-    assert lost.stop.reason == "no longer needed"
+    (claimed,) = await rig.claimed_by_the_dead(app)
+    assert claimed.stop is not None
+    assert claimed.stop.reason == "no longer needed"
     async with rig.serving(app):
         signals = await rig.ended(run_id)
     assert hooked.ran == ["init", "plan", "act", "terminate"]
@@ -172,6 +172,56 @@ async def test_tool_server_that_hangs_does_not_use_up_the_grace_of_a_halt(rig: R
     assert (outcomes, tools.is_asked) == (["canceled"], False)
     assert names(signals).count("terminated") == 1
     assert (await rig.turn_of("worker")).outcome == "canceled"
+
+
+@pytest.mark.proves("LC-65", "LC-52", "CTL-39")
+@pytest.mark.parametrize("how", ["halted, then lost", "lost, then halted", "released, then halted"])
+async def test_turn_that_loses_its_first_worker_before_it_has_waited_runs_terminate(rig: Rig, how: str) -> None:
+    begun = asyncio.Event()
+
+    async def hang(_ctx: PhaseContext) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    hooked = Hooked(act=hang)
+    app = hooked.app()
+    if how == "released, then halted":
+        run_id = await rig.start(app)
+        async with rig.serving(app, grace_seconds=0):
+            await begun.wait()
+    else:
+        run_id = await lost(rig, app, begun)
+    if how == "lost, then halted":
+        await until(lambda: _is_recovered(rig))
+    turn = await rig.turn_of("worker", "running" if how == "halted, then lost" else "dispatched")
+    assert (await rig.client.stop_turn(turn.turn_id, grace_seconds=60)).outcome == "stopping"
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert hooked.ran == ["init", "plan", "act", "terminate"]
+    assert names(signals).count("terminated") == 1
+    assert one(signals, "agent:failed")["outcome"] == "canceled"
+
+
+async def _is_recovered(rig: Rig) -> bool:
+    return bool((await rig.runtime.ledger.sweep("leases")).recovered)
+
+
+async def test_turn_that_is_halted_before_its_first_hook_has_ended_has_nothing_to_undo(rig: Rig) -> None:
+    begun = asyncio.Event()
+
+    async def hang(_ctx: PhaseContext) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    hooked = Hooked(init=hang)
+    app = hooked.app()
+    run_id = await lost(rig, app, begun)
+    await until(lambda: _is_recovered(rig))
+    turn = await rig.turn_of("worker", "dispatched")
+    assert (await rig.client.stop_turn(turn.turn_id)).outcome == "stopped"
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert hooked.ran == ["init"]
 
 
 async def test_waiting_turn_without_a_terminate_hook_ends_at_once(rig: Rig) -> None:

@@ -15,6 +15,7 @@ from heliograph.execution.turn_ledger import TurnLedger
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Card, Claimed, Wait
 from heliograph.tools.bound_tool import BoundTool
+from heliograph.turn.phases import Phase
 from heliograph.turn.taint import Taint
 from heliograph.types import JsonObject
 from heliograph.world.seam import World
@@ -63,6 +64,11 @@ class OwnedTurn(Struct, frozen=True):
     def waits(self) -> Sequence[Wait]:
         """The recorded calls of the turn."""
         return (*self.claimed.waits, *self.rejected)
+
+    @property
+    def termination(self) -> JsonObject:
+        """Tells the kernel that a graceful stop lets a worker run the terminate hook, also while nobody owns the turn."""
+        return {"terminates": True} if Phase.TERMINATE in self.spec.hooks else {}
 
     @property
     def required_fields(self) -> Sequence[JsonObject]:

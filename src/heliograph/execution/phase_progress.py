@@ -91,6 +91,7 @@ class PhaseProgress:
         sources = list(owned.taint.sources)
         item |= {"call_id": effect.call_id, "phase": owned.signals.phase,
                  "open_as": {"step_id": effect.call_id, "tool": effect.call_id.partition("-")[0], "taint": sources}}  # fmt: skip
+        item |= owned.termination
         await owned.world.failpoint("before_phase_end")
         written = await store_call(owned.signals.commit(partial(_send, owned, item), effect.drafts))
         if written.outcome == "rejected":

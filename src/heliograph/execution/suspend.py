@@ -18,7 +18,6 @@ from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import DELEGATION, GATEWAY, CallRequest, attempt_of
 from heliograph.turn.events import DeferTurn, SuspendTurn
-from heliograph.turn.phases import Phase
 from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
@@ -45,7 +44,7 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
         _place(items, drafts, first)
         return await owned.ledger.suspend({
             "phase": owned.signals.phase, "signals_emitted": signals_emitted, "signals": drafts, "cards": cards, "join": effect.join,
-            "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0), **_terminates(owned),
+            "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0), **owned.termination,
         })  # fmt: skip
 
     await world.failpoint("before_suspend")
@@ -111,16 +110,11 @@ async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) 
     await owned.world.failpoint("before_defer")
     trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.is_tainted else {}  # the reason may quote untrusted content
     result = await owned.ledger.defer({
-        "reason": effect.reason, "delay_seconds": effect.seconds, "deferrals_max": effect.at_most, **trust, **_terminates(owned),
+        "reason": effect.reason, "delay_seconds": effect.seconds, "deferrals_max": effect.at_most, **trust, **owned.termination,
     })  # fmt: skip
     if result.outcome in ("exhausted", "stopped"):
         _ring_for_end(services, owned.claimed)
     return result
-
-
-def _terminates(owned: OwnedTurn) -> JsonObject:
-    """Tells the kernel that a graceful stop lets a worker run the terminate hook, also while nobody owns the turn."""
-    return {"terminates": True} if Phase.TERMINATE in owned.spec.hooks else {}
 
 
 def _ring_for_end(services: ProjectServices, claimed: Claimed) -> None:

@@ -80,13 +80,15 @@ def reject_names(item: Any) -> Row | None:
 def append_drafts(tx: Transaction, item: Any) -> int | None:
     """Append a turn's new signals to the log of its run, each once. Returns the position of the first, or None.
 
-    Bug: append_repeats.
+    Bugs: append_repeats, terminates_forgotten.
     """
     agent_id, turn_id, epoch = get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
     check_phase(item)
     head, phase = tx.tables.heads.get(agent_id), get_text(item, "phase")
     if head is not None and phase is not None and head["phase"] is not None and head["phase"] != phase:
         tx.update(tx.tables.heads, head, phase=phase)
+    if head is not None and get(item, "terminates") is True and "terminates_forgotten" not in tx.bugs:
+        tx.update(tx.tables.heads, head, terminates=True)
     drafts = get(item, "signals")
     if drafts is ABSENT or drafts == []:
         return None

@@ -45,7 +45,7 @@ _TYPES: Mapping[Any, Mapping[str, type]] = {
     Finish: {"reaction": dict}, React: {"reaction": dict}, StopsItem: {"reason": str},
     ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict, "status": str, "outcome": str}, Command: {"subject": str},
     ClaimTarget: {"agents": list},
-    BeginCall: {"taint": list}, RecordCall: {"taint": list}, OpenAs: {"taint": list},
+    BeginCall: {"taint": list}, RecordCall: {"taint": list, "terminates": bool}, OpenAs: {"taint": list},
     Suspension: {"terminates": bool}, Deferral: {"terminates": bool},
     CallItem: {"taint": list, "child": dict, "token": str}, ToolItem: {"tool": str},
 }  # fmt: skip

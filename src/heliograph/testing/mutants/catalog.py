@@ -97,6 +97,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     # ends of phases
     Mutant("phase_end_lost", "LC-22 LC-32", hooks=True),
     Mutant("phase_signals_lost", "LC-02", hooks=True),
+    Mutant("terminates_forgotten", "LC-65", hooks=True),
     # children
     Mutant("child_not_reported", "K4"),
     Mutant("child_reported_twice", "K4"),

@@ -37,6 +37,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("'first_seq', heliograph._append_drafts(p_project, v_item, p_now));\nv_results :=",
          "'first_seq', case when v_item ->> 'open_as' is null then heliograph._append_drafts(p_project, v_item, p_now) end);\nv_results :="),
     ),
+    "terminates_forgotten": (("terminates = terminates or coalesce((p_item ->> 'terminates')::boolean, false)", "terminates = terminates"),),
     "no_bell_sweep": (("h.target = r.target and h.pool = r.pool and h.moved_at <= v_before)", "false)"),
                       ("where h.project_id = p_project and h.due_at <= v_before) late", "where false) late")),
     "enqueue_no_dedup": (

@@ -87,6 +87,7 @@ class WaitOracle(TurnOracle):
                     self.count(f"call not made {item['status']}")
                 self.resolve(turn, wait, item["status"], now)
                 wait.is_delivered = True
+                turn.terminates = turn.terminates or bool(item.get("terminates"))
 
     def suspend(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for item, row in zip(args[1], answer, strict=True):

@@ -96,8 +96,8 @@ create function heliograph._reject_cards_and_signals(
         (select d.rejection from heliograph._reject_own_drafts(p_project, p_item) d))
 $$;
 
--- _append_drafts: write, once, the drafts of one gated item, and its phase. Returns the log position of the first
---   draft.
+-- _append_drafts: write, once, the drafts of one gated item, its phase, and whether its turn terminates from now on.
+--   Returns the log position of the first draft.
 --   raises: see append
 --   The caller holds the head and the run, and has passed the gate.
 create function heliograph._append_drafts(p_project text, p_item jsonb, p_now timestamptz) returns bigint
@@ -110,8 +110,11 @@ begin
     if not coalesce(p_item ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true) then
         raise exception using errcode = '22023', message = 'phase must be init, plan, act, reflect or terminate';
     end if;
-    update heliograph.agent_state_head set phase = p_item ->> 'phase'
-     where project_id = p_project and agent_id = p_item ->> 'agent_id' and phase <> p_item ->> 'phase';
+    update heliograph.agent_state_head
+       set phase = coalesce(p_item ->> 'phase', phase),
+           terminates = terminates or coalesce((p_item ->> 'terminates')::boolean, false)
+     where project_id = p_project and agent_id = p_item ->> 'agent_id'
+       and (phase <> p_item ->> 'phase' or (p_item ->> 'terminates')::boolean and not terminates);
     if v_drafts = '[]' then
         return null;
     end if;

@@ -2,13 +2,15 @@
 
 -- record_call: commit the results of inline calls.
 --   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], signals_emitted, phase,
---   used, rate_tokens, taint, open_as}]. status: success with result; failed, timeout, unknown or canceled with error.
+--   used, rate_tokens, taint, open_as, terminates}]. status: success with result; failed, timeout, unknown or canceled
+--   with error.
 --   signals, signals_emitted, phase: as in append; no other signal logs the result. used: how much of its reservation
 --   the call used, by kind. A kind that is not named counts as used up; of a canceled call as unused, because its
 --   effect did not happen. rate_tokens: the actual tokens of a model call, which replace its estimate in the buckets of
 --   kind model_tokens. taint: the untrusted sources that the turn has read by now, if this call read some; without it
 --   those of begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which nobody
 --   begins: one that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
+--   terminates: see suspend; it holds from now on, also if the owner is lost.
 --   Returns [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
 --   before; nothing is written. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
 --   too_many_waits, reserved_name, invalid_signal.
@@ -30,8 +32,9 @@ begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items,
         '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,phase,used,'
-        'rate_tokens,taint,open_as}');
+        'rate_tokens,taint,open_as,terminates}');
     perform heliograph._check_type('p_items[]', p_items, 'taint', 'array');
+    perform heliograph._check_type('p_items[]', p_items, 'terminates', 'boolean');
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
     end if;
