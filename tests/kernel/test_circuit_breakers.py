@@ -43,6 +43,19 @@ async def test_failures_in_a_row_open_a_breaker_and_it_then_opens_no_wait(kernel
     assert await try_call(kernel, claimed, "c3", circuit_breaker=None) == "fresh"
 
 
+async def test_rejection_by_an_open_breaker_writes_no_row(kernel: Kernel) -> None:
+    claimed = await opened(kernel)
+    written = (
+        "select sum(n_tup_ins + n_tup_upd + n_tup_del) from pg_stat_xact_user_tables where schemaname = 'heliograph'"
+    )
+    async with kernel.connection.transaction():
+        before = await kernel.connection.fetchval(written)
+        assert await try_call(kernel, claimed, "c0") == "CIRCUIT_OPEN"
+        assert await kernel.connection.fetchval(written) == before
+        assert await try_call(kernel, claimed, "c1", circuit_breaker=None) == "fresh"
+        assert await kernel.connection.fetchval(written) > before
+
+
 @pytest.mark.proves("CB-02")
 async def test_success_between_failures_keeps_a_breaker_closed(kernel: Kernel) -> None:
     claimed = await kernel.running()

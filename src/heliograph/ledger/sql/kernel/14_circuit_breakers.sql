@@ -58,6 +58,21 @@ create function heliograph._reject_circuit(
                   'retry_seconds', greatest(extract(epoch from p_until - p_now), 0)))
 $$;
 
+-- _is_open: whether a breaker is open, and its time is not over.
+create function heliograph._is_open(p_breaker heliograph.circuit_breakers, p_now timestamptz) returns boolean
+    language sql immutable as $$
+    select p_breaker.state = 'open' and p_now >= p_breaker.changed_at and p_now < p_breaker.open_until
+$$;
+
+-- _reject_if_open: null, or the rejection of a new call because its breaker is open; null also without a breaker.
+create function heliograph._reject_if_open(p_project text, p_circuit jsonb, p_now timestamptz) returns jsonb
+    language sql stable as $$
+    select heliograph._reject_circuit(p_circuit, 'open', b.open_until, p_now)
+      from heliograph.circuit_breakers b
+     where b.project_id = p_project and b.type = p_circuit ->> 'type' and b.target = p_circuit ->> 'target'
+       and heliograph._is_open(b, p_now)
+$$;
+
 -- _admit_call: admit a new call, or reject it. p_circuit: the settings of its breaker. p_timeout_seconds: of the call.
 --   Returns {circuit}, the mark that the call keeps, or a rejection. The caller holds the head.
 --   locks:  the breaker, without waiting, unless it is closed and has few failures
@@ -74,7 +89,7 @@ begin
      where c.project_id = p_project and c.type = v_breaker.type and c.target = v_breaker.target
        and c.generation = v_breaker.generation and v_breaker.state = 'closed';
     if v_breaker.state <> 'closed' or v_calls >= heliograph._as_whole(p_circuit -> 'failure_threshold') then
-        if v_breaker.state = 'open' and p_now >= v_breaker.changed_at and p_now < v_breaker.open_until then
+        if heliograph._is_open(v_breaker, p_now) then
             return heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until, p_now);
         elsif not pg_try_advisory_xact_lock(heliograph._circuit_lock(p_project, p_circuit)) then
             return heliograph._reject_circuit(p_circuit, 'half_open', p_now, p_now);

@@ -29,8 +29,7 @@ begin
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(octet_length(p_worker) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'the name of a worker must have 1 to 200 bytes';
-    end if;
-    if not coalesce(p_limit between 1 and 1000, false) then
+    elsif not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     end if;
     -- with a limit, claims run one after another: each counts the turns that earlier ones have claimed
@@ -74,8 +73,7 @@ begin
                'attempts', t.attempts, 'max_attempts', t.max_attempts, 'defer_count', t.defer_count,
                'ttl_seconds', extract(epoch from t.expires_at - p_now)::float8,
                'context_box_id', t.context_box_id, 'output_box_id', t.output_box_id,
-               'activation_id', heliograph._signal_id(m.run_id, t.activation_seq),
-               'cause', cause.signal,
+               'activation_id', heliograph._signal_id(m.run_id, t.activation_seq), 'cause', cause.signal,
                'inbox', coalesce((select jsonb_agg(jsonb_build_object('message_type', i.message_type,
                                       'correlation_id', i.correlation_id) order by i.next_retry_at, i.created_at,
                                       i.inbox_id)
@@ -86,8 +84,7 @@ begin
                         and t.depth = 0 then '{}'
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
-               || case when t.parent_turn_id is null and m.turn_epoch <= 2 then '{}'  -- dispatched, then claimed
-                       else heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) end
+               || coalesce(earlier.owners, '{}')
                || case when m.stop_requested_at is null then '{}' else heliograph._stop_order(m.stop_reason,
                        m.stop_requested_at) end
                || case when t.budgets is null then '{}'
@@ -97,10 +94,13 @@ begin
       from moved m
      cross join lateral (select * from heliograph.agent_turns x
                           where x.project_id = p_project and x.agent_turn_id = m.active_agent_turn_id offset 0) t
-     cross join lateral (select * from heliograph.runs x where x.project_id = p_project
-                         and x.run_id = m.run_id offset 0) r
+     cross join lateral (select * from heliograph.runs x
+                          where x.project_id = p_project and x.run_id = m.run_id offset 0) r
      cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
-      left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true;
+      left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true
+      left join lateral (  -- the first epoch is that of the dispatch, and the second that of the first claim
+           select e.owners from heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) e
+            where t.parent_turn_id is not null or m.turn_epoch > 2 offset 0) earlier on true;
     return coalesce(v_answer, '[]');
 end $$;
 
@@ -141,7 +141,7 @@ end $$;
 -- _earlier_owners: {has_emitted_signals, age_seconds} of an agent's active turn, see claim; p_now: when it was claimed.
 --   Its leases are the agent's last ones, so no earlier lease is read.
 create function heliograph._earlier_owners(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz)
-    returns jsonb language sql stable as $$
+    returns table (owners jsonb) language sql stable as $$
     select jsonb_build_object('has_emitted_signals', coalesce(bool_or(l.signals_emitted > 0), false),
                'age_seconds', coalesce(extract(epoch from p_now - min(l.started_at)), 0)::float8)
       from heliograph.leases l

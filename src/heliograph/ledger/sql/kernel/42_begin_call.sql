@@ -37,6 +37,7 @@ declare
     v_has_rates constant boolean := heliograph._has_rates(p_items);
     v_settles boolean;
     v_repeats boolean;
+    v_begins boolean;
     v_opened jsonb;
     v_answers jsonb;
 begin
@@ -50,7 +51,7 @@ begin
         perform heliograph._lock_rates(p_project, p_items);
     end if;
     with judged as materialized (
-        select * from heliograph._judge_begin(p_project, p_items, v_limits.waits_max)
+        select * from heliograph._judge_begin(p_project, p_items, v_limits.waits_max, p_now)
     ), opened as (
         insert into heliograph.turn_waiting_tools
             (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
@@ -81,8 +82,8 @@ begin
                              'a worker was lost after it began the call and before it recorded the result'))
                      order by j.n) filter (where j.verdict ->> 'outcome' = 'in_doubt' and j.is_first),
            bool_or(j.verdict ->> 'outcome' = 'in_doubt' and j.reserved is not null),
-           bool_or(j.verdict ->> 'outcome' = 'again')
-      into v_answers, v_doubts, v_settles, v_repeats
+           bool_or(j.verdict ->> 'outcome' = 'again'), bool_or(j.verdict ->> 'outcome' in ('fresh', 'again'))
+      into v_answers, v_doubts, v_settles, v_repeats, v_begins
       from judged j
       left join lateral (
            select heliograph._content(p_project, x.content) as content from heliograph.cards x
@@ -95,14 +96,14 @@ begin
         perform heliograph._settle(p_project, d.item ->> 'turn_id', d.item ->> 'call_id', null)
            from jsonb_array_elements(v_doubts) with ordinality d (item, n);
     end if;
-    if v_has_circuits then
+    if v_begins and v_has_circuits then
         v_answers := heliograph._admit_inline(p_project, p_items, v_answers, p_now);
     end if;
-    if v_reserves or v_has_circuits or v_has_rates then
+    if v_begins and (v_reserves or v_has_circuits or v_has_rates) then
         v_opened := v_answers;
         v_answers := heliograph._reserve(p_project, p_items, v_answers);
     end if;
-    if v_has_rates then
+    if v_begins and v_has_rates then
         v_answers := heliograph._take_inline(p_project, p_items, v_opened, v_answers, p_now);
     end if;
     if v_repeats then
@@ -144,7 +145,9 @@ $$;
 
 -- _judge_begin: each item of begin_call with its verdict, its head and the wait that it may have already. is_first: the
 --   item is the first one of its call. The caller holds the heads.
-create function heliograph._judge_begin(p_project text, p_items jsonb, p_waits_max integer) returns table (
+create function heliograph._judge_begin(
+    p_project text, p_items jsonb, p_waits_max integer, p_now timestamptz
+) returns table (
     n bigint, turn_id text, call_id text, step_id text, tool text, effect text, epoch bigint, timeout_seconds float8,
     taint text[], is_trusted boolean, agent_id text, run_id text, parent_step_id text, wait_at tid, status text,
     result_card_id text, reserved jsonb, is_first boolean, verdict jsonb
@@ -160,6 +163,9 @@ create function heliograph._judge_begin(p_project text, p_items jsonb, p_waits_m
                 when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > p_waits_max
                 then heliograph._reject_waits(
                          row_number() over (partition by h.agent_id order by i.n) + o.known, p_waits_max)
+                when w.at is null and i.item ? 'circuit_breaker'
+                then coalesce(heliograph._reject_if_open(p_project, i.item -> 'circuit_breaker', p_now),
+                              '{"outcome": "fresh"}')  -- an open breaker writes nothing
                 when w.at is null then '{"outcome": "fresh"}'
                 when w.state = 'resolved' then '{"outcome": "done"}'
                 when w.kind <> 'inline' then heliograph._rejection('not_inline',
