@@ -36,7 +36,7 @@ begin
             order by x.changed_at, x.type, x.target limit p_limit for update skip locked) old
      where b.ctid = old.at;
     get diagnostics v_breakers = row_count;
-    v_breakers := v_breakers + heliograph._prune_half_open(p_project, v_before, p_limit);
+    v_breakers := v_breakers + heliograph._prune_half_open(p_project, v_oldest, v_before, p_limit);
     delete from heliograph.rate_buckets b using (
            select x.ctid as at from heliograph.rate_buckets x
             where x.project_id = p_project
@@ -48,13 +48,14 @@ begin
     return jsonb_build_object('breakers', v_calls + v_breakers, 'rates', v_rates);
 end $$;
 
--- _prune_half_open: delete the half-open breakers whose trials all ended, or were lost, before p_before, with the rows
---   of these trials. Returns the number of rows. An admission that is not committed yet has the lock of its breaker,
---   and its trial would later count in a new state with the same generation; so a breaker whose lock is taken remains.
+-- _prune_half_open: delete those of the breakers p_oldest that are half open and whose trials all ended, or were lost,
+--   before p_before, with the rows of these trials. Returns the number of rows. An admission that is not committed yet
+--   has the lock of its breaker, and its trial would later count in a new state with the same generation; so a breaker
+--   whose lock is taken remains.
 --   A result that is not committed yet has locked the row of its trial; so a breaker with such a row remains, too.
 --   locks:  the breakers, without waiting; their rows and calls, skipping those that another transaction has locked
-create function heliograph._prune_half_open(p_project text, p_before timestamptz, p_limit integer) returns integer
-    language plpgsql as $$
+create function heliograph._prune_half_open(p_project text, p_oldest tid[], p_before timestamptz, p_limit integer)
+    returns integer language plpgsql as $$
 declare
     v_each record;
     v_calls tid[];
@@ -62,7 +63,7 @@ declare
 begin
     for v_each in
         select b.type, b.target from heliograph.circuit_breakers b
-         where b.project_id = p_project and b.changed_at < p_before and b.state = 'half_open'
+         where b.ctid = any (p_oldest) and b.project_id = p_project and b.state = 'half_open'
          order by b.changed_at, b.type, b.target limit p_limit
     loop
         continue when not pg_try_advisory_xact_lock(heliograph._circuit_lock(p_project, to_jsonb(v_each)));
