@@ -230,6 +230,43 @@ async def test_missing_or_unknown_value_is_rejected_by_its_field_name(kernel: Ke
     assert await kernel.everything() == before
 
 
+async def test_errors_of_misuse_name_the_object_and_the_next_step(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    started = run_item("run_b", ["writer"], {"turn_b": "writer"})
+    started["reaction"]["activations"][0]["agent"] = "ghost"
+    ghost = ending(claimed, wakes={"turn_g": "ghost"})
+    tried: list[tuple[str, Item, str]] = [
+        ("enqueue", message("run_a", "critic", "turn_1", ttl_seconds=0),
+         "turn turn_1: ttl_seconds must be above 0 and at most 31622400, which is 366 days, not 0"),
+        ("enqueue", message("run_a", "critic", "turn_1", max_attempts=0), "turn turn_1: max_attempts must be between 1 and 1000, not 0"),
+        ("enqueue", message("run_a", "critic", "turn_1", priority=9), "turn turn_1: priority must be between 0 (low) and 3 (critical), not 9"),
+        ("start_runs", run_item("run/b", ["a"], {}), "run run/b: a run id must not contain a slash: choose another id"),
+        ("start_runs", run_item("run_b", ["a"], {}) | {"target": None}, "run run_b: target and request_hash are required, and are strings"),
+        ("start_runs", started, "turn turn_b activates the agent ghost, which run run_b does not have: name an agent of the run, or list "
+         "this one in agents when the run starts"),
+        ("finish", ghost, "turn turn_g activates the agent ghost, which run run_a does not have: name an agent of the run, or list "
+         "this one in agents when the run starts"),
+    ]  # fmt: skip
+    before = await kernel.everything()
+    for function, item, text in tried:
+        with pytest.raises(asyncpg.PostgresError) as error:
+            await kernel.call(function, [item])
+        assert str(error.value) == text
+    assert await kernel.everything() == before
+
+
+async def test_second_end_of_a_run_is_rejected_with_its_id(kernel: Kernel) -> None:
+    """The outcomes of the kernel's functions leave no way to it; the text must be right if one of them has a defect."""
+    await kernel.finish(await kernel.running(), ends="success")
+    query = "select heliograph._commit_reactions($1, $2, 0, $3)"
+    reactions = [{"run_id": "run_a", "signals": [], "reaction": {}}]
+    with pytest.raises(
+        asyncpg.CheckViolationError,
+        match="run run_a has ended, and a run ends only once: start a run with another id",
+    ):
+        await kernel.connection.fetchval(query, kernel.project, reactions, kernel.now)
+
+
 @pytest.mark.proves("S11")
 async def test_rejection_of_too_many_children_has_their_number(kernel: Kernel) -> None:
     claimed = await kernel.running()

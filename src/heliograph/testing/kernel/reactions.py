@@ -67,7 +67,10 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
     if len(reacting) < len(listed):
-        raise SqlError("23514", "the run has ended, and a run ends only once")
+        changed = {run["run_id"] for run, _ in reacting}
+        ids = [get_text(item, "run_id") or run_of(get_text(item, "agent_id")) for item in listed]
+        ended = min((str(run_id) for run_id in ids if run_id not in changed), default="")
+        raise SqlError("23514", f"run {ended} has ended, and a run ends only once: start a run with another id")
     activations.sort(key=lambda a: str(get(a, "run_id")))
     awake = enqueue_turns(tx, activations) if activations else []
     for run, item in sorted(reacting, key=lambda each: str(each[0]["run_id"])):

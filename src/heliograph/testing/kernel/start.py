@@ -17,7 +17,7 @@ from heliograph.testing.kernel.limits import limits, reject_depth, reject_fan_ou
 from heliograph.testing.kernel.outbox import stop_open_turns
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
-from heliograph.testing.kernel.turn_queue import NO_HEAD, enqueue_turns, insert_head
+from heliograph.testing.kernel.turn_queue import enqueue_turns, insert_head, no_agent
 
 
 def start_runs(tx: Transaction, runs: Any) -> list[Row]:
@@ -42,11 +42,11 @@ def _check_run(item: Any) -> None:
     check(wrong_url(item))
     check(wrong_id("a run id", run_id))
     if get_text(item, "target") is None or get_text(item, "request_hash") is None:
-        raise SqlError("22023", "p_runs[] needs target and request_hash, which are strings")
+        raise SqlError("22023", f"run {run_id}: target and request_hash are required, and are strings")
     if "/" in str(run_id) or len((get_text(item, "target") or "").encode()) > 200:
-        raise SqlError("22023", "a run id must not contain a slash, and target at most 200 bytes")
+        raise SqlError("22023", f"run {run_id}: a run id must not contain a slash, and target at most 200 bytes")
     if not all(is_short(name) and "/" not in str(name) for name in j.texts(get(item, "agents"))):
-        raise SqlError("22023", "agents: a name must have 1 to 200 bytes and no slash")
+        raise SqlError("22023", f"run {run_id}: agents: a name must have 1 to 200 bytes and no slash")
 
 
 def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
@@ -86,7 +86,7 @@ def _log_and_activate(tx: Transaction, runs: list[Any]) -> list[str]:
             insert_signals(tx, run_id, 1, None, get(item, "signals"))
         for woken in j.elements(get(get(item, "reaction"), "activations")):
             if not j.has(agents, get_text(woken, "agent")):
-                raise NO_HEAD
+                raise no_agent(woken, run_id)
             own = {k: v for k, v in woken.items() if k != "budgets"} if isinstance(woken, dict) else woken
             activations.append(j.joined(own, {"run_id": run_id, "target": get(item, "target"), "base": 0}))
     awake = enqueue_turns(tx, activations) if activations else []

@@ -19,7 +19,14 @@ from heliograph.testing.kernel.tables import Row, interval, microseconds_of
 from heliograph.testing.kernel.transaction import Transaction
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
-NO_HEAD = SqlError("23503", "an activation names an agent that its run does not have")
+
+
+def no_agent(activation: Any, run_id: Any) -> SqlError:
+    """The error of a turn for an agent that its run does not have."""
+    return SqlError(
+        "23503", f"turn {get_text(activation, 'turn_id')} activates the agent {get_text(activation, 'agent')}, which run {run_id} does "
+        "not have: name an agent of the run, or list this one in agents when the run starts"
+    )  # fmt: skip
 
 
 def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
@@ -32,21 +39,30 @@ def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
         _insert_turn(tx, item)
     awake = [_dispatch(tx, item) for item in placed if item["is_next"]]
     if len(placed) < len(activations):
-        raise NO_HEAD
+        known = {get_text(item, "turn_id") for item in placed}
+        missing = min(activations, key=lambda item: get_text(item, "turn_id") in known)
+        raise no_agent(missing, get_text(missing, "run_id"))
     return sorted(awake)
 
 
 def check_limits(item: Any) -> None:
+    check(wrong_id("a turn id", get_text(item, "turn_id")))
+    try:
+        _check_limits(item)
+    except SqlError as error:
+        raise SqlError(error.state, f"turn {get_text(item, 'turn_id')}: {error.message}") from None
+
+
+def _check_limits(item: Any) -> None:
     ttl = get(item, "ttl_seconds")
     if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not _TTL_MIN <= ttl <= _TTL_MAX:
-        raise SqlError("22023", "ttl_seconds must be above 0 and at most 366 days")
+        raise SqlError("22023", f"ttl_seconds must be above 0 and at most 31622400, which is 366 days, not {ttl}")
     attempts = j.parse_integer(get_text(item, "max_attempts"))
     if attempts is None or not 1 <= attempts <= 1000:
-        raise SqlError("22023", "max_attempts must be between 1 and 1000")
+        raise SqlError("22023", f"max_attempts must be between 1 and 1000, not {attempts}")
     priority = j.parse_integer(get_text(item, "priority"))
     if priority is not None and not 0 <= priority <= 3:
-        raise SqlError("22023", "priority must be between 0 (low) and 3 (critical)")
-    check(wrong_id("a turn id", get_text(item, "turn_id")))
+        raise SqlError("22023", f"priority must be between 0 (low) and 3 (critical), not {priority}")
     instance, fields = get_text(item, "instance"), get(item, "result_fields")
     if instance is not None:
         check(wrong_id("an instance", instance))

@@ -97,29 +97,51 @@ begin
                       from placed)
       into v_woken, v_count;
     if v_count < jsonb_array_length(p_activations) then
-        raise exception using errcode = '23503', message = 'an activation names an agent that its run does not have';
+        perform heliograph._raise_no_agent(p_project, p_activations);
     end if;
     return coalesce(v_woken, '{}');
 end $$;
 
+-- _raise_no_agent: raise the error of the first activation that has no turn, because its run does not have its agent.
+--   raises: 23503
+create function heliograph._raise_no_agent(p_project text, p_activations jsonb) returns void
+    language plpgsql as $$
+begin
+    raise exception using errcode = '23503', message = (
+        select heliograph._no_agent(a.item ->> 'turn_id', a.item ->> 'agent', a.item ->> 'run_id')
+          from jsonb_array_elements(p_activations) with ordinality a (item, n)
+         order by exists (select from heliograph.agent_turns t
+                           where t.project_id = p_project and t.agent_turn_id = a.item ->> 'turn_id'), a.n limit 1);
+end $$;
+
+-- _no_agent: the message about a turn for an agent that its run does not have.
+create function heliograph._no_agent(p_turn_id text, p_agent text, p_run_id text) returns text
+    language sql immutable as $$
+    select format('turn %s activates the agent %s, which run %s does not have: name an agent of the run, or list this '
+                  'one in agents when the run starts', left(p_turn_id, 60), left(p_agent, 60), left(p_run_id, 60))
+$$;
+
 -- _check_limits: reject invalid numbers and ids when they are written. Otherwise they would fail the turn whose end
 --   dispatches this one.
---   raises: 22023 naming the field
+--   raises: 22023 naming the turn and the field
 create function heliograph._check_limits(p_item jsonb) returns void
     language plpgsql immutable as $$
 declare
-    v_wrong text;
+    v_wrong text := heliograph._wrong_id('a turn id', p_item ->> 'turn_id');
 begin
-    if not coalesce(jsonb_typeof(p_item -> 'ttl_seconds') = 'number', false)
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    elsif not coalesce(jsonb_typeof(p_item -> 'ttl_seconds') = 'number', false)
        or not (p_item ->> 'ttl_seconds')::numeric between 1e-6 and 31622400 then
-        raise exception using errcode = '22023', message = 'ttl_seconds must be above 0 and at most 366 days';
+        v_wrong := format('ttl_seconds must be above 0 and at most 31622400, which is 366 days, not %s',
+                          left(p_item ->> 'ttl_seconds', 60));
     elsif not coalesce((p_item ->> 'max_attempts')::integer between 1 and 1000, false) then
-        raise exception using errcode = '22023', message = 'max_attempts must be between 1 and 1000';
+        v_wrong := format('max_attempts must be between 1 and 1000, not %s', p_item ->> 'max_attempts');
     elsif not coalesce((p_item ->> 'priority')::integer, 1) between 0 and 3 then
-        raise exception using errcode = '22023', message = 'priority must be between 0 (low) and 3 (critical)';
+        v_wrong := format('priority must be between 0 (low) and 3 (critical), not %s', p_item ->> 'priority');
     end if;
     v_wrong := coalesce(
-        heliograph._wrong_id('a turn id', p_item ->> 'turn_id'),
+        v_wrong,
         case when p_item ->> 'instance' is not null then heliograph._wrong_id('an instance', p_item ->> 'instance') end,
         case when p_item ->> 'pool' is not null then heliograph._wrong_id('a pool', p_item ->> 'pool') end,
         case when p_item -> 'result_fields' is not null then heliograph._wrong_fields(p_item -> 'result_fields') end,
@@ -131,7 +153,8 @@ begin
              when not coalesce(p_item ->> 'message_type' in ('turn', 'ui_action'), true)
                  then 'message_type must be turn or ui_action' end);
     if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
+        raise exception using errcode = '22023',
+            message = format('turn %s: %s', left(p_item ->> 'turn_id', 60), v_wrong);
     end if;
 end $$;
 

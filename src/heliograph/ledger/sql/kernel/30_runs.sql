@@ -24,7 +24,7 @@ declare
     v_called_back text[];
     v_stops jsonb;
     v_woken text[] := '{}';
-    v_count integer;
+    v_changed text[];
 begin
     with reaction as materialized (
         select r.at, r.run_id, i.turn_id, i.signals, i.reaction, r.signal_seq as base,
@@ -56,17 +56,22 @@ begin
          where r.ctid = n.at
         returning r.run_id, r.status = 'ended' and r.callback_url is not null as calls_back
     )
-    select (select count(*) from changed), (select array_agg(c.run_id order by c.run_id) from changed c
-                                            where c.calls_back),
+    select (select coalesce(array_agg(c.run_id order by c.run_id), '{}') from changed c),
+           (select array_agg(c.run_id order by c.run_id) from changed c where c.calls_back),
            (select jsonb_agg(a.item || jsonb_build_object('run_id', n.run_id, 'base', n.base) order by n.run_id, a.n)
               from reaction n
              cross join lateral jsonb_array_elements(n.reaction -> 'activations') with ordinality a (item, n)
              where n.more > 0),
            (select jsonb_agg(n.reaction -> 'stops' || jsonb_build_object('run_id', n.run_id) order by n.run_id)
               from reaction n where n.reaction ->> 'stops' is not null)
-      into v_count, v_called_back, v_activations, v_stops;
-    if v_count < jsonb_array_length(p_items) then
-        raise exception using errcode = '23514', message = 'the run has ended, and a run ends only once';
+      into v_changed, v_called_back, v_activations, v_stops;
+    if cardinality(v_changed) < jsonb_array_length(p_items) then
+        raise exception using errcode = '23514', message = (
+            select format('run %s has ended, and a run ends only once: start a run with another id',
+                          min(left(x.id, 60)))
+              from (select coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) as id
+                      from jsonb_array_elements(p_items) i) x
+             where not coalesce(x.id = any (v_changed), false));
     end if;
     if v_called_back is not null then
         perform heliograph._create_run_callbacks(p_project, v_called_back, p_now);

@@ -100,10 +100,11 @@ begin
     v_wrong := (
         select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'),
                             heliograph._wrong_type('p_runs[]', r, 'target', 'string'),
-                            heliograph._wrong_type('p_runs[]', r, 'request_hash', 'string'), case
+                            heliograph._wrong_type('p_runs[]', r, 'request_hash', 'string'),
+                            format('run %s: ', left(r ->> 'run_id', 60)) || case
                when r ->> 'target' is null or r ->> 'request_hash' is null
-               then 'p_runs[] needs target and request_hash, which are strings'
-               when strpos(r ->> 'run_id', '/') > 0 then 'a run id must not contain a slash'
+               then 'target and request_hash are required, and are strings'
+               when strpos(r ->> 'run_id', '/') > 0 then 'a run id must not contain a slash: choose another id'
                when octet_length(r ->> 'target') > 200 then 'target must have at most 200 bytes'
                when heliograph._wrong_url(r -> 'callback_url') is not null
                    then heliograph._wrong_url(r -> 'callback_url')
@@ -140,7 +141,11 @@ begin
              where r -> 'agents' ? (a.item ->> 'agent') offset 0) x;
     if (select sum(jsonb_array_length(r #> '{reaction,activations}')) from jsonb_array_elements(p_runs) r)
        > coalesce(jsonb_array_length(v_activations), 0) then
-        raise exception using errcode = '23503', message = 'an activation names an agent that its run does not have';
+        raise exception using errcode = '23503', message = (
+            select heliograph._no_agent(a.item ->> 'turn_id', a.item ->> 'agent', r ->> 'run_id')
+              from jsonb_array_elements(p_runs) r
+             cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
+             where not coalesce(r -> 'agents' ? (a.item ->> 'agent'), false) order by r ->> 'run_id', a.n limit 1);
     end if;
     if v_activations is not null then
         v_woken := heliograph._enqueue(p_project, v_activations, p_now);
