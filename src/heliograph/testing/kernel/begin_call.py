@@ -7,7 +7,7 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import check_amounts, reserve, settle
 from heliograph.testing.kernel.check_calls import wrong_call
-from heliograph.testing.kernel.circuit_breakers import admit_inline, check_circuit
+from heliograph.testing.kernel.circuit_breakers import admit_inline, check_circuit, reject_if_open
 from heliograph.testing.kernel.head import is_owner
 from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.limits import content_of, limits, reject_waits, rejection
@@ -95,7 +95,7 @@ def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Ro
         known = len(tx.tables.waits.of(turn_id))
         if place + known > limited["waits_max"]:
             return reject_waits(place + known, limited)
-        return {"outcome": "fresh"}
+        return reject_if_open(tx, get(item, "circuit_breaker")) or {"outcome": "fresh"}
     if wait["state"] == "resolved":
         return {"outcome": "done"}
     if wait["kind"] != "inline":

@@ -71,6 +71,15 @@ def admit_call(tx: Transaction, turn_id: str, call_id: str, circuit: Row, timeou
     return {"circuit": {**mark, "is_trial": breaker["state"] == "half_open"}}
 
 
+def reject_if_open(tx: Transaction, circuit: Any) -> Row | None:
+    """None, or the rejection of a new call because its breaker is open."""
+    breaker = _circuit_breaker(tx, circuit) if isinstance(circuit, dict) else None
+    if breaker is None or breaker["state"] != "open" or "open_admits" in tx.bugs:
+        return None
+    is_over = not breaker["changed_at"] <= tx.now < breaker["open_until"]
+    return None if is_over else _reject_circuit(circuit, "open", breaker["open_until"], tx.now)
+
+
 def _expiry(tx: Transaction, circuit: Row, timeout: float | None) -> int:
     return tx.now + interval(circuit["timeout_seconds"] if timeout is None else timeout)
 

@@ -163,7 +163,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "trials_unbounded": (("if v_calls >= heliograph._as_whole(p_circuit -> 'half_open_max_calls') then", "if false then"),),
     "trials_kept": (("and (c.expires_at <= p_now or w.state = 'closed')", "and false"),),
     "open_admits": (
-        ("if v_breaker.state = 'open' and p_now >= v_breaker.changed_at and p_now < v_breaker.open_until then", "if false then"),
+        ("select p_breaker.state = 'open' and p_now >= p_breaker.changed_at and p_now < p_breaker.open_until", "select false"),
         ("if v_breaker.state = 'open' then\nreturn heliograph._reject_circuit(p_circuit, 'open', v_breaker.open_until, p_now);\nelsif", "if"),
     ),
     "rate_ignored": (("(greatest(v_now, heliograph._full_at(b, x.count, x.seconds, x.interval_ns, v_now)\n+ (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000", "v_now"),),
