@@ -1,7 +1,7 @@
 """Measure the checkout on PYTHONPATH, which may be of an earlier commit: a child process of `bench.compare`.
 
 Reads a JSON line from stdin (url, bin, work, callers, seconds, is_single) and prints one: items, seconds, commits, and the CPU
-seconds of the server and of the Python processes. It imports of that checkout only what all of them have.
+seconds of the server and of the Python processes. It imports only names of that checkout that earlier commits have too.
 """
 
 from __future__ import annotations

@@ -136,12 +136,12 @@ class Draft:
         return f"dispatched, epoch {self.heads[a].epoch}"
 
     def terminates(self, t: int) -> bool:
-        """Whether a stop lets a worker run the terminate phase of the turn: an owner said so when it recorded an inline call,
-        which stands for the end of a phase, or when it released the turn."""
+        """Whether a stop lets a worker run the terminate phase of the turn: an owner has stored the flag when it recorded an inline
+        call, which stands for the end of a phase, or when it released the turn."""
         cfg = self.cfg
         waits = [self.calls[cfg.call(t, k)].wait for k in range(cfg.calls)]
-        has_said = any(wait == RESOLVED if k in cfg.inline[t] else wait != NO_WAIT for k, wait in enumerate(waits))
-        return cfg.terminates and (self.turns[t].defer_count > 0 or has_said)
+        is_stored = any(wait == RESOLVED if k in cfg.inline[t] else wait != NO_WAIT for k, wait in enumerate(waits))
+        return cfg.terminates and (self.turns[t].defer_count > 0 or is_stored)
 
     # -- the waits of one turn
 

@@ -54,7 +54,8 @@ class Heliograph:
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     control_signals: settings per type of control signal, for each of its targets:
         `{"tool_call": {"timeout_seconds": 30, "retry": {...}, "circuit_breaker": {...}, "rate_limit": "10/s"}}`; also for `delegation`.
-        `halt` may have `force_after_seconds`, the grace of `stop` and of halts through gateways, and `heartbeat` the settings of the workers' heartbeats.
+        `halt` may have `force_after_seconds`, the grace of `stop` and of halts through gateways. `heartbeat` has the settings of the
+        workers' heartbeats.
     models: settings per model: `{"anthropic:*": {"retry": {...}, "circuit_breaker": {...}, "requests": "60/m", "tokens": "100000/m"}}`.
         All workers share the breaker and the limits.
     routes: a RouteTable, or its parsed YAML or JSON: which pool of workers or gateway a delegation or the call of an external tool goes

@@ -73,8 +73,8 @@ CODES = (
         PLAN_FAILED,
         "plan",
         False,
-        "the plan hook raised an exception, returned something other than a plan, or a plan with a tool, an agent or a model that "
-        "does not exist",
+        "the plan hook raised an exception, or returned something other than a plan, or the plan names a tool, an agent or a model "
+        "that does not exist",
     ),
     Code(ACTION_FAILED, "act", False, "the agent's function raised an exception, or its output is invalid"),
     Code(REFLECTION_ERROR, "reflect", False, "the reflect hook raised an exception, or returned no decision"),

@@ -255,7 +255,7 @@ class StepInDoubt(HeliographError):
 class DelegationFailed(HeliographError):
     """A delegated turn failed, was canceled or timed out. `outcome` and `error` are those of the turn.
 
-    details: those of `error`; its code is `reason`, if this exception has another one.
+    details: those of `error`, and `reason`: the code of `error`, if it is not that of this exception.
     """
 
     default_code = DELEGATION_ERROR

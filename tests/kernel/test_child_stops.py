@@ -98,7 +98,7 @@ async def test_forced_stop_of_a_turn_forces_its_child(kernel: Kernel, is_pending
 
 @pytest.mark.proves("CTL-39", "K12")
 @pytest.mark.parametrize("first", ["the run is stopped", "the parent ends"])
-async def test_child_is_forced_in_whichever_order_its_stops_come(kernel: Kernel, first: str) -> None:
+async def test_forced_stop_of_a_child_wins_in_either_order(kernel: Kernel, first: str) -> None:
     claimed = await running_parent(kernel)
     stop = kernel.call("stop_runs", [stopping("run_a")])
     if first == "the run is stopped":

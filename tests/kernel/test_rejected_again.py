@@ -1,4 +1,4 @@
-"""Calls that a limit rejects when their next owner begins them again: a repeated request is checked like the first one (K13)."""
+"""Calls that a limit rejects when their next owner begins them again: a repeated request is checked like the first one (K14)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def envelope(signal: Any, *, message_id: str = "msg-1", **fields: Any) -> dict[s
 
 
 def local(url: str, task: Any, *, control_signals: Mapping[str, Any] | None = None, **options: Any) -> Heliograph:
-    """An application that delegates to an agent and calls a tool, which it does not have itself. options: of the delegation."""
+    """An application that delegates to an agent and calls a tool, and has neither of them itself. options: of the delegation."""
     routes = [
         {"match": {"target_agent": "apprais*"}, "destination": {"gateway": url, "priority": "high"}},
         {"match": {"tool_name": "far_*"}, "destination": {"gateway": url}},

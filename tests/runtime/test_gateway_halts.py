@@ -79,7 +79,7 @@ async def test_halt_survives_the_worker_whose_caller_was_stopped(rig: Rig, lone_
 
 
 @pytest.mark.proves("CTL-35")
-async def test_task_is_halted_whose_gateway_rejects_the_call_after_it_has_accepted_it(
+async def test_gateway_that_accepts_a_call_and_later_rejects_it_receives_a_halt_of_the_task(
     rig: Rig, lone_rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_halts, "AGAIN_SECONDS", 0.05)

@@ -17,7 +17,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 def check_plan(owned: OwnedTurn, plan: Plan, *, harness_of: HarnessOf) -> None:
     """Raise AgentFailed (`PLAN_FAILED`) for a step whose tool, agent or model does not exist, with the nearest name.
 
-    Raises the error of a tool server that could not be opened.
+    Also raises the error of listing the tools of a server, if that failed.
     """
     spec, tools = owned.spec, _tools(owned)
     for place, step in enumerate(plan.steps, 1):

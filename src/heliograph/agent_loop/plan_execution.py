@@ -180,7 +180,7 @@ class _Execution:
 def _failure_of_step(
     step: PlanStep, message: str, error: Mapping[str, Json], failure: Mapping[str, Json]
 ) -> HeliographError:
-    """The exception of a step that failed. Those that may halt the turn keep their class: of a budget, a denial, a delegation."""
+    """The exception of a step that failed. Budgets, denials and delegations keep their class; any other failure is an AgentFailed."""
     code = str(error["code"])
     if failure.get("code") == BUDGET_EXCEEDED and "budget" in failure:
         return BudgetExceeded(message, error=failure)

@@ -112,9 +112,9 @@ class SignalSettings(WireModel):
 
 
 class ErrorSettings(SignalSettings):
-    """The settings of errors. `payload` may be the policy for its `error_code`: `recoverable`, and the repetitions, `retry_count`.
+    """The settings of errors. `payload` may have the policy for its `error_code`: `recoverable` and `retry_count`.
 
-    `retry_count` is no field of a signal.
+    `retry_count`, the number of repetitions, is no field of a signal.
     """
 
     described = "the entry error"

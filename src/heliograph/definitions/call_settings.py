@@ -44,9 +44,9 @@ _DEFAULT_SECONDS: dict[CallType, float | None] = {"tool_call": TOOL_CALL_SECONDS
 
 
 def merged_settings(kind: CallType, *scopes: SignalSettings) -> CallSettings:
-    """Return the settings of calls of this type: each is that of the first scope that has it, the narrowest scope first.
+    """Return the settings of calls of this type. Each setting comes from the first scope that has it; the narrowest scope comes first.
 
-    Without a policy or a breaker, also where the narrowest scope switches it off.
+    A scope that switches a retry policy or a circuit breaker off also overrides the wider scopes: the result has None.
     """
     given = [scope.tool_call if kind == "tool_call" else scope.delegation for scope in scopes]
     return CallSettings(

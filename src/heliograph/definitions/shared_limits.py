@@ -20,9 +20,9 @@ def check_shared_limits(
 ) -> None:
     """Raise InvalidInput (`conflicting_limits`) if agents call one tool, or delegate to one agent, with different limits.
 
-    tool_calls, delegations: the settings of the calls of each agent. The calls share a bucket, which counts exactly by one limit only:
-    where the limits alternate, the bucket forgets with each higher one what the lower one has counted. The names in the code of
-    functions and the tools of servers are unknown here.
+    tool_calls, delegations: the settings of the calls of each agent. The calls share a bucket, which is exact for one limit only:
+    if two limits alternate, each call with the higher one lets the bucket forget a part of what it has counted for the lower one.
+    The names in the code of functions and the tools of servers are unknown here.
     """
     limits: dict[tuple[str, str], tuple[RateLimit, str]] = {}
     for caller in agents.values():

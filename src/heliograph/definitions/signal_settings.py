@@ -27,7 +27,7 @@ _MISSED_MAX = 999
 class ApplicationSettings:
     """The settings of an application. calls: of its agents. grace_seconds: of graceful stops and of halts through gateways.
 
-    None without a setting.
+    None for no setting.
     """
 
     calls: SignalSettings = NO_SETTINGS

@@ -22,7 +22,7 @@ POLL_SECONDS = 20.0  # how long one request waits for the end of its task
 
 
 def gateway_pool(url: str) -> str:
-    """Return the pool of the commands for a gateway. Workers take the commands of each gateway by themselves."""
+    """Return the pool of the commands for a gateway. Workers take the commands of each pool separately."""
     return f"gateway-{sha256(url.encode()).hexdigest()[:32]}"
 
 

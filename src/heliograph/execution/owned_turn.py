@@ -67,7 +67,7 @@ class OwnedTurn(Struct, frozen=True):
 
     @property
     def termination(self) -> JsonObject:
-        """Tells the kernel that a graceful stop lets a worker run the terminate hook, also while nobody owns the turn."""
+        """A field of kernel calls, for an agent with a terminate hook: a graceful stop lets a worker run it, even without an owner."""
         return {"terminates": True} if Phase.TERMINATE in self.spec.hooks else {}
 
     @property

@@ -55,8 +55,8 @@ class Gateway:
     agents: the names of the agents to expose; None for all that no signal activates (`on_request=True`).
     secrets: the keys of the senders' signatures, as of webhooks; None for HELIOGRAPH_GATEWAY_SECRETS. At least one is required.
     trusted: the senders vouch for the content of their tasks. By default it is untrusted.
-    critical_sources: the sources whose tasks may have the priority `critical`, as names or wildcards (`newsroom/*`). It is lowered
-        to `high` in the tasks of others.
+    critical_sources: the sources whose tasks may have the priority `critical`, as names or wildcards (`newsroom/*`). The gateway
+        lowers `critical` to `high` for all other sources.
     wait_seconds: how long a response may wait for the end of a task, if `timeout_seconds` of the signal allows it.
     url, project: override HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT.
     Raises InvalidInput.

@@ -28,7 +28,7 @@ def read_sources(given: Any) -> tuple[Wildcard, ...]:
 
 
 def choose_priority(chosen: Priority, source: str, critical_sources: Sequence[Wildcard]) -> int:
-    """Return the priority of a task as a number: the one that its sender chose, or `high` where only others may choose `critical`."""
+    """Return the priority of a task as a number: that which its sender chose, or `high` for a `critical` that it may not choose."""
     priority = PRIORITIES.index(chosen)
     is_allowed = priority < _CRITICAL or any(each.matches(source) for each in critical_sources)
     return priority if is_allowed else _HIGH

@@ -55,9 +55,9 @@ def validated_result(request: CallRequest, wait: Wait) -> CallResult:
 
 
 def code_of_delegation(error: Mapping[str, Json]) -> str:
-    """The code of a delegation that did not succeed: of its own timeout or rejection, otherwise DELEGATION_ERROR.
+    """The code of a delegation that did not succeed: that of its own timeout or rejection, otherwise DELEGATION_ERROR.
 
-    The code of the child's turn is a detail of it: the child may have failed at a call of its own, in the same way.
+    The code of the child's turn stands only in the details, because the child may have failed at a timeout or rejection of its own call.
     """
     code = error.get("code")
     is_late = code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None

@@ -40,7 +40,7 @@ def fail(
 ) -> tuple[Turn, list[Effect]]:  # fmt: skip
     """End a turn that cannot succeed. scope: of a timeout. A code of another phase is replaced by that of this phase.
 
-    is_recoverable: unless the agent has a policy for the code.
+    is_recoverable: applies unless the agent has a policy for the code.
     halt: the reason of a halt to log before the error.
     """
     place: JsonObject = {"phase": str(turn.phase), "scope": "call" if code in CALL_TIMEOUTS else scope}

@@ -65,7 +65,7 @@ class GatewaySender:
         return has_taken
 
     def _running(self, project: str, pool: str) -> list[Task]:
-        """The requests to one gateway that have not ended."""
+        """Return the requests to one gateway that have not ended, and forget all requests that have ended."""
         running = {place: [task for task in tasks if not task.done()] for place, tasks in self._tasks.items()}
         self._tasks = {place: tasks for place, tasks in running.items() if tasks}
         return self._tasks.setdefault((project, pool), [])

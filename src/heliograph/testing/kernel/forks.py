@@ -11,7 +11,7 @@ from heliograph.testing.kernel.transaction import Transaction
 
 
 def continues_without(result: Any) -> bool:
-    """Whether to stop the child of this call, or halt its command, because the caller continues without it."""
+    """Whether to stop the child of this call, or halt the work of its command, because the caller continues without it."""
     marks = (get(result, "is_canceled_sibling"), get(result, "may_still_run"))
     return get_text(result, "message_type") == "timeout" or True in marks
 

@@ -68,7 +68,7 @@ class CircuitOracle:
         known[call] = mark["is_trial"]
 
     def _release(self, call: _Call) -> None:
-        """A rejected call that began before remains open, but its breaker does not count it any more."""
+        """Record that a breaker no longer counts a rejected call, which remains open if it began earlier."""
         for calls in self.admitted.values():
             calls.pop(call, None)
 

@@ -71,7 +71,7 @@ class TurnBook:
     early: list[tuple[str, str | None, str]] = field(default_factory=list)  # call, token, status of reports kept for it
     stop_requested_at: int | None = None  # by the first graceful stop that gave it time
     force_at: int | None = None  # a graceful stop, forced from then on
-    terminates: bool = False  # its owner said so when it recorded a phase or released the turn
+    terminates: bool = False  # an owner has set it when it recorded a phase or released the turn
     order: tuple[str, float | None, int] | None = None  # a stop on its way: mode, grace, since when
     was_ordered: bool = False  # a stop is or was on its way
     cards: set[str] = field(default_factory=set)  # that it has written

@@ -58,13 +58,13 @@ create function heliograph._reject_circuit(
                   'retry_seconds', greatest(extract(epoch from p_until - p_now), 0)))
 $$;
 
--- _is_open: whether a breaker is open, and its time is not over.
+-- _is_open: whether a breaker is open, and its open time has not passed.
 create function heliograph._is_open(p_breaker heliograph.circuit_breakers, p_now timestamptz) returns boolean
     language sql immutable as $$
     select p_breaker.state = 'open' and p_now >= p_breaker.changed_at and p_now < p_breaker.open_until
 $$;
 
--- _reject_if_open: null, or the rejection of a new call because its breaker is open; null also without a breaker.
+-- _reject_if_open: the rejection of a new call whose breaker is open; null if the breaker is not open, or has no row.
 create function heliograph._reject_if_open(p_project text, p_circuit jsonb, p_now timestamptz) returns jsonb
     language sql stable as $$
     select heliograph._reject_circuit(p_circuit, 'open', b.open_until, p_now)

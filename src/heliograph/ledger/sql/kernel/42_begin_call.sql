@@ -112,8 +112,9 @@ begin
     return coalesce(v_answers, '[]');
 end $$;
 
--- _take_over: let this owner have the calls that it begins again. A call that a limit rejects remains with the earlier
---   owner: an owner that repeats its request, because it lost the answer, is rejected or admitted like the first time.
+-- _take_over: write the epoch of this owner into the calls that it begins again. A call that a limit rejects keeps the
+--   epoch of its earlier owner. So an owner that lost the answer and repeats its request is checked again, as the first
+--   time.
 --   p_items: the items of begin_call. p_answers: its answers.
 --   The caller holds the heads.
 create function heliograph._take_over(p_project text, p_items jsonb, p_answers jsonb) returns void
@@ -165,7 +166,7 @@ create function heliograph._judge_begin(
                          row_number() over (partition by h.agent_id order by i.n) + o.known, p_waits_max)
                 when w.at is null and i.item ? 'circuit_breaker'
                 then coalesce(heliograph._reject_if_open(p_project, i.item -> 'circuit_breaker', p_now),
-                              '{"outcome": "fresh"}')  -- an open breaker writes nothing
+                              '{"outcome": "fresh"}')  -- a rejection by an open breaker writes nothing
                 when w.at is null then '{"outcome": "fresh"}'
                 when w.state = 'resolved' then '{"outcome": "done"}'
                 when w.kind <> 'inline' then heliograph._rejection('not_inline',

@@ -5,8 +5,8 @@
 --   worker calls this after its claim of a single turn failed.
 --   p_targets: as for claim.
 --   Returns {turn_id, run_id, target, message, targets}, or {} if no turn is ready or claim takes the turn. The turn
---   ends with the code RESOURCE_EXHAUSTED if the reply to its claim is too large, and with INTERNAL_ERROR otherwise;
---   or as canceled if a stop is pending.
+--   ends as canceled if a stop is pending. Otherwise it ends with the code RESOURCE_EXHAUSTED if the reply to its claim
+--   is too large, and with INTERNAL_ERROR for any other reason.
 --   raises: see _enter
 --   locks:  the head, then its run
 create function heliograph.fail_unclaimable(p_project text, p_targets jsonb, p_now timestamptz)

@@ -55,8 +55,8 @@ begin
     return coalesce(v_answer, '[]');
 end $$;
 
--- command_pools: list the pools that have commands of a tool to take, in order. A taker that must not wait for a slow
---   destination gives each destination a pool, and takes the commands of each by itself.
+-- command_pools: list, in order, the pools that have commands of a tool to take. If each destination has its own pool,
+--   and a worker takes the commands of each pool separately, a slow destination does not delay the others.
 --   raises: see _enter
 create function heliograph.command_pools(p_project text, p_tool text, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -64,7 +64,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
 begin
     return (
-        -- steps from pool to pool, so many waiting commands cost no time
+        -- steps from pool to pool through an index, and so does not read each waiting command
         with recursive found (pool) as (
             (select o.pool from heliograph.outbox o
               where o.project_id = p_project and o.tool = p_tool and o.kind = 'cmd' and o.published_at is null

@@ -49,10 +49,9 @@ begin
 end $$;
 
 -- _prune_half_open: delete those of the breakers p_oldest that are half open and whose trials all ended, or were lost,
---   before p_before, with the rows of these trials. Returns the number of rows. An admission that is not committed yet
---   has the lock of its breaker, and its trial would later count in a new state with the same generation; so a breaker
---   whose lock is taken remains.
---   A result that is not committed yet has locked the row of its trial; so a breaker with such a row remains, too.
+--   before p_before, with the rows of these trials. Returns the number of rows. A breaker whose lock is taken remains:
+--   an admission that is not committed yet holds it, and its trial would later count in a new state with the same
+--   generation. A breaker with a locked row of a trial remains too: a result that is not committed yet has locked it.
 --   locks:  the breakers, without waiting; their rows and calls, skipping those that another transaction has locked
 create function heliograph._prune_half_open(p_project text, p_oldest tid[], p_before timestamptz, p_limit integer)
     returns integer language plpgsql as $$
