@@ -28,7 +28,7 @@ async def test_call_without_budget_is_rejected_until_some_is_free(kernel: Kernel
     for _ in range(2):
         assert await outcome(kernel, second, "c1", 50, effect="pure") == "BUDGET_EXCEEDED"
     assert await budget(kernel) == {"tokens": (60, 0, 0)}
-    assert await outcome(kernel, second, "c1", 40, effect="pure") == "fresh"
+    assert await outcome(kernel, second, "c1", 40, effect="pure") == "again"
     assert await budget(kernel) == {"tokens": (60, 40, 0)}
 
 

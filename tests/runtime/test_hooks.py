@@ -82,7 +82,8 @@ async def test_signals_of_the_phases_have_the_plan_the_actions_and_the_decision(
     assert one(result.signals, "reflection_complete") == {"decision": "goal_achieved", "confidence": 0.5}
     assert one(result.signals, "terminated") == {"status": "success", "outputs": ["both"]}
     cards = {card.content["tool"]: card.content["output"]["memory"]
-             for card in await rig.runtime.reader.cards((await rig.turn_of("worker")).turn_id) if card.kind == "tool.result"}  # fmt: skip
+             for card in await rig.runtime.reader.cards((await rig.turn_of("worker")).turn_id)
+             if card.kind == "tool.result" and card.content["tool"] != "remember"}  # fmt: skip
     assert cards["plan"]["current_plan"]["steps"] == steps
     assert [each["output"] for each in cards["act"]["action_results"]] == [1, 2]
 
@@ -160,7 +161,14 @@ async def test_signals_of_all_hooks_are_emitted_once_at_the_end(rig: Rig) -> Non
 
 @pytest.mark.parametrize(
     ("phases", "writes"),
-    [([], ["finish"]), (["plan"], ["record_call"] * 2 + ["finish"]), (ORDER, ["record_call"] * 4 + ["finish"])],
+    [
+        ([], ["finish"]),
+        (["plan"], ["record_call"] * 2 + ["finish"]),
+        (
+            ORDER,
+            [*["record_call"] * 3, "begin_call", *["record_call"] * 2, "finish"],
+        ),  # reflect also stores its decision
+    ],
     ids=["function", "one hook", "five hooks"],
 )
 async def test_each_hook_costs_one_commit_and_a_function_none_beyond_its_end(
