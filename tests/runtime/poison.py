@@ -40,8 +40,9 @@ async def columns(connection: asyncpg.Connection) -> set[tuple[str, str]]:
     """All columns of tables that hold JSON."""
     rows = await connection.fetch(
         "select c.relname, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid"
+        " join pg_type t on t.oid = a.atttypid"  # typbasetype: of a domain
         " where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'r' and a.attnum > 0 and not a.attisdropped"
-        "   and format_type(a.atttypid, null) ~ 'json'"
+        "   and format_type(coalesce(nullif(t.typbasetype, 0), t.oid), null) ~ 'json'"
     )
     return {(row["relname"], row["attname"]) for row in rows}
 
