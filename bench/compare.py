@@ -86,7 +86,7 @@ def print_cell(before: Sequence[Figures], after: Sequence[Figures], peers: Mappi
 
 
 def run(place: Place, other: Path, options: argparse.Namespace) -> None:
-    for work, load in product(options.work.upper(), CALLERS):
+    for work, load in product(options.work.upper(), options.load):
         peers = [
             line for line in contenders()
             if line.kind == PEER and line.work == work and load in line.loads and options.peer and options.peer in line.name
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="measurements of each side and load (default 9)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement (default 2)")
     parser.add_argument("--work", default="AB", help="A, B or both (default)")
+    parser.add_argument("--load", nargs="+", choices=CALLERS, default=list(CALLERS), help="the loads (default: all)")
     parser.add_argument("--peer", metavar="TEXT", help="also measure the peers whose name contains this")
     options: Any = parser.parse_args()
     other = options.checkout.resolve()

@@ -223,7 +223,9 @@ async def test_measurement_counts_between_two_reads_of_the_server_statistics(pla
 def test_comparison_of_a_checkout_with_itself_prints_rates_cpu_times_and_ratios(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compare.run(place, compare.HERE, argparse.Namespace(work="B", peer=None, rounds=1, seconds=0.3))
+    compare.run(
+        place, compare.HERE, argparse.Namespace(work="B", load=compare.CALLERS, peer=None, rounds=1, seconds=0.3)
+    )
     printed = capsys.readouterr().out
     assert [line.partition(",")[0] for line in printed.splitlines() if line.endswith("rounds")] == ["B"] * 3
     for figure in ("items/s", "server µs", "python µs"):
