@@ -20,10 +20,13 @@ create table audit.trials (n bigserial, generation bigint);
 create table audit.states (n bigserial, generation bigint, state text);
 
 create function audit.start() returns trigger language plpgsql security definer as $$ begin
-    -- the mark of a call that waits for its start is removed without another token
+    -- the mark of a call that waits for its start is removed without another token; the call itself gets the owner's
+    -- epoch after its token
     if new.rate ->> 'starts_at' is distinct from old.rate ->> 'starts_at' and new.rate is not null then
         insert into audit.starts (call, epoch, starts_at_us)
-        values (new.agent_turn_id || '/' || new.tool_call_id, new.epoch,
+        values (new.agent_turn_id || '/' || new.tool_call_id,
+                (select h.turn_epoch from heliograph.agent_state_head h
+                  where h.project_id = new.project_id and h.agent_id = new.agent_id),
                 (extract(epoch from (new.rate ->> 'starts_at')::timestamptz) * 1000000)::bigint);
     end if;
     return null;

@@ -43,6 +43,14 @@ async def test_failures_in_a_row_open_a_breaker_and_it_then_opens_no_wait(kernel
     assert await try_call(kernel, claimed, "c3", circuit_breaker=None) == "fresh"
 
 
+async def test_later_items_of_a_call_that_an_open_breaker_rejects_are_rejected_too(kernel: Kernel) -> None:
+    claimed = await opened(kernel)
+    item = turn_item(claimed, call_id="c0", step_id="s", tool="charge", effect="pure")
+    answers = await kernel.call("begin_call", [{**item, "circuit_breaker": BREAKER}, item])
+    assert [answer.get("code") for answer in answers] == ["CIRCUIT_OPEN"] * 2
+    assert await kernel.rows("turn_waiting_tools", "tool_call_id", "tool_call_id = $2", "c0") == []
+
+
 async def test_rejection_by_an_open_breaker_writes_no_row(kernel: Kernel) -> None:
     claimed = await opened(kernel)
     written = (
