@@ -25,11 +25,11 @@ def check_plan(owned: OwnedTurn, plan: Plan, *, harness_of: HarnessOf) -> None:
             case ToolStep():
                 if step.tool not in tools:
                     raise _unknown(
-                        place, f"calls the tool {safe_repr(step.tool)}", step.tool, tools, f"agent {spec.name}", "tools"
+                        place, f"calls the tool {safe_repr(step.tool)}", step.tool, tools, spec.name, "tools"
                     )
             case DelegationStep():
                 if step.agent not in spec.agents:
-                    raise _unknown(place, f"delegates to the agent {safe_repr(step.agent)}", step.agent, spec.agents, f"agent {spec.name}",
+                    raise _unknown(place, f"delegates to the agent {safe_repr(step.agent)}", step.agent, spec.agents, spec.name,
                                    "agents")  # fmt: skip
             case _:
                 _check_model(owned, place, harness_of)
@@ -44,11 +44,11 @@ def _tools(owned: OwnedTurn) -> list[str]:
     return [*bound, *(f"{DELEGATE}{agent}" for agent in spec.agents), *([ASK_HUMAN] if spec.asks_human else [])]
 
 
-def _unknown(place: int, does: str, name: str, known: Sequence[str], owner: str, option: str) -> AgentFailed:
+def _unknown(place: int, does: str, name: str, known: Sequence[str], agent: str, option: str) -> AgentFailed:
     near = get_close_matches(name, known, 1)
     has = f"it has {', '.join(known)}" if known else f"it has none: list them in its option {option}"
     hint = f"did you mean {near[0]}?" if near else has
-    return AgentFailed(f"step {place} of the plan {does}, which {owner} does not have; {hint}", code=PLAN_FAILED)
+    return AgentFailed(f"step {place} of the plan {does}, which agent {agent} does not have; {hint}", code=PLAN_FAILED)
 
 
 def _check_model(owned: OwnedTurn, place: int, harness_of: HarnessOf) -> None:
