@@ -79,6 +79,7 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_targets": lambda *_: [TARGET],
     "p_tools": lambda *_: ["search"],
     "p_tool": lambda *_: "search",
+    "p_busy": lambda *_: [],
     "p_kind": lambda *_: "tool",
     "p_name": lambda *_: "search",
     "p_keys": lambda _, known: known.keys,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,8 +13,8 @@ from tests.kernel.kit import START, Connect, Item, Kernel
 from tests.kernel.waits import TOKEN, command, halting, report, suspended
 
 
-async def halts(kernel: Kernel, limit: int = 10, seconds: float = 20.0) -> list[Item]:
-    taken: list[Item] = await kernel.call("take_halts", limit, seconds)
+async def halts(kernel: Kernel, limit: int = 10, seconds: float = 20.0, busy: Sequence[str] = ()) -> list[Item]:
+    taken: list[Item] = await kernel.call("take_halts", list(busy), limit, seconds)
     return taken
 
 
@@ -61,6 +62,15 @@ async def test_halts_are_taken_in_order_hidden_and_sent_until_they_are_marked(ke
     await kernel.call("mark_published", ["halt:turn_a:c1", "halt:turn_b:c2"])
     kernel.wait(20)
     assert [each["key"] for each in await halts(kernel)] == ["halt:turn_a:c2", "halt:turn_b:c1"]
+
+
+@pytest.mark.proves("CTL-35")
+async def test_halts_for_busy_gateways_are_left_to_others(kernel: Kernel) -> None:
+    calls = {"c1": "https://slow.example/", "c2": "https://other.example/", "c3": None}
+    await received(kernel, *[halting(call_id, gateway=gateway) for call_id, gateway in calls.items()])
+    await kernel.stop("turn_a")
+    assert [each["call_id"] for each in await halts(kernel, busy=["https://slow.example/"])] == ["c2", "c3"]
+    assert [each["call_id"] for each in await halts(kernel)] == ["c1"]
 
 
 @pytest.mark.proves("CTL-35")

@@ -28,6 +28,7 @@ MORE: dict[str, list[Any]] = {
     "claim": ["worker", 1, 30.0],
     "renew": [30.0],
     "take_commands": [1, 1.0],
+    "take_halts": [1, 1.0],
     "sweep_pending_reactions": [1],
 }
 FREE = {"set_limits", "report_result"}  # limits have their own list of names; a result is free

@@ -93,7 +93,7 @@ def _calls_of_turns(claimed: Item, version: int) -> list[Called]:
          [{"turn_id": "turn_c", "call_id": "c2", "outcome": "unknown_turn", "targets": [], "resumed": False}]),
         ("take_commands", (["search"], 1000, 1.0), []),
         ("command_pools", ("search",), []),
-        ("take_halts", (1000, 1.0), []),
+        ("take_halts", ([], 1000, 1.0), []),
         ("react", ([{"run_id": run, "signals": [], "reaction": {"version": version}}],),
          [{"run_id": run, "outcome": "conflict", "targets": []}]),
     ]  # fmt: skip

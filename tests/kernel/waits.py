@@ -28,9 +28,10 @@ def command(call_id: str, timeout: float | None = 60.0, subject: str | None = "c
     return tool(call_id, timeout, token=TOKEN, command=body, **fields)
 
 
-def halting(call_id: str, timeout: float | None = 60.0, **fields: Any) -> Item:
-    """Build a call whose command has a halt."""
-    body = {"subject": None, "body": {"query": call_id, "halt": {"stop": call_id}}}
+def halting(call_id: str, timeout: float | None = 60.0, *, gateway: str | None = None, **fields: Any) -> Item:
+    """Build a call whose command has a halt, which is sent to `gateway`."""
+    halt = {"stop": call_id} if gateway is None else {"stop": call_id, "gateway": gateway}
+    body = {"subject": None, "body": {"query": call_id, "halt": halt}}
     return tool(call_id, timeout, token=TOKEN, command=body, **fields)
 
 

@@ -81,6 +81,30 @@ async def test_calls_of_one_deployment_run_in_another(rig: Rig, lone_rig: Rig) -
     assert row["priority"] == 2
 
 
+@pytest.mark.proves("CTL-91")
+async def test_request_of_a_delegated_turn_names_the_delegation_as_its_parent(rig: Rig) -> None:
+    async with hooked(b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}") as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=hook.origin)
+        app = Heliograph("chain", routes={"kind": "MessageRouting", "routes": [
+            {"match": {"target_agent": "appraiser"}, "destination": {"gateway": hook.url}}]})  # fmt: skip
+
+        @app.agent(activate_on=START)
+        async def owner(ctx: Context) -> Any:
+            return await ctx.delegate("buyer", {})
+
+        @app.agent(on_request=True)
+        async def buyer(ctx: Context) -> Any:
+            return await ctx.delegate("appraiser", {})
+
+        run_id = (await rig.run(app)).run_id
+        [sent] = [json.loads(request.body)["envelope"]["signal"]["payload"] for request in hook.requests]
+    outer, inner = [
+        each.signal.payload async for each in rig.client.control_signals(run_id) if each.signal.type == "delegation"
+    ]
+    assert sent["parent_correlation_id"] == outer["correlation_id"] == inner["parent_correlation_id"]
+    assert sent["correlation_id"] == inner["correlation_id"]
+
+
 @pytest.mark.more
 @pytest.mark.proves("RTE-07")
 async def test_failure_and_timeout_of_the_other_deployment_reach_the_caller(rig: Rig, lone_rig: Rig) -> None:

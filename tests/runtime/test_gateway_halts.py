@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, StoreUnavailable
+from heliograph import Context, Delegation, Heliograph, StoreUnavailable
 from heliograph.egress.messenger import Messenger
 from heliograph.policy.egress import EgressPolicy, read_allowed
 from heliograph.worker import gateway_halts
-from tests.reach.hook_server import Hook, Request, hooked
+from tests.reach.hook_server import OK, Hook, Request, hooked
 from tests.runtime.gateway_kit import SECRET, allowed, gateway_of, local, run_of
-from tests.runtime.kit import SOON_SECONDS, Rig, names, one, until
+from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
 
 NOW = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
 
@@ -205,6 +205,37 @@ async def test_halt_is_sent_again_until_the_gateway_has_confirmed_it(rig: Rig, m
 
 def _halts(hook: Hook) -> list[Request]:
     return [each for each in hook.requests if json.loads(each.body)["envelope"]["signal"]["type"] == "halt"]
+
+
+@pytest.mark.proves("CTL-35")
+async def test_gateway_that_does_not_respond_delays_no_halts_to_others(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_halts, "_AT_ONCE", 2)
+    rig.ends_with_open_work = True  # three halts are never confirmed
+    async with AsyncExitStack() as stack, hooked(None, OK) as quick:
+        slow = await stack.enter_async_context(hooked(None))
+        rig.runtime.settings = replace(
+            rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=f"{slow.origin} {quick.origin}"
+        )
+        routes = [{"match": {"target_agent": name}, "destination": {"gateway": hook.url}}
+                  for name, hook in (("slow", slow), ("quick", quick))]  # fmt: skip
+        app = Heliograph("near", routes={"kind": "MessageRouting", "routes": routes})
+
+        @app.agent(activate_on=START)
+        async def buyer(ctx: Context) -> Any:
+            return await ctx.delegates([*[Delegation("slow", {"n": n}) for n in range(3)], Delegation("quick", {})])
+
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await slow.until(lambda: len(slow.requests) == 3)
+            await quick.until(lambda: len(quick.requests) == 1)
+            await rig.client.stop_run(run_id, now=True)
+            async with asyncio.timeout(10):  # less than a request may take
+                await quick.until(lambda: len(_halts(quick)) == 1)
+            left = "select call_id from heliograph.outbox where project_id = $1 and kind = 'halt' and deliveries = 0"
+            assert len(await rig.fetch(left, rig.runtime.settings.project)) == 1
+            await stack.aclose()
 
 
 @pytest.mark.parametrize(

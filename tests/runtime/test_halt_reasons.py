@@ -261,6 +261,8 @@ async def test_error_that_a_tool_reports_halts_and_replaces_nothing(rig: Rig, co
         (EgressRejected("not this host"), POLICY_VIOLATION),
         (ToolFailed("the call failed", error={"egress": {"url": "http://10.0.0.1/"}}), POLICY_VIOLATION),
         (DelegationFailed("the task failed", error={"egress": {"url": "http://10.0.0.1/"}}), POLICY_VIOLATION),
+        (DelegationFailed("the task was not sent", error={"budget": {"kind": "tool_calls"}}), RESOURCE_LIMIT),
+        (DelegationFailed("the task failed", error={"code": "BUDGET_EXCEEDED"}), None),
         (ToolFailed("the call failed", error={"code": "egress_rejected"}), None),
         (ToolFailed("the call failed", code="BUDGET_EXCEEDED"), None),
         (AgentFailed("no"), None),

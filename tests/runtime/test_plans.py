@@ -14,6 +14,7 @@ from heliograph import (
     Heliograph,
     Lifecycle,
     ModelStep,
+    PhaseContext,
     Plan,
     ScriptedModel,
     ToolFailed,
@@ -204,3 +205,29 @@ async def test_delegation_step_that_fails_has_its_own_code_and_that_of_the_child
             "scope": "turn",
         }
     assert error == {"code": "DELEGATION_ERROR", "details": {"shelf": 3, "reason": "NO_INK"}}
+
+
+@pytest.mark.proves("CTL-32", "ERR-06")
+@pytest.mark.parametrize("policy", ["terminate", "skip", "no plan"])
+async def test_delegation_that_a_budget_does_not_allow_has_the_code_of_the_budget(rig: Rig, policy: Any) -> None:
+    route = {"match": {"target_agent": "clerk"}, "destination": {"gateway": "https://far.example/"}}
+    app = Heliograph("delegating", routes={"kind": "MessageRouting", "routes": [route]})
+
+    class Planner(Agent):
+        def plan(self, _ctx: PhaseContext) -> Plan:
+            return Plan([DelegationStep("clerk", {})])
+
+    async def caller(ctx: Context) -> Any:
+        return await ctx.delegate("clerk", {})
+
+    options: Any = {} if policy == "no plan" else {"lifecycle": Lifecycle(on_tool_error=policy), "agents": ["clerk"]}
+    app.agent(name="worker", activate_on=START, budget={"tool_calls": 0}, **options)(
+        caller if policy == "no plan" else Planner
+    )
+    signals = (await rig.run(app)).signals
+    if policy == "skip":
+        error: Any = one(signals, "action_complete")["actions"][0]["error"]
+    else:
+        error = one(signals, "agent:failed")["error"]
+        assert one(signals, "halt")["reason"] == "resource_limit"
+    assert (error["code"], error.get("details")) == ("BUDGET_EXCEEDED", None)

@@ -97,7 +97,7 @@ class WaitCalls(TurnCalls):
         return (self.dice.choice(["search", "fetch", "none"]),)
 
     def take_halts(self) -> tuple[Any, ...]:
-        return self.dice.choice([1, 10]), self.dice.choice([0.0, 5.0])
+        return self.dice.choice([[], ["far"]]), self.dice.choice([1, 10]), self.dice.choice([0.0, 5.0])
 
     def stop(self) -> tuple[Any, ...]:
         turns = [self.token().get("turn_id") if self.dice.random() < 0.6 else self.known_turn()
@@ -137,7 +137,7 @@ class WaitCalls(TurnCalls):
         }  # fmt: skip
         if kind == "tool":
             body = self.dice.choice([
-                {"arguments": {"q": 1}}, {"long": "x" * 400}, None, {"halt": {"url": "u"}}, {"halt": self.dice.choice(["x", None, [1]])},
+                {"arguments": {"q": 1}}, {"long": "x" * 400}, None, {"halt": {"gateway": "far"}}, {"halt": self.dice.choice(["x", None, [1]])},
             ])  # fmt: skip
             routed = {"body": body, "pool": self.pool(), "priority": self.mostly(None, self.dice.randrange(4))}
             call["command"] = self.dice.choice([{"subject": "cmd.search", "body": body}, routed, None])

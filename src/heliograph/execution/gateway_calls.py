@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from heliograph.codes import PARENT_TERMINATION
 from heliograph.definitions.agent import PRIORITIES
@@ -34,11 +34,10 @@ def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destina
     from heliograph.control.signals import read_signal
 
     claimed = owned.claimed
-    received: Any = delegation_of(claimed.cause) or {}  # with an envelope if another system has sent this turn's task
     correlation_id = f"{claimed.turn_id}:{request.call_id}"
     payload = _payload(request, destination) | {"correlation_id": correlation_id}
-    if "correlation_id" in received:
-        payload["parent_correlation_id"] = received["correlation_id"]
+    if (task := delegation_of(claimed.cause)) is not None:  # another system has sent it, or else a turn of this run
+        payload["parent_correlation_id"] = task.get("correlation_id") or f"{claimed.parent_turn_id}:{task['id']}"
     if claimed.depth > 0:
         payload["depth"] = claimed.depth
     kind = "delegation" if request.kind == "child" else "tool_call"

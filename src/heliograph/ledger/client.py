@@ -10,7 +10,7 @@ turn; the worker then stops driving it, as it would have after the first result.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -170,9 +170,12 @@ class Ledger:
         pools: list[str] = await self.world.call("command_pools", self.project, tool)
         return pools
 
-    async def take_halts(self, limit: int, again_seconds: float) -> list[dict[str, Any]]:
-        """Take the halts that are due. Each is due again after `again_seconds`, until `mark_published` marks it as sent or abandoned."""
-        rows: list[dict[str, Any]] = await self.world.call("take_halts", self.project, limit, again_seconds)
+    async def take_halts(self, busy: Collection[str], limit: int, again_seconds: float) -> list[dict[str, Any]]:
+        """Take the halts that are due, except those for the gateways in `busy`.
+
+        Each is due again after `again_seconds`, until `mark_published` marks it as sent or abandoned.
+        """
+        rows: list[dict[str, Any]] = await self.world.call("take_halts", self.project, list(busy), limit, again_seconds)
         return rows
 
     async def stop(self, items: Sequence[dict[str, Any]]) -> list[TurnStop]:

@@ -44,7 +44,7 @@ _FUNCTIONS = (
     KernelFunction("report", ("text", "jsonb")),
     KernelFunction("take_commands", ("text", "jsonb", "integer", "float8")),
     KernelFunction("command_pools", ("text", "text")),
-    KernelFunction("take_halts", ("text", "integer", "float8")),
+    KernelFunction("take_halts", ("text", "jsonb", "integer", "float8")),
     KernelFunction("sweep_leases", ("text", "integer")),
     KernelFunction("sweep_expired", ("text", "integer")),
     KernelFunction("sweep_waits", ("text", "integer")),

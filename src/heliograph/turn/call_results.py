@@ -61,7 +61,7 @@ def code_of_delegation(error: Mapping[str, Json]) -> str:
     """
     code = error.get("code")
     is_late = code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None
-    return str(code) if is_late or "circuit" in error or "rate" in error else DELEGATION_ERROR
+    return str(code) if is_late or any(key in error for key in ("circuit", "rate", "budget")) else DELEGATION_ERROR
 
 
 def _delegated(result: CallResult) -> CallResult:

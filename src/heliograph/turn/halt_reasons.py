@@ -13,7 +13,7 @@ from heliograph.errors import EGRESS_REJECTED, BudgetExceeded, Denied, Heliograp
 
 def halt_reason_of(error: BaseException) -> HaltReason | None:
     """Return the reason to halt a turn that fails with `error`; None for an ordinary failure."""
-    if isinstance(error, BudgetExceeded):
+    if isinstance(error, BudgetExceeded) or "budget" in _recorded(error):
         return RESOURCE_LIMIT
     if any(_is_forbidden_address(each) for each in (error, error.__cause__)):
         return POLICY_VIOLATION
@@ -29,5 +29,10 @@ def _is_forbidden_address(error: BaseException | None) -> bool:
     """Whether the egress policy of this worker forbids an address: of the agent, or of a gateway that its call was to reach."""
     if isinstance(error, Rejected):
         return error.code == EGRESS_REJECTED
+    return "egress" in _recorded(error)
+
+
+def _recorded(error: BaseException | None) -> Mapping[str, object]:
+    """The recorded error of a call that failed. Only this worker adds keys to it."""
     given = getattr(error, "error", None) if isinstance(error, HeliographError) else None
-    return isinstance(given, Mapping) and "egress" in given
+    return given if isinstance(given, Mapping) else {}

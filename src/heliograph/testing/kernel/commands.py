@@ -39,7 +39,8 @@ def command_pools(tx: Transaction, tool: str) -> list[str]:
     })  # fmt: skip
 
 
-def take_halts(tx: Transaction, limit: int, visible_seconds: float) -> list[Row]:
+def take_halts(tx: Transaction, busy: Any, limit: int, visible_seconds: float) -> list[Row]:
+    gateways = set(j.texts(busy)) - {None}
     if not 1 <= limit <= 1000:
         raise SqlError("22023", f"limit must be between 1 and 1000, not {limit}")
     if not 0 <= visible_seconds <= 86_400:
@@ -47,7 +48,10 @@ def take_halts(tx: Transaction, limit: int, visible_seconds: float) -> list[Row]
     due = [
         o
         for o in tx.tables.outbox.values()
-        if o["kind"] == "halt" and o["published_at"] is None and o["due_at"] <= tx.now
+        if o["kind"] == "halt"
+        and o["published_at"] is None
+        and o["due_at"] <= tx.now
+        and get_text(o["body"], "gateway") not in gateways
     ]
     taken = sorted(due, key=lambda o: (o["due_at"], int(o["outbox_id"])))[:limit]
     for row in taken:

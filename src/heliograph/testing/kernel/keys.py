@@ -34,7 +34,7 @@ from heliograph.requests import (
 )
 from heliograph.testing.kernel.jsonb import SqlError, get_text
 
-STRINGS = ("mark_published", "redeliver_callbacks", "sweep_pending_reactions")
+STRINGS = ("mark_published", "redeliver_callbacks", "sweep_pending_reactions", "take_halts")
 # The kernel checks these later, with their item: drafts and cards of a stale item remain unchecked.
 _JUDGED_LATER: tuple[object, ...] = (SignalItem, CardItem)
 _POSITION = re.compile("[1-9][0-9]{0,17}")

@@ -109,15 +109,19 @@ $$;
 
 -- take_halts: take up to p_limit halts that are due, the oldest first, for a worker that sends them. Each is due again
 --   after p_visible_seconds, until mark_published (80_outbox.sql) records that it has been sent or abandoned.
+--   p_busy: the gateways whose halts are not taken, so that a worker that waits for a slow one takes those for others.
 --   Returns [{key, turn_id, call_id, body, created_at}]. body: the `halt` of the command.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
 --   locks:  the halts taken, skipping rows that another transaction has locked
-create function heliograph.take_halts(p_project text, p_limit integer, p_visible_seconds float8, p_now timestamptz)
-    returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
+create function heliograph.take_halts(
+    p_project text, p_busy jsonb, p_limit integer, p_visible_seconds float8, p_now timestamptz
+) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_answer jsonb;
 begin
+    perform heliograph._check_json(p_busy);
+    perform heliograph._check_strings('p_busy[]', p_busy);
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     elsif not coalesce(p_visible_seconds between 0 and 86400, false) then
@@ -127,6 +131,7 @@ begin
     with due as materialized (
         select o.key from heliograph.outbox o
          where o.project_id = p_project and o.kind = 'halt' and o.published_at is null and o.due_at <= p_now
+           and not coalesce(o.body ->> 'gateway' = any (array(select jsonb_array_elements_text(p_busy))), false)
          order by o.due_at, o.outbox_id limit p_limit for update skip locked
     ), taken as (
         update heliograph.outbox o
