@@ -55,8 +55,6 @@ def response_of(tx: Transaction, item: Row, limited: Row) -> Row:
         "status": "completed" if outcome in ("success", "partial") else "failed", "card_id": item["card_id"],
         "duration_ms": max(0, (tx.now - wait["opened_at"]) // 1000),
     }  # fmt: skip
-    if (
-        j.octets(item["value"]) <= limited["payload_bytes_max"]
-    ):  # an output that is too large for the log is only in the card
+    if not j.exceeds(item["value"], limited["payload_bytes_max"]):  # such an output is only in the card
         payload["result" if item["status"] == "success" else "error"] = item["value"]
     return payload

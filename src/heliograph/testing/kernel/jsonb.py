@@ -170,6 +170,11 @@ def octets(value: Any) -> int:
     return len(written(value).encode())
 
 
+def exceeds(value: Any, limit: int) -> bool:
+    """Whether the text of a value is longer, like `_exceeds`. SQL NULL, also for a null in JSON, has no length."""
+    return value is not None and octets(value) > limit
+
+
 def records(value: Any) -> list[dict[str, Any]]:
     """jsonb_to_recordset, its columns still as JSON; a null in JSON is SQL NULL there. Raises 22023."""
     rows = elements(value)

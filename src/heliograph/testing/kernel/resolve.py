@@ -107,7 +107,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
         **(get_raw(result, "more") or {}),
         **({"session": session} if wait["kind"] == "human" and (session := get_text(result, "session")) is not None else {}),
     }  # fmt: skip
-    if j.octets(item["value"]) > limited["card_bytes_max"]:
+    if j.exceeds(item["value"], limited["card_bytes_max"]):
         content = store_content(tx, content, limited["card_bytes_max"])
     if not put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result", content):
         raise SqlError("23505", f"another card has the id {item['card_id']}: choose another id")
@@ -192,9 +192,7 @@ def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
         return _draft(item, "delegation_response", response_of(tx, item, limited))
     payload = {"id": wait["tool_call_id"], "call_id": wait["tool_call_id"], "name": wait["tool"], "status": item["status"],
                "card_id": item["card_id"]}  # fmt: skip
-    if (
-        j.octets(item["value"]) <= limited["payload_bytes_max"]
-    ):  # a result that is too large for the log is only in the card
+    if not j.exceeds(item["value"], limited["payload_bytes_max"]):  # such a result is only in the card
         payload["output" if item["status"] == "success" else "error"] = item["value"]
     return _draft(item, "tool:result", payload)
 
