@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernel.circuits import fail, try_call
+from tests.kernel.circuits import breaker, fail, opened, try_call
 from tests.kernel.filled import BREAKER, RATE
-from tests.kernel.kit import Item, Kernel
+from tests.kernel.kit import Item, Kernel, turn_item
 from tests.kernel.test_waiting_calls import lost, once
 from tests.kernel.waits import begin, wait
 
@@ -69,3 +69,41 @@ async def test_waiting_once_call_that_a_breaker_rejects_without_its_limit_still_
     assert "is_waiting" in (await wait(kernel, "turn_a", "c1"))["rate"]
     assert (await once(kernel, claimed, "c1", rates=None))["outcome"] == "again"
     assert (await once(kernel, await lost(kernel), "c1"))["outcome"] == "in_doubt"
+
+
+@pytest.mark.proves("CB-04")
+async def test_trial_that_a_budget_rejects_on_its_next_owner_makes_room_for_another(kernel: Kernel) -> None:
+    await kernel.finish(await opened(kernel), ends="success")
+    kernel.wait(60)
+    claimed = await kernel.running("run_b", "turn_b", budget={"tokens": 5})
+    assert await try_call(kernel, claimed, "c0", reserve={"tokens": 3}) == "fresh"
+    claimed = await lost(kernel)
+    for _ in range(2):
+        answer = await begin(kernel, claimed, "c0", "pure", reserve={"tokens": 3}, circuit_breaker=BREAKER)
+        assert (answer["code"], answer.get("circuit")) == ("BUDGET_EXCEEDED", None)
+        assert await breaker(kernel) == ("half_open", 0, 0, 0)
+    answer = await begin(kernel, claimed, "c0", "pure", reserve={"tokens": 2}, circuit_breaker=BREAKER)
+    assert (answer["outcome"], answer["circuit"]["is_trial"]) == ("again", True)
+    await fail(kernel, claimed, "c0")
+    assert await breaker(kernel) == ("half_open", 1, 0, 0)
+
+
+@pytest.mark.proves("L0-02")
+@pytest.mark.parametrize(
+    ("code", "limit"),
+    [
+        ("CIRCUIT_OPEN", {"circuit_breaker": BREAKER}),
+        ("BUDGET_EXCEEDED", {"reserve": {"tokens": 6}}),
+        ("RATE_LIMITED", {"rates": [{**RATE, "amount": 3}]}),
+    ],
+)
+async def test_lost_owner_of_a_call_is_stale_although_a_limit_rejects_the_call_in_the_same_batch(
+    kernel: Kernel, code: str, limit: Item
+) -> None:
+    earlier = await kernel.running(budget={"tokens": 5})
+    assert await try_call(kernel, earlier, "c0", circuit_breaker=None) == "fresh"
+    await open_breaker(kernel, earlier)
+    claimed = await lost(kernel)
+    items = [turn_item(owner, call_id="c0", tool="charge", effect="pure", **limit) for owner in (claimed, earlier)]
+    answers = await kernel.call("begin_call", items)
+    assert [answer.get("code", answer["outcome"]) for answer in answers] == [code, "stale"]

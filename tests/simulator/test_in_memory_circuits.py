@@ -56,7 +56,8 @@ class Walk:
     def apply(self, function: str, answer: Any) -> None:
         if function == "claim":
             ids = {row["turn_id"] for row in answer}
-            self.owned = [*(turn for turn in self.owned if turn["turn_id"] not in ids), *answer]
+            # the process of a lost owner may still run
+            self.owned = [*(t for t in self.owned if t["turn_id"] not in ids or self.dice.random() < 0.3), *answer]
         elif isinstance(answer, list):
             gone = {row["turn_id"] for row in answer if row["outcome"] in ("stale", "suspended", "stopped", "ok")
                     and function != "record_call"}  # fmt: skip

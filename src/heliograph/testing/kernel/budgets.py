@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.circuit_breakers import release_trials
+from heliograph.testing.kernel.circuit_breakers import release_trials, unopen
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row
@@ -56,17 +56,17 @@ def reserve(tx: Transaction, items: list[Any], answers: list[Row], opened: set[i
     rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         asked, call = get(item, "reserve"), (answer["turn_id"], answer["call_id"])
-        rejected = rejections.get(call)
+        rejected = rejections.get(call) if answer["outcome"] != "stale" else None
         if rejected is None and isinstance(asked, dict) and answer["outcome"] in ("fresh", "again"):
             rejected = _reserve_call(tx, call, asked, is_again=answer["outcome"] == "again")
-        if rejected is not None and n in opened:
+        if rejected is None:
+            continue
+        if n in opened or answer["outcome"] == "again":
             release_trials(tx, call[0], [{"call_id": call[1], "circuit": tx.tables.waits[call]["circuit"]}])
-            tx.delete(tx.tables.waits, call)
-            for edge in tx.tables.edges.of(call[0]):
-                if edge["call_id"] == call[1]:
-                    tx.delete(tx.tables.edges, (call[0], edge["edge_id"]))
+            unopen(tx, call, is_new=n in opened)
             rejections[call] = rejected
-        answer |= rejected or {}  # noqa: PLW2901
+        answer.pop("circuit", None)
+        answer |= rejected  # noqa: PLW2901
 
 
 def _reserve_call(tx: Transaction, call: Any, asked: Row, *, is_again: bool) -> Row | None:

@@ -189,7 +189,7 @@ def admit_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: 
     rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         circuit, call = get(item, "circuit_breaker"), (answer["turn_id"], answer["call_id"])
-        admitted = rejections.get(call)
+        admitted = rejections.get(call) if answer["outcome"] != "stale" else None
         if admitted is None and answer.get("code") == "CIRCUIT_OPEN":  # so are the later items of this call
             rejections[call] = dict(answer)
         elif admitted is None and isinstance(circuit, dict) and _is_to_admit(tx, item, answer, is_new=n in opened):

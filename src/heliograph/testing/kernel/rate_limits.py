@@ -207,7 +207,7 @@ def take_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: s
     rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         rates, call = get(item, "rates"), (answer["turn_id"], answer["call_id"])
-        taken = rejections.get(call)
+        taken = rejections.get(call) if answer["outcome"] != "stale" else None
         if taken is None and isinstance(rates, list) and rates and answer["outcome"] in ("fresh", "again"):
             if n in opened or answer["outcome"] == "again":
                 taken = take_tokens(tx, rates, j.parse_float(get_text(item, "timeout_seconds")))

@@ -50,16 +50,16 @@ $$;
 
 -- _reserve: reserve the maximum amounts of calls that begin. A reservation is made in every budget or in none.
 --   p_items: the items of begin_call. p_answers: its answers so far, with is_new for calls that it has just opened.
---   Returns p_answers. A call that exceeds a budget is not open, and its answer is 'rejected' with the code
---   BUDGET_EXCEEDED and the budget. If a call begins again, an earlier owner may have made it: the earlier reservation
---   counts as used, except for its tool calls, because it remains one call of its tool.
+--   Returns p_answers. The answer of a call that exceeds a budget is 'rejected' with the code BUDGET_EXCEEDED and the
+--   budget. It gives back its trial, and if it is new, it is not open: see _unbegin. If a call begins again, an earlier
+--   owner may have made it: the earlier reservation counts as used, except for its tool calls, because it remains one
+--   call of its tool.
 --   The caller holds the heads and the runs.
 create function heliograph._reserve(p_project text, p_items jsonb, p_answers jsonb) returns jsonb
     language plpgsql as $$
 declare
     v_each record;
     v_lacking jsonb;
-    v_circuit jsonb;
     v_answers jsonb := '[]';
     v_rejected jsonb := '{}';
 begin
@@ -73,25 +73,18 @@ begin
           from jsonb_array_elements(p_answers) with ordinality a (item, n) order by a.n
     loop
         v_lacking := null;
-        if v_rejected ? v_each.name then
+        if v_rejected ? v_each.name and v_each.answer ->> 'outcome' <> 'stale' then
             v_lacking := v_rejected -> v_each.name;
         elsif v_each.asked is not null then
             v_lacking := heliograph._reserve_call(p_project, v_each.turn_id, v_each.call_id, v_each.asked,
                                                   v_each.is_again);
         end if;
-        if v_lacking is not null and v_each.is_new then
-            delete from heliograph.turn_waiting_tools
-             where project_id = p_project and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id
-            returning circuit into v_circuit;
-            if v_circuit is not null then
-                perform heliograph._release_trials(p_project, v_each.turn_id, jsonb_build_array(
-                            jsonb_build_object('call_id', v_each.call_id, 'circuit', v_circuit)));
-            end if;
-            delete from heliograph.execution_edges
-             where project_id = p_project and agent_turn_id = v_each.turn_id and call_id = v_each.call_id;
+        if v_lacking is not null and (v_each.is_new or v_each.is_again) then
+            perform heliograph._unbegin(p_project, v_each.turn_id, v_each.call_id, v_each.is_new);
             v_rejected := v_rejected || jsonb_build_object(v_each.name, v_lacking);
         end if;
-        v_answers := v_answers || (v_each.answer || coalesce(v_lacking, '{}'));
+        v_answers := v_answers || (case when v_lacking is null then v_each.answer
+                                        else v_each.answer - 'circuit' || v_lacking end);
     end loop;
     return v_answers;
 end $$;

@@ -234,7 +234,7 @@ begin
           from jsonb_array_elements(p_answers) with ordinality a (item, n)
          cross join lateral (select p_items -> (a.n::integer - 1) as item offset 0) i order by a.n
     loop
-        v_taken := v_rejected -> v_each.name;
+        v_taken := case when v_each.outcome <> 'stale' then v_rejected -> v_each.name end;
         if v_taken is null and jsonb_typeof(v_each.rates) = 'array' and v_each.rates <> '[]'
            and v_each.outcome in ('fresh', 'again') then
             if v_each.is_new or v_each.outcome = 'again' then
