@@ -196,6 +196,41 @@ def test_setting_about_hooks_is_rejected_for_an_agent_without_hooks(name: str) -
         define_agent("worker", run=lambda ctx: None, activate_on=START, lifecycle=Lifecycle(**given), **hooks)
 
 
+@pytest.mark.proves("LC-90", "LC-96")
+@pytest.mark.parametrize(
+    ("setting", "hook"),
+    [
+        ("init_timeout_seconds", "init"), ("init_retries", "init"), ("plan_timeout_seconds", "plan"),
+        ("reflect_timeout_seconds", "reflect"), ("max_iterations", "reflect"), ("on_max_iterations", "reflect"),
+        ("terminate_timeout_seconds", "terminate"), ("terminate_force_seconds", "terminate"),
+        ("on_tool_error", "plan"), ("max_tool_retries", "plan"), ("on_timeout", None), ("on_resource_exhausted", None),
+    ],
+)  # fmt: skip
+def test_setting_of_a_hook_that_the_agent_does_not_have_gives_a_warning(setting: str, hook: str | None) -> None:
+    default: Any = getattr(Lifecycle(), setting)
+    value = default - 1 if isinstance(default, int | float) else OTHER_VALUES[default]
+    given: dict[str, Any] = {setting: 20 if setting == "terminate_force_seconds" else value}
+    of_plans = setting in ("on_tool_error", "max_tool_retries")
+
+    def warnings(without: str | None) -> list[str]:
+        app = Heliograph("configured")
+        hooks: Any = {each: reflect for each in ("init", "plan", "reflect", "terminate") if each != without}
+        run = (lambda ctx: None) if without == "plan" or not of_plans else None
+        app.add(
+            define_agent(
+                "worker", run=run, activate_on=START, lifecycle=Lifecycle(**given), ttl_seconds=86_400, **hooks
+            )
+        )
+        return app.workflow.warnings
+
+    assert warnings(None) == []
+    if hook is not None:
+        [warning] = warnings(hook)
+        assert warning.startswith(
+            f"setting_without_hook: lifecycle.{setting} of agent worker has no effect, because the agent has no {hook}"
+        )
+
+
 @pytest.mark.parametrize("option", ["error_retries", "error_recoverable"])
 @pytest.mark.parametrize("given", [["TIMEOUT"], {1: 1}, {"TIMEOUT": "yes"}, {"TIMEOUT": None}])
 def test_malformed_policy_of_codes_is_rejected(option: str, given: Any) -> None:

@@ -15,6 +15,12 @@ HOOKS = ("init", "plan", "act", "reflect", "terminate")
 AT_LIMIT = ("terminate", "deliver_best")
 _TOOL_POLICIES = ("retry", "skip", "terminate")
 _OF_EVERY_AGENT = ("error_retries", "error_recoverable")  # the other settings are about hooks
+_OF_PLANS = ("on_tool_error", "max_tool_retries")  # of plans that the runtime executes
+_HOOK_OF = {
+    "init_timeout_seconds": "init", "init_retries": "init", "plan_timeout_seconds": "plan", "reflect_timeout_seconds": "reflect",
+    "max_iterations": "reflect", "on_max_iterations": "reflect", "terminate_timeout_seconds": "terminate",
+    "terminate_force_seconds": "terminate",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +99,16 @@ def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection
 
 def _check_has_effect(name: str, given: Lifecycle) -> None:
     """Raise InvalidInput (`no_effect`) for a setting that differs from its default and needs hooks."""
-    default = Lifecycle()
-    for each in fields(Lifecycle):
-        if each.name not in _OF_EVERY_AGENT and getattr(given, each.name) != getattr(default, each.name):
-            raise_invalid(name, f"lifecycle.{each.name}", "has no effect, because the agent has no hooks: remove the setting, or add the hook "
+    for setting in _changed(given):
+        if setting not in _OF_EVERY_AGENT:
+            raise_invalid(name, f"lifecycle.{setting}", "has no effect, because the agent has no hooks: remove the setting, or add the hook "
                           f"that it is about ({', '.join(hook for hook in HOOKS if hook != 'act')})", "no_effect")  # fmt: skip
+
+
+def _changed(given: Lifecycle) -> list[str]:
+    """The settings that differ from their defaults."""
+    default = Lifecycle()
+    return [each.name for each in fields(Lifecycle) if getattr(given, each.name) != getattr(default, each.name)]
 
 
 def _by_code(name: str, option: str, given: Any, values: str) -> Iterator[tuple[str, Any]]:
@@ -120,6 +131,15 @@ def warn_of_codes(name: str, lifecycle: Lifecycle) -> list[str]:
                 warnings.append(f"unknown_error_code: {option} of agent {name} has the code {safe_repr(code)}, which the runtime does "
                                 f"not use; did you mean {similar[0]}?")  # fmt: skip
     return warnings
+
+
+def warn_of_missing_hooks(name: str, lifecycle: Lifecycle, hooks: Collection[str], *, executes_plan: bool) -> list[str]:
+    """Warnings about settings of hooks that an agent does not have. A specification may give settings for each phase."""
+    missing = {setting: f"has no {hook} hook" for setting, hook in _HOOK_OF.items() if hook not in hooks}
+    if not executes_plan:
+        missing |= dict.fromkeys(_OF_PLANS, "has no plan that the runtime executes")
+    return [f"setting_without_hook: lifecycle.{setting} of agent {name} has no effect, because the agent {missing[setting]}; remove the "
+            "setting, or add the hook" for setting in _changed(lifecycle) if setting in missing]  # fmt: skip
 
 
 def warn_of_lifetime(

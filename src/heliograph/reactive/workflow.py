@@ -12,7 +12,7 @@ from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.call_settings import NO_SETTINGS, CallSettings, SignalSettings, merged_settings
 from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_among
 from heliograph.definitions.functions import check_function, naming
-from heliograph.definitions.lifecycle import warn_of_codes, warn_of_lifetime
+from heliograph.definitions.lifecycle import warn_of_codes, warn_of_lifetime, warn_of_missing_hooks
 from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
 from heliograph.definitions.rate_limits import Rate, rates_of
@@ -135,6 +135,8 @@ class Workflow:
         hooked = [agent for agent in self.agents.values() if agent.hooks]
         of_phases = [w for a in hooked if (w := warn_of_lifetime(a.name, a.lifecycle, a.hooks, a.timeout_seconds,
                                                                  a.ttl_seconds)) is not None]  # fmt: skip
+        of_phases += [w for a in hooked
+                      for w in warn_of_missing_hooks(a.name, a.lifecycle, a.hooks, executes_plan=a.executes_plan)]  # fmt: skip
         of_phases += [w for agent in self.agents.values() for w in warn_of_codes(agent.name, agent.lifecycle)]
         return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns) + of_phases
 
