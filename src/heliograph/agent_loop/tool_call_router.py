@@ -16,6 +16,7 @@ from heliograph.agent_loop.tool_guards import guarded
 from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import TOOL_ERROR
 from heliograph.definitions.fields import problems_of
+from heliograph.definitions.rate_limits import rates_of
 from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.errors import Denied, ToolFailed
 from heliograph.execution.call_replay import CallReplay
@@ -243,16 +244,16 @@ class ToolCallRouter:
             return CallRequest(call_id, step_id, ASK_HUMAN, "human", question.record(),
                          _seconds(self._owned.spec.asks_human), needs_token=False)  # fmt: skip
         delegation = self._tools.delegations.request_of(call, is_recorded=self._journal.has_call(call_id))
-        workflow, caller = self._owned.workflow, self._owned.spec.name
+        workflow = self._owned.workflow
         is_remote = workflow.is_remote(delegation.agent)
         instance = None if is_remote else instance_of(self._owned.claimed.turn_id, call_id)
         self._check_not_rejected(step, n)
-        settings = workflow.delegations[caller]
+        settings = workflow.delegation_settings(self._owned.spec.name, delegation.agent)
         seconds = settings.timeout_of(delegation.seconds)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority,
-                     retry=settings.retry, circuit_breaker=workflow.breaker_of(delegation.agent, caller),
-                     rates=workflow.rates_of(delegation.agent, caller))  # fmt: skip
+                     retry=settings.retry, circuit_breaker=settings.circuit_breaker,
+                     rates=rates_of("agent", delegation.agent, settings.rate_limit))  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raise Submitted, or BadArguments for arguments that cannot be the result."""

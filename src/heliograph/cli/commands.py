@@ -14,6 +14,7 @@ from heliograph.cli.db_arguments import add_database
 from heliograph.cli.output import line
 from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
+from heliograph.definitions.ranges import GRACE_SECONDS_MAX
 
 CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = (
@@ -94,7 +95,7 @@ def _add_runs(runs: argparse.ArgumentParser, command: Any) -> None:
 def _add_stopping(to: argparse.ArgumentParser) -> None:
     how = to.add_mutually_exclusive_group()
     how.add_argument("--now", action="store_true", help="stop at once, without a grace period")
-    how.add_argument("--grace", type=seconds("--grace", 0, 86400), default=10.0, metavar="SECONDS",
+    how.add_argument("--grace", type=seconds("--grace", 0, GRACE_SECONDS_MAX), default=10.0, metavar="SECONDS",
                      help="the time that running turns have to finish (10)")  # fmt: skip
     to.add_argument("--reason", metavar="TEXT", default=USER_INTERRUPT,
                     help=f"the reason that the log records ({USER_INTERRUPT})")  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.codes import TOOL_ERROR
+from heliograph.definitions.ranges import GRACE_SECONDS_MAX
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.payload import check_json, check_payload
@@ -25,8 +26,8 @@ def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | Non
         raise InvalidInput(f"the reason of a stop must be a text of at most {_REASON_MAX} characters, not {safe_repr(reason)}",
                            code="invalid_reason", path="/reason")  # fmt: skip
     check_json(reason, "/reason")
-    if not 0 <= check_seconds("the grace", grace_seconds, least=0.0) <= 86_400:
-        raise InvalidInput(f"the grace must be a number of seconds from 0 to 86400, not {grace_seconds:g}", code="out_of_range",
+    if not 0 <= check_seconds("the grace", grace_seconds, least=0.0) <= GRACE_SECONDS_MAX:
+        raise InvalidInput(f"the grace must be a number of seconds from 0 to {GRACE_SECONDS_MAX}, not {grace_seconds:g}", code="out_of_range",
                            path="/grace_seconds")  # fmt: skip
     return {"mode": "force" if now else "graceful", "grace_seconds": grace_seconds, "reason": reason,
             "actor": check_text(actor, "an actor", "/actor")}  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import SECONDS_MAX
 
+GRACE_SECONDS_MAX = 86_400  # of a graceful stop
 _SECONDS_MIN = 0.001
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from heliograph.definitions.agent import AgentSpec
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 
 def check_shared_limits(
-    agents: Mapping[str, AgentSpec], tool_calls: Mapping[str, CallSettings], delegations: Mapping[str, CallSettings]
-) -> None:
+    agents: Mapping[str, AgentSpec], tool_calls: Mapping[str, CallSettings],
+    delegation_settings: Callable[[str, str], CallSettings],
+) -> None:  # fmt: skip
     """Raise InvalidInput (`conflicting_limits`) if agents call one tool, or delegate to one agent, with different limits.
 
-    tool_calls, delegations: the settings of the calls of each agent. The calls share a bucket, which is exact for one limit only:
-    if two limits alternate, each call with the higher one lets the bucket forget a part of what it has counted for the lower one.
-    The names in the code of functions and the tools of servers are unknown here.
+    tool_calls: the settings of the calls of each agent. delegation_settings: those of a caller's delegations to an agent.
+    The calls share a bucket, which is exact for one limit only: if two limits alternate, each call with the higher one lets the
+    bucket forget a part of what it has counted for the lower one. The names in the code of functions and the tools of servers are unknown here.
     """
     limits: dict[tuple[str, str], tuple[RateLimit, str]] = {}
     for caller in agents.values():
-        for kind, name, limit in _limits_of(caller, agents, tool_calls[caller.name], delegations[caller.name]):
+        for kind, name, limit in _limits_of(caller, tool_calls[caller.name], delegation_settings):
             first, owner = limits.setdefault((kind, name), (limit, caller.name))
             if limit != first:
                 raise InvalidInput(
@@ -36,13 +37,12 @@ def check_shared_limits(
 
 
 def _limits_of(
-    caller: AgentSpec, agents: Mapping[str, AgentSpec], tool_calls: CallSettings, delegations: CallSettings
+    caller: AgentSpec, tool_calls: CallSettings, delegation_settings: Callable[[str, str], CallSettings]
 ) -> Iterator[tuple[str, str, RateLimit]]:
     """The known buckets of the calls of an agent, with their limits."""
     for tool in caller.tools:
         if isinstance(tool, Tool) and (limit := first_given(tool.limit, tool_calls.rate_limit)) is not None:
             yield "tool", tool.name, limit
     for name in caller.agents:
-        own = agents[name].rate_limit if name in agents else None
-        if (limit := first_given(own, delegations.rate_limit)) is not None:
+        if (limit := delegation_settings(caller.name, name).rate_limit) is not None:
             yield "agent", name, limit

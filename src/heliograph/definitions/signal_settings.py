@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.definitions.call_settings import NO_SETTINGS, CallSettings, SignalSettings
 from heliograph.definitions.circuit_breakers import checked_breaker
 from heliograph.definitions.effective_settings import OF_AGENTS, OF_APPLICATIONS, check_effective
-from heliograph.definitions.ranges import check_range, check_seconds
+from heliograph.definitions.ranges import GRACE_SECONDS_MAX, check_range, check_seconds
 from heliograph.policy.retry import policy_of
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _PATH = "/control_signals"
 GRACE_SECONDS = 10.0  # of a graceful stop, without a setting or an option
-_SECONDS_MAX = 86_400
 _INTERVAL_SECONDS_MIN = 0.01
+_INTERVAL_SECONDS_MAX = 86_400
 _MISSED_MAX = 999
 
 
@@ -79,13 +79,13 @@ def _of_type(given: GivenSettings, path: str) -> CallSettings:
 def _grace_seconds(halt: HaltSettings) -> float | None:
     if "force_after_seconds" not in halt.model_fields_set:
         return None
-    check_range(halt.force_after_seconds, 0, _SECONDS_MAX, f"{_PATH}/halt/force_after_seconds")
+    check_range(halt.force_after_seconds, 0, GRACE_SECONDS_MAX, f"{_PATH}/halt/force_after_seconds")
     return float(halt.force_after_seconds)
 
 
 def _heartbeat(given: HeartbeatSettings) -> HeartbeatSettings:
     for key in ("interval_seconds", "timeout_seconds"):
         if (seconds := getattr(given, key)) is not None:
-            check_range(seconds, _INTERVAL_SECONDS_MIN, _SECONDS_MAX, f"{_PATH}/heartbeat/{key}")
+            check_range(seconds, _INTERVAL_SECONDS_MIN, _INTERVAL_SECONDS_MAX, f"{_PATH}/heartbeat/{key}")
     check_range(given.missed_threshold, 1, _MISSED_MAX, f"{_PATH}/heartbeat/missed_threshold")
     return given

@@ -153,8 +153,7 @@ class CallRequests:
         own_budget = check_budget(child.budget)
         task, context = to_json(child.payload, "/payload"), _context_of(child)
         check_payload(task if context is None else {"task": task, "context": context}, "/payload")
-        caller = self._claimed.agent
-        settings = self._workflow.delegations[caller]
+        settings = self._workflow.delegation_settings(self._claimed.agent, target.agent)
         timeout = check_timeout(settings.timeout_of(child.timeout))
         request = CallRequest(call_id, step_id, target.agent, "child", task, timeout, "idempotent",
                      instance=child.instance if is_remote else self._instance(child, target, call_id), context_box_id=box, context=context,
@@ -162,8 +161,7 @@ class CallRequests:
                      budget=None if own_budget is None else amounts_of(own_budget),
                      callback_url=None if child.callback_url is None else parse(child.callback_url).url,
                      retry=narrowest(retry_policy(child.retry, "/retry"), shared, settings.retry),
-                     circuit_breaker=self._workflow.breaker_of(target.agent, caller),
-                     rates=self._workflow.rates_of(target.agent, caller))  # fmt: skip
+                     circuit_breaker=settings.circuit_breaker, rates=rates_of("agent", target.agent, settings.rate_limit))  # fmt: skip
         return request if is_known else check_delegation(self._workflow, request)
 
     def _is_remote(self, agent: str, is_known: bool) -> bool:

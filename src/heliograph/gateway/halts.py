@@ -9,9 +9,10 @@ from heliograph.client.arguments import check_id, check_stop, check_text
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.control.envelope import Envelope
 from heliograph.control.signals import HaltSignal
+from heliograph.definitions.ranges import GRACE_SECONDS_MAX, check_range
 from heliograph.definitions.signal_settings import GRACE_SECONDS
 from heliograph.error_text import safe_repr
-from heliograph.errors import InvalidInput, NotFound
+from heliograph.errors import NotFound
 from heliograph.gateway.received import task_key, turn_of_task
 from heliograph.gateway.targets import Targets
 from heliograph.ledger.rows import RunRow, TurnRow
@@ -20,7 +21,6 @@ from heliograph.turn.calls import DELEGATION
 from heliograph.types import JsonObject
 
 _MESSAGE_MAX = 200
-_GRACE_SECONDS_MAX = 86_400
 
 _Row = TypeVar("_Row", TurnRow, RunRow)
 
@@ -35,9 +35,8 @@ async def halt(runtime: Runtime, envelope: Envelope, targets: Targets) -> JsonOb
     signal = envelope.signal
     assert isinstance(signal, HaltSignal)
     payload, seconds = signal.payload, signal.force_after_seconds
-    if seconds is not None and seconds > _GRACE_SECONDS_MAX:
-        raise InvalidInput(f"force_after_seconds must be at most {_GRACE_SECONDS_MAX}, not {seconds:g}", code="out_of_range",
-                           path="/envelope/signal/force_after_seconds")  # fmt: skip
+    if seconds is not None:
+        check_range(seconds, 0, GRACE_SECONDS_MAX, "/envelope/signal/force_after_seconds")
     if payload.correlation_id is None:
         target = check_id(envelope.destination, "the task or run to halt", "/envelope/destination")
     else:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.call_settings import NO_SETTINGS, CallSettings, SignalSettings, merged_settings
-from heliograph.definitions.circuit_breakers import CircuitBreaker, breaker_among
+from heliograph.definitions.circuit_breakers import breaker_among
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_codes, warn_of_lifetime, warn_of_missing_hooks
 from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
-from heliograph.definitions.rate_limits import Rate, rates_of
 from heliograph.definitions.ready_metadata import ready_metadata
 from heliograph.definitions.shared_limits import check_shared_limits
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
@@ -26,7 +25,7 @@ from heliograph.secrets import Resolver
 from heliograph.signals.names import check_key
 from heliograph.signals.pattern_table import PatternTable
 from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed
-from heliograph.types import JsonObject
+from heliograph.types import JsonObject, first_given
 
 if TYPE_CHECKING:
     from heliograph.control.routing import RouteTable  # slow to import, and most applications have no routes
@@ -85,21 +84,19 @@ class Workflow:
 
     @cached_property
     def delegations(self) -> Mapping[str, CallSettings]:
-        """For each agent, the settings of its delegations; an agent that receives them may have narrower ones."""
+        """For each agent, the settings of its delegations; `delegation_settings` has those of one receiver."""
         return {
             name: merged_settings("delegation", agent.signal_settings, self.signal_settings)
             for name, agent in self.agents.items()
         }
 
-    def breaker_of(self, agent: str, caller: str) -> CircuitBreaker | None:
-        """The circuit breaker of delegations by `caller` to an agent, which may be known only to a gateway."""
-        own = self.agents[agent].circuit_breaker if agent in self.agents else None
-        return breaker_among(own, self.delegations[caller].circuit_breaker)
-
-    def rates_of(self, agent: str, caller: str) -> tuple[Rate, ...]:
-        """The rates of a delegation by `caller` to an agent, which may be known only to a gateway."""
-        own = self.agents[agent].rate_limit if agent in self.agents else None
-        return rates_of("agent", agent, own, self.delegations[caller].rate_limit)
+    def delegation_settings(self, caller: str, agent: str) -> CallSettings:
+        """The settings of delegations by `caller` to an agent, which may be known only to a gateway."""
+        settings, receiver = self.delegations[caller], self.agents.get(agent)
+        if receiver is None:
+            return settings
+        return replace(settings, circuit_breaker=breaker_among(receiver.circuit_breaker, settings.circuit_breaker),
+                       rate_limit=first_given(receiver.rate_limit, settings.rate_limit))  # fmt: skip
 
     def is_remote(self, agent: str) -> bool:
         """Whether the routes lead delegations to this agent to a gateway."""
@@ -152,7 +149,7 @@ def build_workflow(workflow: Workflow) -> Workflow:
                            path="/agents")  # fmt: skip
     check_rules(workflow.reducers, workflow.end_when, workflow.max_activations)
     _check_delegates(workflow)
-    check_shared_limits(workflow.agents, workflow.tool_calls, workflow.delegations)
+    check_shared_limits(workflow.agents, workflow.tool_calls, workflow.delegation_settings)
     keys = workflow.shape.keys
     if keys is not None:
         used = {(f"/agents/{a.name}/updates", key) for a in workflow.agents.values() for key in a.updates}
