@@ -224,8 +224,9 @@ async def test_grace_of_a_halt_is_that_of_its_sender_or_else_of_the_application(
     async with gateway_of(rig, agent.app, agents=["worker"], wait_seconds=0) as served, rig.serving(agent.app):
         await served.post(delegation("worker"))
         await agent.begun.wait()
-        too_long = await served.post(envelope(halt | {"force_after_seconds": 86_401}, destination="worker"))
+        too_long = await served.post(envelope(halt | {"force_after_seconds": 86_400.01}, destination="worker"))
         assert too_long.error == (400, "out_of_range", "/envelope/signal/force_after_seconds")
+        assert too_long.body["error"]["message"].endswith("must be from 0 to 86400, not 86400.01")
         stopped = await served.post(envelope(halt, destination="worker"))
         assert stopped.body["halt"]["outcome"] == "stopping"
         query = "select force_at - stop_requested_at as grace from heliograph.agent_state_head where project_id = $1"

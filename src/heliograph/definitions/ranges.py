@@ -13,7 +13,7 @@ def check_range(value: float, least: float, most: float, path: str) -> None:
     """Raise InvalidInput (`out_of_range`) for a setting that is too small or too large. path: a JSON pointer that ends with its name."""
     if not least <= value <= most:
         raise InvalidInput(
-            f"{path.rpartition('/')[2]} must be from {least:g} to {most:.0f}, not {value:g}",
+            f"{path.rpartition('/')[2]} must be from {least:g} to {most:.0f}, not {value:.12g}",
             code="out_of_range",
             path=path,
         )

@@ -26,7 +26,7 @@ _Row = TypeVar("_Row", TurnRow, RunRow)
 
 
 async def halt(runtime: Runtime, envelope: Envelope, targets: Targets) -> JsonObject:
-    """Stop a task or a run, and return the acknowledgement. A second halt has no effect.
+    """Stop a task or a run, and return the acknowledgement. A repeated halt has no effect, except to shorten the grace.
 
     The envelope's destination is the task or the run. If the payload has the correlation id of a request, it is the agent or tool of
     this request. The grace is `force_after_seconds` of the halt, or else of the application.
