@@ -325,3 +325,23 @@ async def test_calls_of_different_runs_do_not_wait_for_each_other(kernel: Kernel
         await kernel.finish(first, ends="success")
         await other.connection.execute("set lock_timeout = 1")
         assert (await other.call("finish", [ending(second, ends="success")]))[0]["outcome"] == "ok"
+
+
+@pytest.mark.proves("K17")
+@pytest.mark.parametrize("function", ["stop", "report"])
+async def test_turn_that_is_created_while_a_call_waits_for_locks_is_unknown_to_it(
+    kernel: Kernel, beside: Connect, function: str
+) -> None:
+    """The call has not locked its head, so another transaction may be changing the turn."""
+    client, watcher = await beside(), await beside()
+    await kernel.running()
+    items: list[Item] = [
+        {"turn_id": turn_id, **({"mode": "force"} if function == "stop" else {"call_id": "c1", "status": "success"})}
+        for turn_id in ("turn_a", "turn_b")
+    ]
+    async with opened(kernel):
+        assert (await kernel.enqueue("run_a", "critic", "turn_b"))["outcome"] == "queued"
+        task = await when_blocked(client, client.call(function, items), watcher)
+    known = {"stop": "stopped", "report": "early"}[function]
+    assert [answer["outcome"] for answer in await task] == [known, "unknown_turn"]
+    assert (await kernel.claim_one())["turn_id"] == "turn_b"

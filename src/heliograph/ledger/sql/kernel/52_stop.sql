@@ -18,6 +18,7 @@ create function heliograph.stop(p_project text, p_items jsonb, p_now timestamptz
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
+    v_turns text[];
     v_item jsonb;
     v_part jsonb;
     v_answer jsonb := '[]';
@@ -25,9 +26,11 @@ begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items, '{turn_id,mode,grace_seconds,reason,actor}');
     perform heliograph._check_stop(i) from jsonb_array_elements(p_items) i;
-    perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
+    v_turns := heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        v_part := heliograph._stop_turn(p_project, v_item, p_now);
+        v_part := case when v_item ->> 'turn_id' = any (v_turns)
+                       then heliograph._stop_turn(p_project, v_item, p_now)
+                       else heliograph._was_pruned(p_project, 'turn', v_item ->> 'turn_id') end;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id') || (v_part - 'woken')
                                  || heliograph._bells(p_project, array(
                                         select jsonb_array_elements_text(v_part -> 'woken'))));
@@ -190,17 +193,23 @@ create function heliograph._was_pruned(p_project text, p_kind text, p_id text) r
 $$;
 
 -- _lock_turns: lock the heads of turns, then their runs. A turn keeps its agent and its run for life.
---   Turns that do not exist are skipped.
+--   Turns that do not exist are skipped. Returns the others. A turn that is created while this call waits for locks is
+--   not among them: the caller must treat it as unknown, because nothing of it may be written without its head.
 --   locks:  the heads, then the runs
-create function heliograph._lock_turns(p_project text, p_turn_ids text[]) returns void
+create function heliograph._lock_turns(p_project text, p_turn_ids text[]) returns text[]
     language plpgsql as $$
+declare
+    v_turns text[];
+    v_agents text[];
+    v_runs text[];
 begin
-    perform heliograph._lock_heads(p_project, array(
-        select t.agent_id from heliograph.agent_turns t
-         where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids)));
-    perform heliograph._lock_runs(p_project, array(
-        select t.run_id from heliograph.agent_turns t
-         where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids)));
+    select array_agg(t.agent_turn_id order by t.agent_turn_id), array_agg(t.agent_id order by t.agent_turn_id),
+           array_agg(t.run_id order by t.agent_turn_id)
+      into v_turns, v_agents, v_runs from heliograph.agent_turns t
+     where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids);
+    perform heliograph._lock_heads(p_project, v_agents);
+    perform heliograph._lock_runs(p_project, v_runs);
+    return coalesce(v_turns, '{}');
 end $$;
 
 -- _check_stop: check the mode, grace, reason and actor of a stop.

@@ -21,6 +21,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_bytes integer;
+    v_turns text[];
     v_answers jsonb;
     v_results jsonb;
     v_done jsonb := '{"resumed": [], "woken": []}';
@@ -33,7 +34,7 @@ begin
     perform heliograph._check_type('p_items[]', p_items, 'token', 'string');
     perform heliograph._check_type('p_items[]', p_items, 'actor', 'string');
     perform heliograph._check_type('p_items[]', p_items, 'may_still_run', 'boolean');
-    perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
+    v_turns := heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     with judged as materialized (
         select i.item, i.n, v.verdict, v.verdict ->> 'outcome' as outcome,
                row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', v.verdict
@@ -41,7 +42,8 @@ begin
           from jsonb_array_elements(p_items) with ordinality i (item, n)
           left join lateral (
                select x.agent_id, x.state from heliograph.agent_turns x
-                where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id' offset 0) t on true
+                where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id' offset 0) t
+            on i.item ->> 'turn_id' = any (v_turns)
           left join lateral (
                select x.kind, x.state, x.status, x.token_hash from heliograph.turn_waiting_tools x
                 where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
