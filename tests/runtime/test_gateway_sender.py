@@ -17,11 +17,10 @@ from heliograph import Context, Delegation, DelegationFailed, Heliograph, Invali
 from heliograph.egress.post import Posted, PostFailed
 from heliograph.policy.gateway_answers import report_of
 from heliograph.records import Reported
-from heliograph.worker import gateway_sender
 from heliograph.worker.gateway_sender import HIDDEN_SECONDS, GatewaySender
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import SECRET
-from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.test_gateway_calls import REQUEST, response
 
 NOW = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
@@ -130,66 +129,6 @@ async def test_sender_waits_as_long_as_the_gateway_requires_and_no_longer_than_i
     assert await services.sent() is None
     assert services.world.seconds == pytest.approx(HIDDEN_SECONDS)
     assert abs(len(times) - requests) <= 2 * (retry_after == 0)  # the back-off has a jitter
-
-
-async def test_slow_gateway_delays_neither_calls_to_others_nor_those_of_other_projects() -> None:
-    async def hang(_seconds: float) -> Posted:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    sender, slow, other = GatewaySender(), Services(hang, "slow", rows=200), Services(hang, "other")
-    for services in (slow, slow, other):
-        await sender.send(services)  # type: ignore[arg-type]
-    assert (len(slow.world.tasks), len(slow.rows), len(other.world.tasks)) == (64, 136, 1)
-    slow.rows.append({**slow.rows[-1], "turn_id": "turn_b", "pool": "b"})
-    assert await sender.send(slow)  # type: ignore[arg-type]
-    assert (len(slow.world.tasks), len(slow.rows)) == (65, 136)
-    slow.world.tasks[0].cancel()
-    await asyncio.wait(slow.world.tasks[:1])
-    assert await sender.send(slow)  # type: ignore[arg-type]
-    assert (len(slow.world.tasks), len(slow.rows)) == (66, 135)
-    sender.stop()
-    ends = await asyncio.gather(*slow.world.tasks, *other.world.tasks, return_exceptions=True)
-    assert {type(end) for end in ends} == {asyncio.CancelledError}
-
-
-@pytest.mark.proves("RTE-07")
-async def test_gateway_that_hangs_does_not_delay_calls_to_another_gateway(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway_sender, "_AT_ONCE", 3)
-    async with hooked(None) as slow, hooked(b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}") as quick:
-        rig.runtime.settings = replace(
-            rig.runtime.settings, gateway_secrets=(SECRET,), egress_allow=f"{slow.origin} {quick.origin}"
-        )
-        routes = [{"match": {"target_agent": name}, "destination": {"gateway": hook.url}}
-                  for name, hook in (("slow", slow), ("quick", quick))]  # fmt: skip
-        app = Heliograph("near", routes={"kind": "MessageRouting", "routes": routes})
-
-        @app.agent(activate_on=START)
-        async def buyer(ctx: Context) -> Any:
-            return await ctx.delegates([*[Delegation("slow", {"n": n}) for n in range(9)], Delegation("quick", {})])
-
-        run_id = await rig.start(app)
-        async with rig.serving(app):
-            await slow.until(lambda: len(slow.requests) >= 3)
-            await quick.until(lambda: len(quick.requests) >= 1)
-            turn = await rig.turn_of("buyer")
-
-            async def is_answered() -> bool:
-                return "resolved" in {wait.state for wait in await rig.runtime.reader.waits(turn.turn_id)}
-
-            await until(is_answered)
-            assert len(slow.requests) == 3
-            slow.answers = [
-                None,
-                None,
-                None,
-                b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
-            ]  # it confirms the halts
-            await rig.client.stop_run(run_id, now=True)
-            await rig.ended(run_id)
-            await until(rig.is_published)
 
 
 @pytest.mark.more

@@ -12,9 +12,10 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
+from typing import Any
 
 from heliograph.codes import NETWORK_ERROR
 from heliograph.error_text import safe_repr
@@ -32,6 +33,8 @@ _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.I
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,12})[ \t]*\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.IGNORECASE)
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
+
+_lookups: dict[tuple[str, int], Future[list[Any]]] = {}  # those that have not ended
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -56,9 +59,15 @@ class Posted:
 
 
 async def resolved(host: str, port: int) -> list[str]:
-    """Resolve a host name to its addresses, with the machine's resolver. Raises OSError."""
-    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_resolvers(), look_up)
+    """Resolve a host name to its addresses, with the machine's resolver. Raises OSError.
+
+    All lookups of a name at one time are one: a name whose server does not respond occupies one thread, and delays no others.
+    """
+    looking_up = _lookups.get((host, port))
+    if looking_up is None:
+        looking_up = _lookups[host, port] = _resolvers().submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        looking_up.add_done_callback(lambda _: _lookups.pop((host, port), None))
+    found = await asyncio.shield(asyncio.wrap_future(looking_up))
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 

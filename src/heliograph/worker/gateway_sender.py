@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -46,7 +47,7 @@ class GatewaySender:
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, str], list[Task]] = {}  # by project and pool; each gateway is a pool
-        self._reading = asyncio.Lock()  # held while a large response is read
+        self._reading = defaultdict[str, asyncio.Lock](asyncio.Lock)  # by gateway; held while a large response is read
 
     async def send(self, services: ProjectServices) -> bool:
         """Take the commands that are due, and start to send them; return whether there were any. Raises StoreUnavailable."""
@@ -104,14 +105,14 @@ class GatewaySender:
     async def _report_of(
         self, services: ProjectServices, row: dict[str, Any], posted: Posted, *, is_first: bool
     ) -> JsonObject | None:
-        """Read a response: large ones one by one and in a thread, because reading them takes seconds."""
+        """Read a response: large ones of a gateway one by one and in a thread, because reading them takes seconds."""
         from heliograph.policy.gateway_answers import report_of  # slow to import, and most workers send nothing
 
         body = posted.body
         read = partial(report_of, row["body"]["request"], posted.status, body, is_first=is_first)
         if body is None or len(body) <= _LARGE_BYTES:
             return read()
-        async with self._reading:
+        async with self._reading[row["body"]["gateway"]]:
             return await services.world.run_sync(read)
 
 
