@@ -102,7 +102,7 @@ def test_init_that_is_not_retried_has_no_retries() -> None:
         (SETTINGS["unrecoverable error"], {"INIT_FAILED": 0}, {"INIT_FAILED": False}),
         ({"error": {"payload": {"error_code": "TOOL_ERROR", "recoverable": True}}}, {}, {"TOOL_ERROR": True}),
         ({"error": {"payload": {"error_code": "TOOL_ERROR", "retry_count": 2}}}, {"TOOL_ERROR": 2}, {}),
-        ({"error": {"payload": {"message": "no code", "recoverable": True, "retry_count": 2}}}, {}, {}),
+        ({"error": {"payload": {"message": "no policy"}}}, {}, {}),
         ({"error": {}}, {}, {}),
         ({}, {}, {}),
     ],
@@ -176,6 +176,17 @@ def test_malformed_recoverable_of_an_error_policy_is_rejected_with_its_pointer(v
     with pytest.raises(InvalidInput) as caught:
         lifecycle_options({}, {"error": {"payload": {"error_code": "TOOL_ERROR", "recoverable": value}}})
     assert (caught.value.code, caught.value.path) == ("wrong_type", "/control_signals/error/payload/recoverable")
+
+
+@pytest.mark.proves("LC-106")
+@pytest.mark.parametrize("policy", [{"recoverable": True}, {"recoverable": False}, {"retry_count": 3}])
+@pytest.mark.parametrize(
+    ("given", "code"), [({}, "required_field"), ({"error_code": 5}, "wrong_type"), ({"error_code": ""}, "wrong_type")]
+)
+def test_error_policy_without_a_code_is_rejected(policy: Any, given: Any, code: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        lifecycle_options({}, {"error": {"payload": {**given, **policy}}})
+    assert (caught.value.code, caught.value.path) == (code, "/control_signals/error/payload/error_code")
 
 
 NEED_HOOKS = [field.name for field in fields(Lifecycle) if field.name not in ("error_retries", "error_recoverable")]

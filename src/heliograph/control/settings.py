@@ -15,6 +15,8 @@ from heliograph.control.model_errors import pointer, problem
 from heliograph.control.rates import RateLimit, read_rate
 from heliograph.control.signals import ControlSignal, control_type, payload_type
 from heliograph.control.wire_model import WireModel, as_object, read_model
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
 from heliograph.types import JsonObject
 
 _BACKOFF_KEYS = ("backoff_ms", "backoff_multiplier")
@@ -121,13 +123,13 @@ class ErrorSettings(SignalSettings):
 
     @property
     def retries(self) -> dict[str, int]:
-        """How often a phase that fails with a code is repeated, by the code."""
+        """How often a phase that fails with a code is repeated, by the code. Raises InvalidInput for a policy without a code."""
         count = 0 if self._policy.get(_RECOVERABLE) is False else self._policy.get(_RETRY_COUNT)
         return {} if count is None else self._by_code(count)
 
     @property
     def recoverable(self) -> dict[str, bool]:
-        """Whether a retry may help after an error, by its code."""
+        """Whether a retry may help after an error, by its code. Raises InvalidInput for a policy without a code."""
         value = self._policy.get(_RECOVERABLE)
         return {} if value is None else self._by_code(value)
 
@@ -137,7 +139,11 @@ class ErrorSettings(SignalSettings):
 
     def _by_code(self, value: T) -> dict[str, T]:
         code = self._policy.get("error_code")
-        return {code: value} if isinstance(code, str) else {}
+        if not isinstance(code, str) or not code:
+            raise InvalidInput(f"the policy of the entry error needs its 'error_code', for example TOOL_ERROR, not {safe_repr(repr_of(code))}",
+                               code="required_field" if code is None else "wrong_type",
+                               path="/control_signals/error/payload/error_code")  # fmt: skip
+        return {code: value}
 
     @pydantic.model_validator(mode="after")
     def _check_policy(self) -> Self:
