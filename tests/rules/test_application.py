@@ -55,6 +55,14 @@ def prompting(prompt: Any, name: Any = "a", **options: Any) -> Callable[[], Any]
     return lambda: app().prompt_agent(name, prompt, activate_on=START, **options)
 
 
+def delegate_to_b() -> None:
+    """A tool with the name of a delegation."""
+
+
+def ask_human() -> None:
+    """A tool with the name of the question to a person."""
+
+
 class Instance:
     def __call__(self, _context: Any) -> None:
         """Still a valid agent, once it has a name."""
@@ -152,6 +160,8 @@ def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
 @each_case([
     Case(prompting("x", foo=1), "unknown_field", "/agents/a/foo", "agent a has no option foo; there are run, prompt"),
     Case(prompting("x", emit=[]), "unknown_field", "/agents/a/emit", "did you mean emits?"),
+    Case(prompting("x", tools=[delegate_to_b], agents=["b"]), "duplicate_entry", "/agents/a/tools", "the name delegate_to_b of a tool of"),
+    Case(prompting("x", tools=[ask_human], asks_human=True), "duplicate_entry", "/agents/a/tools", "the name ask_human of a tool of"),
     Case(prompting(5), "wrong_type", "/agents/a/prompt", "prompt must be text or a function of the context, not 5"),
     Case(prompting(""), "required_field", "/agents/a/prompt", "prompt is empty"),
     Case(prompting(" \n"), "required_field", "/agents/a/prompt", "prompt is empty"),

@@ -23,6 +23,7 @@ from heliograph.definitions.agent_checks import (
     check_options,
     check_shared_contexts,
     check_text,
+    check_tool_names,
     check_waking,
     check_work,
     each_of,
@@ -230,6 +231,7 @@ def define_agent(
     delegates = each_of(name, "agents", agents, check_delegate)
     check_for_models(name, run is not None, [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
     _check_contexts(name, contexts, delegates, context_bytes_max)
+    check_tool_names(name, own_tools, delegates, asks_human=bool(asks_human))
     check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
     return AgentSpec(

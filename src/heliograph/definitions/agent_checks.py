@@ -212,6 +212,18 @@ def _check_model(name: str, model: object, system: object) -> None:
                       f"HELIOGRAPH_MODEL, not {safe_repr(model)}", "wrong_type")  # fmt: skip
 
 
+def check_tool_names(name: str, tools: Sequence[Any], agents: Sequence[str], *, asks_human: bool) -> None:
+    """Check that no tool of an agent has the name of a delegation, or of a question to a person."""
+    taken = {*(f"{DELEGATE}{agent}" for agent in agents), *([ASK_HUMAN] if asks_human else [])}
+    if twice := next((each.name for each in tools if isinstance(each, Tool) and each.name in taken), None):
+        raise_invalid(
+            name,
+            "tools",
+            f"has the name {twice} of a tool of the runtime; give the tool another name",
+            "duplicate_entry",
+        )
+
+
 def check_must_end_with(
     name: str, must: object, tools: Sequence[Any], agents: Sequence[str], output: object, *, asks_human: bool
 ) -> None:
