@@ -40,7 +40,7 @@ async def test_upgrade_lets_turns_begin_whose_start_the_constraint_rejects(kerne
     await waiting(kernel)
     undone = kernel.connection.transaction()
     await undone.start()
-    await kernel.connection.execute("alter table heliograph.agent_turns drop constraint agent_turns_starts_at")
+    await kernel.connection.execute("alter domain heliograph.start_time drop constraint start_time_check")
     await kernel.connection.execute(
         "update heliograph.agent_turns set starts_at = 'infinity' where agent_turn_id in ('turn_d1', 'turn_d2')"
     )

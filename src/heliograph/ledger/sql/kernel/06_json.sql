@@ -3,7 +3,7 @@
 -- its JSON arguments.
 
 -- _check_json: reject JSON that some client cannot decode. The codes are those of heliograph.signals.payload.
---   Linear, and cheap where nothing is wrong: only JSON with 255 digits in a row has its numbers compared. Returns the
+--   Linear, and cheap where nothing is wrong: only JSON with many digits in a row has its numbers compared. Returns the
 --   length of the text in bytes: no part of the JSON is longer, see _exceeds.
 --   raises: 22023 json_too_large: over 128 MiB, as text or as PostgreSQL stores it; json_too_deep: over 100 containers
 --           inside each other; number_too_large: a number outside the range of a double, or of over 4300 digits
@@ -27,14 +27,29 @@ begin
             format('json_too_large: over %s bytes of JSON; send less in one call', v_bytes_max));
     end if;
     -- jsonb writes its numbers without exponents: a number outside the range of a double has over 255 digits in a row
-    if octet_length(v_text) > 255 and v_text ~ '[0-9]{255}' and exists (
-        select from jsonb_path_query(p_json, 'strict $.** ? (@.type() == "number")') n (value)
-         where octet_length(n.value::text) > 4302  -- the sign and the point do not count as digits
-            or abs(n.value::numeric) > 1.797693134862315708145274237317043567981e308) then
+    if heliograph._has_block_of_digits(convert_to(v_text, 'UTF8')) then
         perform heliograph._invalid('number_too_large: a number outside the range of a double, or of over 4300 digits; '
-                                    'send it as a string');
+                                    'send it as a string')
+           from jsonb_path_query(p_json, 'strict $.** ? (@.type() == "number")') n (value)
+          where octet_length(n.value::text) > 4302  -- the sign and the point do not count as digits
+             or abs(n.value::numeric) > 1.797693134862315708145274237317043567981e308;
     end if;
     return octet_length(v_text);
+end $$;
+
+-- _has_block_of_digits: whether one of the blocks of 128 bytes of a text consists of digits. 255 digits in a row always
+--   fill a block. A regular expression would read each character; this reads three bytes of most blocks.
+create function heliograph._has_block_of_digits(p_text bytea) returns boolean
+    language plpgsql immutable as $$
+begin
+    for i in 0 .. coalesce(octet_length(p_text), 0) - 128 by 128 loop
+        if get_byte(p_text, i) between 48 and 57 and get_byte(p_text, i + 63) between 48 and 57
+           and get_byte(p_text, i + 127) between 48 and 57
+           and encode(substr(p_text, i + 1, 128), 'escape') ~ '^[0-9]{128}$' then
+            return true;
+        end if;
+    end loop;
+    return false;
 end $$;
 
 -- A stored value may be older than the check above, or written by hand. A cast that raises would end the whole query: a

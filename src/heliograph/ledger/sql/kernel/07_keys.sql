@@ -114,40 +114,48 @@ create function heliograph._wrong_status(p_path text, p_reaction jsonb) returns 
              then p_path || '.outcome belongs to the status ended, and to no other' end)
 $$;
 
--- _wrong_reaction: null, or which key of an item, or of its reaction {version, activations, state, memory, status,
---   outcome, stops, keeps_taint}, is unknown or has another type. Its activations are not looked at.
-create function heliograph._wrong_reaction(p_path text, p_item jsonb, p_keys text[]) returns text
+-- _wrong_reaction: null, or which key of a reaction {version, activations, state, memory, status, outcome, stops,
+--   keeps_taint} is unknown or has another type. Its activations are not looked at.
+create function heliograph._wrong_reaction(p_path text, p_reaction jsonb) returns text
     language sql immutable as $$
     select coalesce(
-        heliograph._wrong_keys(p_path, p_item, p_keys),
-        heliograph._wrong_keys(p_path || '.reaction', p_item -> 'reaction',
+        heliograph._wrong_keys(p_path, p_reaction,
                                '{version,activations,state,memory,status,outcome,stops,keeps_taint}'),
-        heliograph._wrong_type(p_path, p_item, 'reaction', 'object'),
-        heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'memory', 'object'),
-        heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'keeps_taint', 'boolean'),
-        heliograph._wrong_type(p_path || '.reaction', p_item -> 'reaction', 'stops', 'object'),
-        heliograph._wrong_status(p_path || '.reaction', p_item -> 'reaction'),
-        case when jsonb_typeof(p_item #> '{reaction,stops}') = 'object'
-             then heliograph._wrong_stops(p_path || '.reaction.stops', p_item #> '{reaction,stops}') end)
+        heliograph._wrong_type(p_path, p_reaction, 'memory', 'object'),
+        heliograph._wrong_type(p_path, p_reaction, 'keeps_taint', 'boolean'),
+        heliograph._wrong_type(p_path, p_reaction, 'stops', 'object'),
+        heliograph._wrong_status(p_path, p_reaction),
+        case when jsonb_typeof(p_reaction -> 'stops') = 'object'
+             then heliograph._wrong_stops(p_path || '.stops', p_reaction -> 'stops') end)
 $$;
 
--- _check_reactions: reject items with an unknown key in the item, in its reaction or in the activations of this.
---   p_keys: those of an item.
+-- _wrong_item: null, or the problem of an item with a reaction: an unknown key in the item, in the reaction or in its
+--   activations, or a value of another type. p_keys: those of an item.
+create function heliograph._wrong_item(p_path text, p_item jsonb, p_keys text[]) returns text
+    language plpgsql immutable as $$
+declare
+    v_reaction jsonb := p_item -> 'reaction';  -- variables: each use of an expression would copy the part again
+    v_activations jsonb := v_reaction -> 'activations';
+    v_wrong text;
+begin
+    v_wrong := coalesce(heliograph._wrong_keys(p_path, p_item, p_keys),
+                        heliograph._wrong_type(p_path, p_item, 'reaction', 'object'),
+                        heliograph._wrong_reaction(p_path || '.reaction', v_reaction));
+    for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
+        v_wrong := coalesce(v_wrong, heliograph._wrong_activation(p_path, v_activations -> m));
+    end loop;
+    return v_wrong;
+end $$;
+
+-- _check_reactions: reject items with a problem, see _wrong_item.
 --   raises: 22023 naming the object, the key and the keys that it may have
 create function heliograph._check_reactions(p_path text, p_items jsonb, p_keys text[]) returns void
     language plpgsql immutable as $$
 declare
-    v_item jsonb;
-    v_activations jsonb;  -- a variable: an expression in the loop would copy all of them for each
     v_wrong text;
 begin
     for n in 0 .. coalesce(jsonb_array_length(p_items), 0) - 1 loop
-        v_item := p_items -> n;
-        v_activations := v_item #> '{reaction,activations}';
-        v_wrong := heliograph._wrong_reaction(p_path, v_item, p_keys);
-        for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
-            v_wrong := coalesce(v_wrong, heliograph._wrong_activation(p_path, v_activations -> m));
-        end loop;
+        v_wrong := heliograph._wrong_item(p_path, p_items -> n, p_keys);
         if v_wrong is not null then
             raise exception using errcode = '22023', message = v_wrong;
         end if;

@@ -101,7 +101,7 @@ begin
         select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'),
                             heliograph._wrong_type('p_runs[]', r, 'target', 'string'),
                             heliograph._wrong_type('p_runs[]', r, 'request_hash', 'string'),
-                            format('run %s: ', left(r ->> 'run_id', 60)) || case
+                            'run ' || left(r ->> 'run_id', 60) || ': ' || case
                when r ->> 'target' is null or r ->> 'request_hash' is null
                then 'target and request_hash are required, and are strings'
                when strpos(r ->> 'run_id', '/') > 0 then 'a run id must not contain a slash: choose another id'

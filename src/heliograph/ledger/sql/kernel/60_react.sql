@@ -24,9 +24,7 @@ begin
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_woken := '{}';
         v_verdict := '{"outcome": "conflict"}';
-        v_wrong := coalesce(heliograph._wrong_reaction('p_items[]', v_item, '{run_id,signals,reaction}'), (
-            select min(heliograph._wrong_activation('p_items[]', a))
-              from jsonb_array_elements(v_item #> '{reaction,activations}') a));
+        v_wrong := heliograph._wrong_item('p_items[]', v_item, '{run_id,signals,reaction}');
         if v_wrong is not null then
             v_verdict := heliograph._rejection('22023', v_wrong);
         elsif (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
