@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from tests.kernel.kit import DELIVERABLE, Connect, Item, Kernel, draft, ending, turn_item
+from tests.kernel.waits import begin, wait
 
 NOTE = {"card_id": "card_note", "kind": "note", "content": {"text": "a thought"}}
 
@@ -207,3 +208,25 @@ async def test_fencing_compares_epochs_and_takes_no_lock_between_calls(kernel: K
         "outcome"
     ] == "stale"  # as long as it matches
     assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-02", "K13")
+@pytest.mark.parametrize("first", ["stale", "rejected"])
+async def test_result_is_recorded_although_an_earlier_item_of_the_batch_for_the_same_call_is_not(
+    kernel: Kernel, first: str
+) -> None:
+    """A process may still run a turn that it has lost and claimed again, and its calls are combined in one batch."""
+    await kernel.call("set_limits", {"result_bytes_max": 1000})
+    owners = [await lose(kernel), await kernel.claim_one()]
+    results: list[Any] = [1, 2]
+    if first == "rejected":
+        owners, results = [owners[1]] * 2, ["x" * 1000, 2]
+    assert (await begin(kernel, owners[1], "c1"))["outcome"] == "fresh"
+    items = [
+        turn_item(owner, call_id="c1", status="success", result=value)
+        for owner, value in zip(owners, results, strict=True)
+    ]
+    answers = await kernel.call("record_call", [*items, items[1]])
+    assert [answer["outcome"] for answer in answers] == [first, "ok", "duplicate"]
+    assert (await wait(kernel, "turn_a", "c1"))["status"] == "success"
+    assert (await begin(kernel, owners[1], "c1"))["content"]["output"] == 2

@@ -31,13 +31,14 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
             raise SqlError("22023", "status must be success, or failed, timeout, unknown or canceled with an error")
     check_rate_tokens(listed)
-    answers, results, seen = [], list[Row](), set[Any]()
+    answers, results, recorded = [], list[Row](), set[Any]()
     for item in listed:
         verdict = _judge_record(tx, item, limited)
         call = (get_text(item, "turn_id"), get_text(item, "call_id"))
-        if verdict["outcome"] == "ok" and call in seen:
+        if verdict["outcome"] == "ok" and call in recorded:
             verdict = {"outcome": "duplicate"}
         elif verdict["outcome"] == "ok":
+            recorded.add(call)
             correct_tokens(tx, item)
             if call not in tx.tables.waits:
                 _open_recorded(tx, item)
@@ -45,7 +46,6 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
                 tx.set(tx.tables.waits[call], taint=taint)
             verdict["first_seq"] = None if _loses_signals(tx, item) else append_drafts(tx, item)
             results.append({**item, "output": get_raw(item, "result")})
-        seen.add(call)
         answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})
     resolve(tx, [_as_resolved(result) for result in results], limited, logs=False)
     for item in results:

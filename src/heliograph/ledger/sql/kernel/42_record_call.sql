@@ -23,6 +23,8 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_bytes integer;
     v_item jsonb;
+    v_call text;
+    v_recorded text[] := '{}';  -- the calls that earlier items have recorded
     v_results jsonb;
     v_used jsonb;
     v_answer jsonb;
@@ -52,16 +54,14 @@ begin
         perform heliograph._check_rate_tokens(p_items);
         perform heliograph._lock_taken(p_project, p_items);
     end if;
-    for v_item in
-        select i.item || jsonb_build_object('is_first',
-                   row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1)
-          from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.n
-    loop
+    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         -- judged here, because it counts the calls that earlier items have opened
         v_answer := heliograph._judge_record(p_project, v_item, v_bytes, v_limits);
-        if v_answer ->> 'outcome' = 'ok' and not (v_item ->> 'is_first')::boolean then
+        v_call := (v_item ->> 'turn_id') || ':' || (v_item ->> 'call_id');
+        if v_answer ->> 'outcome' = 'ok' and v_call = any (v_recorded) then
             v_answer := '{"outcome": "duplicate"}';
         elsif v_answer ->> 'outcome' = 'ok' then
+            v_recorded := v_recorded || v_call;
             if v_answer ? 'settles' then
                 v_used := coalesce(v_used, '[]') || v_item;
             end if;
