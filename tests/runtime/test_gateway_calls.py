@@ -298,3 +298,23 @@ def test_task_may_still_run_unless_its_end_was_read_or_its_first_request_was_rej
     for is_first, expected in ((True, of_first), (False, of_later)):
         report: Any = report_of(REQUEST, status, body, is_first=is_first)
         assert report.get("may_still_run", False) is expected
+
+
+@pytest.mark.proves("RTE-07")
+@pytest.mark.parametrize("kind", ["tool_call", "delegation"])
+def test_response_to_a_signal_of_another_type_ends_no_call(kind: str) -> None:
+    request: Any = {"envelope": {"signal": {"type": kind, "payload": {"correlation_id": "c"}}}}
+    of_delegation, of_tool = response("c", details={"outcome": "partial"}), response("c")
+    of_tool["envelope"]["signal"] = {"type": "tool_call_response", "payload": {
+        "tool_name": "far_sum", "success": True, "result": {"outcome": "partial", "result": 1}, "correlation_id": "c"}}  # fmt: skip
+    own, other = (of_tool, of_delegation) if kind == "tool_call" else (of_delegation, of_tool)
+    report: Any = report_of(request, 200, json.dumps(other).encode(), is_first=True)
+    assert (report["status"], report["may_still_run"]) == ("failed", True)
+    assert "another type" in report["error"]["message"]
+    assert report_of(request, 200, json.dumps(own).encode(), is_first=True) == {
+        "status": "success",
+        "result": {"outcome": "partial", "result": 1 if kind == "tool_call" else {"price": 7}},
+    }
+    error = {"code": "E", "message": "m", "recoverable": True}
+    still_open = response("c", status="in_progress", result=None, error=error)
+    assert report_of(request, 200, json.dumps(still_open).encode(), is_first=True) is None

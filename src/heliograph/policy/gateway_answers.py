@@ -37,29 +37,27 @@ def report_of(request: JsonObject, status: int, body: bytes | None, *, is_first:
     if status == 202 or status in _TEMPORARY or status >= 500:
         return None
     try:
-        payload = _read_end(signal["payload"]["correlation_id"], status, body)
+        payload = _read_response(signal, status, body)
     except _NoEnd as error:
         details: JsonObject = {"status": status} | ({} if error.reason is None else {"reason": error.reason})
         report = _failed(code, error.message, details)
         return report if is_first and status >= 300 else {**report, "may_still_run": True}
+    if _is_open(payload):
+        return None
     if payload.error is not None:
         return {"status": "failed", "error": _error_of(code, payload.error)}
-    if isinstance(payload, DelegationResponsePayload) and payload.status != "completed":
-        return (
-            None
-            if payload.status != "failed"
-            else _failed(code, "the task failed without an error", {"status": status})
-        )
+    if isinstance(payload, DelegationResponsePayload) and payload.status == "failed":
+        return _failed(code, "the task failed without an error", {"status": status})
     if isinstance(payload, ToolCallResponsePayload):
         return {"status": "success", "result": payload.result}
     is_partial = (payload.details or {}).get("outcome") == "partial"
     return {"status": "success", "result": with_outcome(payload.result, is_partial=is_partial)}
 
 
-def _read_end(
-    correlation_id: str, status: int, body: bytes | None
+def _read_response(
+    request: Any, status: int, body: bytes | None
 ) -> DelegationResponsePayload | ToolCallResponsePayload:
-    """Read the response to a request. Raises _NoEnd."""
+    """Read the response to the signal of a request. Raises _NoEnd."""
     if body is None:
         raise _NoEnd("the response of the gateway is too large")
     try:
@@ -70,10 +68,17 @@ def _read_end(
     except InvalidInput as error:
         raise _NoEnd(f"the response of the gateway with status {status} is malformed: {error.message}") from None
     if not isinstance(payload, DelegationResponsePayload | ToolCallResponsePayload) or (
-        payload.correlation_id != correlation_id
+        payload.correlation_id != request["payload"]["correlation_id"]
     ):
         raise _NoEnd("the gateway sent the response to another request")
+    if not _is_open(payload) and isinstance(payload, ToolCallResponsePayload) != (request["type"] == "tool_call"):
+        raise _NoEnd(f"the gateway ended a {request['type']} with the response to a signal of another type")
     return payload
+
+
+def _is_open(payload: DelegationResponsePayload | ToolCallResponsePayload) -> bool:
+    """Whether the task has not ended. Gateways also report this of a tool call in a delegation_response."""
+    return isinstance(payload, DelegationResponsePayload) and payload.status in ("accepted", "in_progress")
 
 
 def _rejection(status: int, body: Any) -> _NoEnd:
