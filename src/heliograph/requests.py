@@ -50,7 +50,6 @@ class ActivationItem(TypedDict):
     """A turn that a reaction activates. cause, activation: indexes of its signals; or cause is a CauseItem."""
 
     agent: str
-    instance: NotRequired[str | None]
     turn_id: str
     cause: int | CauseItem
     activation: int

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Connect, Item, Kernel, draft, ending, message, run_item, turn_item
+from tests.kernel.kit import Connect, Item, Kernel, activation, draft, ending, message, run_item, turn_item
 from tests.kernel.waits import activated, child, command, reported, status, suspend, tool
 
 WRONG = ["", "a:b", "a\nb", "\x7f", "a\u0085b", "i" * 201, "ü" * 101]
@@ -127,6 +127,12 @@ async def test_two_children_with_one_turn_id_start_the_first_or_none(kernel: Ker
 
 
 @pytest.mark.proves("L0-38", "L0-47")
+async def test_reaction_activates_no_instance_because_it_has_not_locked_its_head(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match='activations\\[\\] has the unknown key "instance"'):
+        await kernel.finish(claimed, activations=[activation("critic", "turn_b", 0, instance="x")])
+
+
 async def test_instance_must_belong_to_an_agent_of_the_run(kernel: Kernel) -> None:
     claimed = await kernel.running()
     ghost = child("c1", "ghost", "turn_g", instance="i1")

@@ -82,7 +82,7 @@ create function heliograph._wrong_activation(p_path text, p_activation jsonb) re
     language sql immutable as $$
     select coalesce(
         heliograph._wrong_keys(p_path || '.reaction.activations[]', p_activation,
-                               '{agent,instance,turn_id,cause,activation,priority,pool,max_attempts,ttl_seconds,'
+                               '{agent,turn_id,cause,activation,priority,pool,max_attempts,ttl_seconds,'
                                'context_box_id,result_fields,message_type,actor,budget,callback_url,depth}'),
         heliograph._wrong_cause(p_path || '.reaction.activations[]',  -- a missing cause is as invalid as an empty one
             case when jsonb_typeof(p_activation) = 'object' and p_activation ->> 'cause' is null then '{}'
