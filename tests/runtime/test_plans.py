@@ -231,3 +231,18 @@ async def test_delegation_that_a_budget_does_not_allow_has_the_code_of_the_budge
         error = one(signals, "agent:failed")["error"]
         assert one(signals, "halt")["reason"] == "resource_limit"
     assert (error["code"], error.get("details")) == ("BUDGET_EXCEEDED", None)
+
+
+@pytest.mark.proves("LC-97")
+async def test_delegation_step_that_a_budget_ends_is_not_repeated(rig: Rig, quick: None) -> None:
+    app = Heliograph("delegating")
+    app.agent(name="worker", activate_on=START, agents=["clerk"], budget={"tool_calls": 0})(
+        type("Planner", (Agent,), {"plan": lambda *_: Plan([DelegationStep("clerk", "b")])})
+    )
+
+    @app.agent(on_request=True)
+    async def clerk(ctx: Context) -> None:
+        await ctx.step("stamp", lambda: None)
+
+    signals = (await rig.run(app)).signals
+    assert [signal.agent for signal in signals if signal.name == "agent:failed"] == ["clerk", "worker"]

@@ -163,6 +163,8 @@ class _Execution:
     def _may_repeat(self, step: PlanStep, result: JsonObject) -> bool:
         """Whether a failed step is repeated: its error may pass, and its effect may happen twice."""
         error: Any = result["error"]
+        if self._failure.get("code") == BUDGET_EXCEEDED:
+            return False
         if isinstance(step, DelegationStep):
             return True
         bound = self._tools.bound.get(str(result["name"]))
