@@ -178,6 +178,21 @@ async def test_error_policy_without_retries_ends_a_failed_init_at_once(rig: Rig)
     assert (hooked.ran, code) == (["init", "terminate"], "INIT_FAILED")  # although init_retries is 3
 
 
+@pytest.mark.proves("LC-106", "LC-92")
+@pytest.mark.parametrize(("is_recoverable", "runs"), [(True, 2), (False, 1)])
+@pytest.mark.more  # it waits for deferrals
+async def test_error_policy_decides_whether_a_failed_init_may_be_repeated(
+    rig: Rig, soon: None, is_recoverable: bool, runs: int
+) -> None:
+    async def fail(_ctx: PhaseContext) -> None:
+        raise ToolFailed("busy", error={"recoverable": not is_recoverable})
+
+    hooked = Hooked(init=fail)
+    lifecycle = Lifecycle(init_retries=1, error_recoverable={"INIT_FAILED": is_recoverable})
+    error = one((await rig.run(hooked.app(lifecycle=lifecycle))).signals, "error")
+    assert (hooked.ran, error["recoverable"]) == (["init"] * runs + ["terminate"], is_recoverable)
+
+
 @pytest.mark.proves("LC-106")
 @pytest.mark.parametrize("has_hooks", [True, False])
 @pytest.mark.parametrize("is_recoverable", [True, False])

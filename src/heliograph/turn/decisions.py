@@ -84,7 +84,8 @@ def _policy(
     if isinstance(error, HarnessError):
         policy = _model_policy(error, spec, models)
         return policy if error.recoverable and policy.allows(error.code) else _NO_RETRY
-    return RetryPolicy(spec.lifecycle.init_retries + 1) if phase == "init" and is_recoverable(error) else _NO_RETRY
+    may_pass = spec.lifecycle.error_recoverable.get(code, is_recoverable(error))
+    return RetryPolicy(spec.lifecycle.init_retries + 1) if phase == "init" and may_pass else _NO_RETRY
 
 
 def _model_policy(error: HarnessError, spec: AgentSpec, models: Sequence[ModelSettings]) -> RetryPolicy:
