@@ -99,19 +99,23 @@ create function heliograph._wrong_stops(p_path text, p_stops jsonb) returns text
              then p_path || '.turns is all or human_waits' end)
 $$;
 
--- _wrong_status: null, or the problem of the status or the outcome of a reaction.
+-- _wrong_status: null, or the problem of the status or the outcome of a reaction. The texts are compared first: text
+--   that is one of the values was a string.
 create function heliograph._wrong_status(p_path text, p_reaction jsonb) returns text
     language sql immutable as $$
-    select coalesce(
-        heliograph._wrong_type(p_path, p_reaction, 'status', 'string'),
-        heliograph._wrong_type(p_path, p_reaction, 'outcome', 'string'),
-        case when not coalesce(p_reaction ->> 'status' in ('running', 'terminating', 'ended'), true)
-             then p_path || '.status is running, terminating or ended'
-             when not coalesce(p_reaction ->> 'outcome' in ('success', 'failed', 'canceled', 'timeout', 'partial'),
-                               true)
-             then p_path || '.outcome is success, failed, canceled, timeout or partial'
-             when coalesce(p_reaction ->> 'status' = 'ended', false) <> (p_reaction ->> 'outcome' is not null)
-             then p_path || '.outcome belongs to the status ended, and to no other' end)
+    select case
+        when coalesce(p_reaction ->> 'status' in ('running', 'terminating', 'ended'), true)
+         and coalesce(p_reaction ->> 'outcome' in ('success', 'failed', 'canceled', 'timeout', 'partial'), true)
+         and coalesce(p_reaction ->> 'status' = 'ended', false) = (p_reaction ->> 'outcome' is not null) then null
+        else coalesce(
+            heliograph._wrong_type(p_path, p_reaction, 'status', 'string'),
+            heliograph._wrong_type(p_path, p_reaction, 'outcome', 'string'),
+            case when not coalesce(p_reaction ->> 'status' in ('running', 'terminating', 'ended'), true)
+                 then p_path || '.status is running, terminating or ended'
+                 when not coalesce(p_reaction ->> 'outcome' in ('success', 'failed', 'canceled', 'timeout', 'partial'),
+                                   true)
+                 then p_path || '.outcome is success, failed, canceled, timeout or partial'
+                 else p_path || '.outcome belongs to the status ended, and to no other' end) end
 $$;
 
 -- _wrong_reaction: null, or which key of a reaction {version, activations, state, memory, status, outcome, stops,

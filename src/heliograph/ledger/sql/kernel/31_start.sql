@@ -160,7 +160,9 @@ begin
     select p_project, (r ->> 'run_id') || '/' || name, r ->> 'run_id', name, r ->> 'target', p_now
       from jsonb_array_elements(p_runs) r
      cross join lateral jsonb_array_elements_text(r -> 'agents') a (name)
+     where (select h.agent_id from heliograph.agent_state_head h  -- an agent with a turn has a head
+             where h.project_id = p_project and h.agent_id = (r ->> 'run_id') || '/' || name) is null
      order by r ->> 'run_id', name
-    on conflict do nothing;
+    on conflict do nothing;  -- a name that is repeated
     return v_woken;
 end $$;
