@@ -28,6 +28,7 @@ class Settings:
     gateway_secrets: the secrets that sign requests between gateways; without any, a gateway accepts no request.
     egress_allow: the private origins that callbacks may reach. mcp_allow: the private origins that MCP servers may have. There are
         two lists, because every caller may name a callback, but only the application names its MCP servers.
+    listen: the address of the worker's listener; None for no listener. listen_keys: the keys for it, see `policy.listening`.
     """
 
     database_url: str | None = field(default=None, repr=False)
@@ -41,13 +42,15 @@ class Settings:
     egress_allow: str = ""
     mcp_allow: str = ""
     gateway_secrets: tuple[str, ...] = field(default=(), repr=False)
+    listen: str | None = None
+    listen_keys: tuple[str, ...] = field(default=(), repr=False)
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read the settings of a process from its environment; an empty variable counts as missing.
 
     The variables are HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS,
-    _EGRESS_ALLOW, _MCP_ALLOW and _GATEWAY_SECRETS. Raises InvalidInput with the variable and its accepted values.
+    _EGRESS_ALLOW, _MCP_ALLOW, _GATEWAY_SECRETS, _LISTEN and _LISTEN_KEYS. Raises InvalidInput with the variable and its accepted values.
     """
 
     def get(name: str) -> str | None:
@@ -64,7 +67,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
                            code="invalid_url")  # fmt: skip
     return Settings(url, Path(get("HOME") or ".heliograph"), get("PROJECT") or "default", get("MODEL"), int(version),
                     get("NATS_URL"), _read_age(get("PRUNE_AFTER")), _read_list(get("WEBHOOK_SECRETS")),
-                    get("EGRESS_ALLOW") or "", get("MCP_ALLOW") or "", _read_list(get("GATEWAY_SECRETS")))  # fmt: skip
+                    get("EGRESS_ALLOW") or "", get("MCP_ALLOW") or "", _read_list(get("GATEWAY_SECRETS")),
+                    get("LISTEN"), _read_list(get("LISTEN_KEYS")))  # fmt: skip
 
 
 def read_span(text: str) -> float | None:

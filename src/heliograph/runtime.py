@@ -44,6 +44,7 @@ from heliograph.world.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from heliograph.control.settings import HeartbeatSettings  # slow to import, and most callers use the defaults
+    from heliograph.telemetry.metrics_signals import TurnMetrics
 
 log = logging.getLogger("heliograph.worker")
 
@@ -73,13 +74,14 @@ class Runtime:
         projects: Sequence[str] = (),
         heartbeat: HeartbeatSettings | None = None,
         pools: Sequence[str] = (),
+        metrics: TurnMetrics | None = None,
     ) -> Worker:
         """Make a worker for these applications. Its unique name begins with `label`, by default the host name.
 
         run_id: serve only that run. projects: the projects to serve, each with a fair share of the slots; by default
         the runtime's own. heartbeat: how often the worker reports its health, by default as the
         `control_signals` of the applications set it, or else every 30 seconds.
-        pools: whose turns it claims; by default those of the default pool.
+        pools: whose turns it claims; by default those of the default pool. metrics: counts its signals and turns.
         Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_id`, `invalid_secret`), Rejected (`egress_rejected`) for an
         invalid allow list.
         """
@@ -97,6 +99,7 @@ class Runtime:
                 prune_after_seconds=self.settings.prune_after_seconds,
                 callbacks=Messenger.of(self.settings.webhook_secrets, self.settings.egress_allow, ledger.project),
                 gateways=Messenger.of(self.settings.gateway_secrets, self.settings.egress_allow, ledger.project),
+                metrics=metrics,
                 toolbox=self.toolbox,
             )
             for ledger in ledgers

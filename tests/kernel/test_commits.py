@@ -82,6 +82,7 @@ async def test_sweep_without_due_work_writes_nothing(kernel: Kernel) -> None:
         ("read_box", ("box_turn_a", 0, 10)),
         ("prune", (START - timedelta(days=1), 10)),
         ("liveness", ()),
+        ("measure", ()),
         ("doctor", (True,)),
     ):
         await counted(kernel.call(function, *args))

@@ -166,6 +166,8 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("liveness", "select heliograph.liveness('filled', '2040-01-01')", [],
      {"head_lease", "head_ready", "head_due", "head_stop", "wait_due", "turn_expiry", "turn_queued", "outbox_unpublished", "runs_pending",
       "callback_due"}),
+    ("measure", "select heliograph.measure('filled', '2040-01-01')", [],
+     {"head_lease", "head_ready", "head_due", "turn_queued", "turn_expiry", "outbox_unpublished", "circuit_breakers_by_change"}),
     ("prune of little", "select heliograph.prune('filled', '2020-01-01', 100, now())", [],
      {"runs_recent", "pruned_old", "blob_old", "box_old"}),
     ("recall", "select heliograph.recall('filled', 'memory', 'agent_7', 10, now())", [], {"memory_of_agent"}),

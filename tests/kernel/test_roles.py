@@ -100,6 +100,7 @@ async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Ke
         "recall",
         "doctor",
         "liveness",
+        "measure",
         "list_workers",
         "bell_key",
     }

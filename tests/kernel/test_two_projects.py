@@ -140,6 +140,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("beat", ([{"worker": "worker-1"}],), [{"worker": "worker-1", "outcome": "ready"}]),
         ("list_workers", (), ...),
         ("liveness", (), []),
+        ("measure", (), {"queues": [], "leases": [], "outbox": [], "breakers": [], "budgets": []}),
         ("doctor", (True,), []),
         ("bell_key", (), ...),
         ("put_boxes", ([{"box_id": "context_1", "cards": []}],), [{"box_id": "context_1", "outcome": "put"}]),

@@ -24,6 +24,8 @@ def test_empty_variable_counts_as_unset() -> None:
         "EGRESS_ALLOW",
         "MCP_ALLOW",
         "GATEWAY_SECRETS",
+        "LISTEN",
+        "LISTEN_KEYS",
     )
     assert read_settings({f"HELIOGRAPH_{name}": "" for name in names}) == read_settings({})
 
@@ -34,10 +36,11 @@ def test_every_variable_reaches_its_setting() -> None:
         "HELIOGRAPH_MODEL": "test", "HELIOGRAPH_POSTGRES_VERSION": "16", "HELIOGRAPH_NATS_URL": "nats://h",
         "HELIOGRAPH_PRUNE_AFTER": "12h", "HELIOGRAPH_WEBHOOK_SECRETS": " whsec_a, whsec_b ",
         "HELIOGRAPH_EGRESS_ALLOW": "http://127.0.0.1:9000", "HELIOGRAPH_MCP_ALLOW": "https://tools.internal",
-        "HELIOGRAPH_GATEWAY_SECRETS": "whsec_c", "HOME": "/elsewhere",
+        "HELIOGRAPH_GATEWAY_SECRETS": "whsec_c", "HELIOGRAPH_LISTEN": "[::1]:9464", "HELIOGRAPH_LISTEN_KEYS": "a b",
+        "HOME": "/elsewhere",
     })  # fmt: skip
     assert settings == Settings("postgres://u@h/d", Path("/data"), "p", "test", 16, "nats://h", 43_200.0, ("whsec_a", "whsec_b"),
-                                "http://127.0.0.1:9000", "https://tools.internal", ("whsec_c",))  # fmt: skip
+                                "http://127.0.0.1:9000", "https://tools.internal", ("whsec_c",), "[::1]:9464", ("a", "b"))  # fmt: skip
     assert "whsec" not in repr(settings)
 
 

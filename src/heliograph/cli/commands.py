@@ -113,6 +113,8 @@ def _add_worker(worker: argparse.ArgumentParser) -> None:
                         help="the time between heartbeats, which report the worker's health (that of the applications, or 30); 0 sends none")  # fmt: skip
     worker.add_argument("--missed-beats", type=integer("--missed-beats", 1, 999), metavar="N",
                         help="the number of missing heartbeats after which the worker is unhealthy (that of the applications, or 3)")  # fmt: skip
+    worker.add_argument("--listen", metavar="ADDRESS",
+                        help="serve /metrics, /live and /ready over HTTP, for example on 127.0.0.1:9464 (HELIOGRAPH_LISTEN)")  # fmt: skip
     _add_serving(worker)
 
 

@@ -1,4 +1,7 @@
-"""Format the runtime's log as lines of text or JSON. An exception takes one line, with its place in the user's code."""
+"""Format the runtime's log as lines of text or JSON. An exception takes one line, with its place in the user's code.
+
+HELIOGRAPH_LOG sets levels by the names of loggers, and HELIOGRAPH_LOG_FORMAT=json chooses JSON.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from typing import TextIO
 from heliograph.cli.errors import place_of
 from heliograph.cli.output import abandon
 from heliograph.error_text import exception_text
+from heliograph.redaction import redacted_text
+from heliograph.telemetry.logs import FORMATS, ROOT, fields_of, read_format, read_levels
 
 
 class _Lines(logging.Formatter):
@@ -23,7 +28,7 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
         text = f"{self.formatTime(record)}  {level}{record.getMessage()}"
-        return f"{text}{self._cause(record)}"
+        return redacted_text(f"{text}{self._cause(record)}")
 
     def _cause(self, record: logging.LogRecord) -> str:
         if not record.exc_info or record.exc_info[1] is None:
@@ -34,18 +39,18 @@ class _Lines(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """One object per line: at, level, message, and error where there is one."""
+    """One object per line: at, level, logger, message, then run, turn, agent, phase and error, where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
-            "level": record.levelname.lower(), "message": record.getMessage(),
+            "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage(), **fields_of(record),
         }  # fmt: skip
         if record.exc_info and record.exc_info[1] is not None:
             entry["error"] = _named(record.exc_info[1])
         elif record.exc_text:
             entry["error"] = _last_line(record.exc_text)
-        return json.dumps(entry, ensure_ascii=False)
+        return redacted_text(json.dumps(entry, ensure_ascii=False))
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -59,12 +64,18 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def show_logs(level: int, json_to: TextIO | None = None) -> None:
-    """Send Heliograph's log as JSON to a file, or as text to stderr."""
+    """Send Heliograph's log as JSON to a file, or to stderr as text, or as HELIOGRAPH_LOG_FORMAT says.
+
+    level: of all loggers for which HELIOGRAPH_LOG has none. Raises InvalidInput for other values of these variables.
+    """
+    levels = {ROOT: level, **read_levels(os.environ.get("HELIOGRAPH_LOG", ""))}
+    is_text = json_to is None and read_format(os.environ.get("HELIOGRAPH_LOG_FORMAT", "")) == FORMATS[0]
     handler = _Handler(json_to or sys.stderr)
-    handler.setFormatter(_JsonLines() if json_to is not None else _Lines())
-    ours = logging.getLogger("heliograph")
+    handler.setFormatter(_Lines() if is_text else _JsonLines())
+    ours = logging.getLogger(ROOT)
     ours.handlers, ours.propagate = [handler], False
-    ours.setLevel(level)
+    for name, each in levels.items():
+        logging.getLogger(name).setLevel(each)
     driver = logging.getLogger("asyncpg")  # it logs outages with tracebacks; our log has one line for them
     driver.handlers, driver.propagate = [handler], False
     driver.setLevel(logging.CRITICAL)

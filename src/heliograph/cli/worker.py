@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.early_signals import INTERRUPTED
@@ -16,13 +18,18 @@ from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import reserved_stdout
+from heliograph.config import read_settings
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.errors import InvalidInput, StoreUnavailable
+from heliograph.policy.listening import Listening, check_listening
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
 
 if TYPE_CHECKING:
     from heliograph.control.settings import HeartbeatSettings
+    from heliograph.telemetry.metrics_signals import TurnMetrics
+    from heliograph.worker.claim_loop import Worker
+    from heliograph.world.seam import World
 
 log = logging.getLogger("heliograph.cli")
 
@@ -34,10 +41,47 @@ def work(options: Namespace) -> int:
     """Serve applications until a signal. Returns 0 after SIGTERM, which stops services, and 130 after SIGINT."""
     if not options.json:
         show_logs(logging.INFO)
-        return run_agents(_serve(options, _load(options.apps)))
+        return run_agents(_serve(options, _listening(options.listen), _load(options.apps)))
     with reserved_stdout() as own:  # agents may print
         show_logs(logging.INFO, own)
-        return run_agents(_serve(options, _load(options.apps)))
+        return run_agents(_serve(options, _listening(options.listen), _load(options.apps)))
+
+
+def _listening(address: str | None) -> Listening | None:
+    """The settings of the listener; None for a worker without one. Raises SetupError (`no_http_library`), and as `check_listening`."""
+    settings = read_settings(os.environ)
+    if (chosen := address or settings.listen) is None:
+        return None
+    listening = check_listening(chosen, settings.listen_keys, datetime.now(UTC))
+    import heliograph.status.listener  # noqa: F401  # raises before the database opens
+
+    return listening
+
+
+def _turn_metrics(listening: Listening | None, world: World) -> TurnMetrics | None:
+    """The metrics of a worker with a listener. Other workers do not import them."""
+    if listening is None:
+        return None
+    from heliograph.telemetry.metrics import Registry
+    from heliograph.telemetry.metrics_signals import RESERVED, TurnMetrics
+
+    return TurnMetrics(Registry(RESERVED), world.now)
+
+
+@asynccontextmanager
+async def _serve_status(
+    runtime: Runtime, worker: Worker, listening: Listening | None, metrics: TurnMetrics | None
+) -> AsyncIterator[None]:
+    """Serve the status of a worker with a listener."""
+    if listening is None or metrics is None:
+        yield
+        return
+    from heliograph.status.service import serve_status
+
+    async with serve_status(worker, listening, metrics.registry, runtime.database.url, runtime.settings.project) as url:
+        log.info("worker %s serves /metrics, /live and /ready on %s%s", worker.name, url,
+                 ", metrics only with a key" if listening.keys else "")  # fmt: skip
+        yield
 
 
 def _load(references: list[str]) -> list[Workflow]:
@@ -86,12 +130,13 @@ def _heartbeat(options: Namespace) -> HeartbeatSettings | None:
     return HeartbeatSettings(**given)
 
 
-async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
+async def _serve(options: Namespace, listening: Listening | None, workflows: list[Workflow]) -> int:
     async with _open_patiently() as runtime:
+        metrics = _turn_metrics(listening, runtime.world)
         worker = runtime.worker(
             *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name,
             projects=getattr(options, "project", ()), heartbeat=_heartbeat(options),
-            pools=options.pools,
+            pools=options.pools, metrics=metrics,
         )  # fmt: skip
         caught = []
 
@@ -115,6 +160,7 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
                 for warning in workflow.warnings:
                     log.warning("application %s: %s", workflow.name, warning)
             with tuned_garbage_collection():
-                await runtime.serve(worker, stopping, options.grace)
+                async with _serve_status(runtime, worker, listening, metrics):
+                    await runtime.serve(worker, stopping, options.grace)
         log.info("worker %s stopped", worker.name)
         return INTERRUPTED if caught == [signal.SIGINT] else 0

@@ -42,7 +42,7 @@ LOG_NAMES = {
     "heartbeat": "heartbeat",
 }
 _DELEGATION_CODES = {"timeout": DELEGATION_TIMEOUT}
-_CODES = {"timeout": TOOL_TIMEOUT, "unknown": IN_DOUBT, "canceled": CANCELED}
+CODES_OF_STATUS = {"timeout": TOOL_TIMEOUT, "unknown": IN_DOUBT, "canceled": CANCELED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _tool_response(payload: JsonObject, correlation_id: str, request: _Request |
     else:
         status = str(payload["status"])
         response["error"] = failure_of(
-            payload.get("error"), _CODES.get(status, TOOL_ERROR), f"the call ended as {status}"
+            payload.get("error"), CODES_OF_STATUS.get(status, TOOL_ERROR), f"the call ended as {status}"
         )
     if request is not None:
         response["duration_ms"] = max(0, round((at - request.at).total_seconds() * 1000))

@@ -40,6 +40,9 @@ async def deliver(
     content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
     async with services.run_serializers.enter(claimed.run_id) as serializer:
         serializer.view = await _commit(owned, ending, content, serializer.newest(claimed.run))
+    owned.signals.count(ending.drafts)
+    if services.metrics is not None:
+        services.metrics.ended(claimed.agent, ending.outcome)
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.definitions.phase_handlers import METRIC, PHASE_COMPLETED, PHASE_STARTED, TURN_COMPLETED, PhaseHandler
 from heliograph.execution.handler_queues import HandlerQueues
@@ -16,6 +16,9 @@ from heliograph.turn.events import Deliver, Effect, Emit, RecordPhase
 from heliograph.turn.phase_signals import Turn
 from heliograph.turn.phases import Phase
 from heliograph.world.seam import World
+
+if TYPE_CHECKING:
+    from heliograph.telemetry.metrics_signals import TurnMetrics
 
 _COMPLETES = {
     "ready": Phase.INIT,
@@ -32,9 +35,12 @@ class PhaseEvents:
     """
 
     def __init__(
-        self, handlers: Sequence[PhaseHandler], queues: HandlerQueues, claimed: Claimed, world: World, *, has_hooks: bool
+        self, handlers: Sequence[PhaseHandler], queues: HandlerQueues, claimed: Claimed, world: World, *, has_hooks: bool,
+        metrics: TurnMetrics | None = None,
     ):  # fmt: skip
         self._handlers = handlers
+        self._metrics = metrics
+        self._is_observed = bool(handlers) or metrics is not None
         self._queues = queues
         self._claimed = claimed
         self._world = world
@@ -51,7 +57,7 @@ class PhaseEvents:
 
         began_at: the end of the phase before it, if that is recorded; otherwise the phase began with the turn.
         """
-        if not self._handlers:
+        if not self._is_observed:
             return
         self._turn_since = self._world.monotonic() - self._claimed.age_seconds
         self._enter(phase)
@@ -65,7 +71,7 @@ class PhaseEvents:
 
     def advance(self, effects: Sequence[Effect], turn: Turn) -> None:
         """Note the phases that the turn has left and entered; `send` sends them, `discard` deletes them."""
-        if not self._handlers:
+        if not self._is_observed:
             return
         self._saved = self._phase, self._since
         status = _status(effects, turn)
@@ -80,8 +86,10 @@ class PhaseEvents:
             self._enter(turn.phase, status)
 
     def send(self) -> None:
-        """Send the noted events to the handlers."""
+        """Send the noted events to the handlers and the metrics."""
         for event, values in self._pending:
+            if self._metrics is not None and event in (PHASE_STARTED, PHASE_COMPLETED):
+                self._metrics.phase(values["agent"], values["phase"], values.get("duration_ms"))
             for handler in self._handlers:
                 if handler.event == event:
                     self._queues.put(self._world, handler, values)
@@ -89,7 +97,7 @@ class PhaseEvents:
 
     def end(self, delivered: Deliver) -> None:
         """Send the noted events, the end of the last phase, and that of the turn, which has been delivered."""
-        if self._handlers:
+        if self._is_observed:
             self._complete("success")
             self._pending.append((TURN_COMPLETED, {
                 **self._of_turn(), "duration_ms": self._ms_since(self._turn_since), "status": self._end_status,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.control.pool_names import DEFAULT_POOL, queue_name
 from heliograph.egress.messenger import Messenger
@@ -15,6 +15,9 @@ from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
 from heliograph.tools.toolbox import Toolbox
 from heliograph.world.seam import BellKey, World, bell_keys
+
+if TYPE_CHECKING:
+    from heliograph.telemetry.metrics_signals import TurnMetrics  # only for workers with metrics
 
 NATS = "nats"  # the name of the wire in the settings of a project
 
@@ -31,6 +34,7 @@ class ProjectServices:
     prune_after_seconds: the worker deletes runs that ended longer ago; None keeps all runs.
     callbacks: sends the callbacks of the project; None leaves them to workers with the secrets to sign them.
     gateways: sends the calls that routes lead to gateways; None leaves them to workers with the secrets.
+    metrics: counts the signals and phases of the turns; None for a worker without metrics.
     """
 
     world: World
@@ -42,6 +46,7 @@ class ProjectServices:
     prune_after_seconds: float | None = None
     callbacks: Messenger | None = None
     gateways: Messenger | None = None
+    metrics: TurnMetrics | None = None
     run_serializers: RunSerializers = field(default_factory=RunSerializers)
     toolbox: Toolbox = field(default_factory=Toolbox)
     state_events: StateEvents = field(default_factory=StateEvents)

@@ -80,14 +80,15 @@ class TurnRunner:
         taint = Taint(claimed, self.spec)
         taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
         ledger = OwnedLedger(services.ledger, claimed)
-        self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint)
+        self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint, services.metrics)
         self.owned = OwnedTurn(
             claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events,
             world.monotonic() + claimed.ttl_seconds,
         )  # fmt: skip
         self._phases = PhaseEvents(
-            workflow.phase_handlers, services.handler_queues, claimed, world, has_hooks=bool(self.spec.hooks)
-        )
+            workflow.phase_handlers, services.handler_queues, claimed, world, has_hooks=bool(self.spec.hooks),
+            metrics=services.metrics,
+        )  # fmt: skip
         self._progress = PhaseProgress()
         turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities,
                     metadata=workflow.ready_metadata[claimed.agent], rounds=Rounds.of(self.spec),
@@ -146,6 +147,8 @@ class TurnRunner:
 
     async def run(self) -> None:
         """Run the turn. Raises TurnLost when another worker owns it; nothing more may be written then."""
+        if self.services.metrics is not None:
+            self.services.metrics.claimed(self.claimed)
         first = self._first_event()
         is_resumed = isinstance(first, Hydrated) and (
             first.is_resumed or (first.has_emitted_signals and not self.spec.hooks)
@@ -353,6 +356,8 @@ class TurnRunner:
             claimed = replace(self.claimed, waits=result.waits)
             self.owned = replace(self.owned, claimed=claimed, rejected=[])
             self.owned.taint.absorb(result.waits)  # one of them may end the turn at once
+            if self.services.metrics is not None:
+                self.services.metrics.resolved(claimed.turn_id, result.waits)
         return event
 
 

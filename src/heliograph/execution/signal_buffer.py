@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +27,9 @@ from heliograph.turn.interruptions import TurnLost
 from heliograph.turn.taint import Taint
 from heliograph.types import JsonObject
 from heliograph.world.seam import World, bell_keys
+
+if TYPE_CHECKING:
+    from heliograph.telemetry.metrics_signals import TurnMetrics
 
 log = logging.getLogger("heliograph.execution")
 
@@ -43,10 +47,12 @@ class SignalBuffer:
     """The uncommitted signals of one owned turn. Indexes count all drafts of the turn from 0."""
 
     def __init__(
-        self, claimed: Claimed, ledger: TurnLedger, world: World, project: str, wakes: PatternTable[tuple[str, int]], taint: Taint
+        self, claimed: Claimed, ledger: TurnLedger, world: World, project: str, wakes: PatternTable[tuple[str, int]], taint: Taint,
+        metrics: TurnMetrics | None = None,
     ):  # fmt: skip
         """wakes: the subscriptions of the application. taint: of the current run of the agent; each run sets its own."""
         self.taint = taint
+        self._metrics = metrics
         self._claimed = claimed
         self._ledger = ledger
         self._world = world
@@ -183,10 +189,16 @@ class SignalBuffer:
         if first_seq is not None:
             self._batches.append((self._first, len(batch), first_seq))
         self._signals_emitted += len(batch)
+        self.count(batch)
         self._drop(len(batch))
         self._ring(f"log:{self._claimed.run_id}")
         if any(self._wakes.match(draft.name) for draft in batch):
             self._ring(f"reaction:{self._claimed.target}")
+
+    def count(self, drafts: Sequence[Draft]) -> None:
+        """Count signals that a kernel call has logged, for the metrics of the worker."""
+        if self._metrics is not None:
+            self._metrics.logged(self._claimed.turn_id, drafts)
 
     def _ring(self, name: str) -> None:
         self._world.ring(bell_keys(self._project, [name]))

@@ -75,6 +75,7 @@ _FUNCTIONS = (
     KernelFunction("deregister", ("text", "jsonb")),
     KernelFunction("list_workers", ("text",)),
     KernelFunction("liveness", ("text",)),
+    KernelFunction("measure", ("text",)),
     KernelFunction("doctor", ("text", "boolean"), takes_now=False),
 )
 KERNEL: dict[str, KernelFunction] = {function.name: function for function in _FUNCTIONS}

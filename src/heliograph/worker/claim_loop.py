@@ -18,6 +18,7 @@ from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
 from heliograph.records import Claimed
+from heliograph.telemetry.logs import enter_turn
 from heliograph.turn.interruptions import TurnAbandoned, TurnLost
 from heliograph.worker.fair_share import fair_shares
 from heliograph.worker.heartbeat import Heartbeat
@@ -73,6 +74,7 @@ class Worker:
             name, registration, self.projects, self._running, concurrency, lease_seconds
         )  # fmt: skip
         self._claim_rounds = 0
+        self._is_registered = False
         self._outages = OutageLog()
         self._claiming = asyncio.Lock()  # held during a claim
         self._claim_max = {services.project: _CLAIM_MAX for services in self.projects}
@@ -82,6 +84,7 @@ class Worker:
         world = self._world
         if self.heartbeat is not None:
             await self.heartbeat.register(lambda: self.is_stopping)
+        self._is_registered = True
         work = [
             key
             for services in self.projects
@@ -125,6 +128,16 @@ class Worker:
                 runner.task.cancel()
         runners_of = [(leases, leases.runners()) for leases in self._leases.values()]
         await asyncio.gather(*(leases.release(runners) for leases, runners in runners_of if runners))
+
+    @property
+    def is_claiming(self) -> bool:
+        """Whether it has registered, does not stop, and its last claim did not fail."""
+        return self._is_registered and not self.is_stopping and not self._outages.has("claim")
+
+    @property
+    def leases(self) -> dict[str, int]:
+        """The number of its running turns in each of its projects."""
+        return {project: len(leases.runners()) for project, leases in self._leases.items()}
 
     @property
     def _free_slots(self) -> int:
@@ -197,13 +210,14 @@ class Worker:
     def _start(self, claimed: Claimed, services: ProjectServices) -> None:
         if log.isEnabledFor(logging.INFO):
             log.info("claimed %s: agent %s of run %s, epoch %d%s", claimed.turn_id, claimed.agent, claimed.run_id,
-                     claimed.epoch, _history(claimed))  # fmt: skip
+                     claimed.epoch, _history(claimed), extra=_fields(claimed))  # fmt: skip
         runner = TurnRunner(claimed, services, self._agent_loop)
         self._running[services.project, claimed.turn_id] = runner
         runner.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(runner))
 
     async def _work(self, runner: TurnRunner) -> None:
         turn_id, is_abandoned = runner.claimed.turn_id, False
+        enter_turn(runner.claimed.run_id, turn_id, runner.claimed.agent)
         try:
             await runner.run()
         except TurnLost as lost:
@@ -244,6 +258,11 @@ class Worker:
         """Remove a turn and announce its slot."""
         del self._running[runner.services.project, runner.claimed.turn_id]
         self._world.ring([self._slot])
+
+
+def _fields(claimed: Claimed) -> dict[str, str]:
+    """The fields of a record about a turn, which is emitted outside its task."""
+    return {"run_id": claimed.run_id, "turn_id": claimed.turn_id, "agent": claimed.agent}
 
 
 def _history(claimed: Claimed) -> str:

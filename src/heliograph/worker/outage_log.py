@@ -23,6 +23,10 @@ class OutageLog:
         self._silent[work] = now + _BETWEEN.delay_seconds(count + 1, ""), count + 1
         return True
 
+    def has(self, work: Hashable) -> bool:
+        """Return whether this work fails at present."""
+        return work in self._silent
+
     def end(self, work: Hashable) -> None:
         """Record a success: the next failure begins another outage."""
         self._silent.pop(work, None)

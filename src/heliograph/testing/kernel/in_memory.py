@@ -4,7 +4,7 @@ The modules of this package follow the SQL files function by function, and give
 each function the name of its SQL function, without a leading underscore. Where
 PostgreSQL rejects a call, the in-memory kernel rejects it with the same SQLSTATE
 and changes nothing. It has no boxes besides those that turns write, and no prune,
-callbacks, memories, liveness or doctor: `POSTGRES_ONLY` names the functions that
+callbacks, memories, liveness, measure or doctor: `POSTGRES_ONLY` names the functions that
 it lacks. Each of `bugs` removes one rule, for the mutants.
 """
 

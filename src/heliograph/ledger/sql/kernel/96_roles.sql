@@ -160,7 +160,7 @@ begin
                        'put_boxes', 'redeliver_callbacks',
                        'remember', 'forget']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
-                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness', 'list_workers',
+                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness', 'measure', 'list_workers',
                        'bell_key'])) g (roles, names)
           join pg_proc p on p.pronamespace = 'heliograph'::regnamespace and p.proname = any (g.names) order by p.oid
     loop
