@@ -24,7 +24,7 @@ SKIPPED = (
     "docs/internals/conformance/",  # quotes the specifications, in their words
     "tests/faces/test_newsroom_",  # contains pages with broken links, for the newsroom to find
 )
-# Names of PostgreSQL, systemd and Linux that our code does not use, and the examples of the style page.
+# Names of PostgreSQL, systemd, Linux and Prometheus that our code does not use, and the examples of the style page.
 ELSEWHERE = frozenset(
     [
         "pg_stat_user_functions",
@@ -35,6 +35,8 @@ ELSEWHERE = frozenset(
         "no_new_privs",
         "attempts_max",
         "has_waits",
+        "gen_ai_client_operation_duration_seconds",  # written with dots in the code
+        "gen_ai_client_token_usage",
     ]
 )
 

@@ -1,5 +1,5 @@
--- Measurements of a project for the metrics of its workers. Cheap enough for every few seconds: each part reads a bounded
--- number of rows by an index, and finished work costs nothing.
+-- Measurements of a project for the metrics of its workers. Cheap enough for every few seconds: each part reads a
+-- bounded number of rows by an index, and finished work costs nothing.
 
 -- measure: count the work that waits, the leases and the messages of a project, its circuit breakers and the budgets of
 --   its open turns.
