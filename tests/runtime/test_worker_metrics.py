@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from heliograph import Call, Context, Heliograph, Runtime
 from heliograph.control.run_log import LOG_NAMES
+from heliograph.ledger.pool import Database
+from heliograph.status import measurements
 from heliograph.status.measurements import Measurements
 from heliograph.status.pages import StatusPages
 from heliograph.telemetry.metrics import Registry
@@ -34,9 +36,9 @@ def metrics_of(rig: Rig) -> TurnMetrics:
 async def pages_of(
     rig: Rig, worker: Worker, metrics: TurnMetrics, url: str | None = None
 ) -> AsyncIterator[StatusPages]:
-    measurements = Measurements(worker, metrics.registry, url or rig.url, rig.runtime.settings.project)
-    yield StatusPages(measurements)
-    await measurements.close()
+    measured = Measurements(worker, metrics.registry, url or rig.url, rig.runtime.settings.project)
+    yield StatusPages(measured)
+    await measured.close()
 
 
 async def samples_of(rig: Rig, metrics: TurnMetrics) -> Samples:
@@ -238,3 +240,28 @@ async def test_without_a_database_the_worker_is_alive_and_its_own_metrics_remain
             samples = read((await pages.metrics()).text)
         assert (samples["heliograph_database_up",], samples["heliograph_worker_slots",]) == (0, 16)
         assert total(samples, "heliograph_queue_turns") == 0
+
+
+@pytest.mark.more
+async def test_server_that_does_not_respond_delays_no_page_for_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(*args: Any) -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(3600)  # like a driver, which waits for the server after a cancellation
+
+    waiting, metrics = WaitingAgent(), metrics_of(rig)
+    async with rig.serving(waiting.app, metrics=metrics) as worker, pages_of(rig, worker, metrics) as pages:
+        await until(lambda: worker.is_claiming)
+        with monkeypatch.context() as frozen:
+            frozen.setattr(measurements, "read_state", silent)
+            frozen.setattr(Database, "fetch", silent)
+            async with asyncio.timeout(4.5):
+                ready, text = await asyncio.gather(pages.ready(), pages.metrics())
+        assert ready.text == "not ready: the database is not reachable\n"
+        assert read(text.text)["heliograph_database_up",] == 0
+        await until(lambda: _is_ready(pages))
+
+
+async def _is_ready(pages: StatusPages) -> bool:
+    return (await pages.ready()).status is HTTPStatus.OK

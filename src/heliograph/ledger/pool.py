@@ -85,6 +85,10 @@ class Database:
     async def release(self, connection: Any) -> None:
         await self._pool.release(connection)
 
+    def abandon(self) -> None:
+        """Close all connections at once, without a word to a server that may not respond."""
+        self._pool.terminate()
+
     async def close(self) -> None:
         """Close all connections; terminate those that do not respond."""
         try:

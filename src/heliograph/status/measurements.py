@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from heliograph.errors import HeliographError, StoreUnavailable
 from heliograph.ledger.decoding import decode
@@ -15,6 +17,8 @@ from heliograph.telemetry.metrics_database import STATEMENT, Measured, record_da
 from heliograph.telemetry.metrics_names import CLAIMING, LEASES, SLOTS, SLOTS_USED, UPTIME
 from heliograph.worker.claim_loop import Worker
 from heliograph.worker.outage_log import OutageLog
+
+T = TypeVar("T")
 
 log = logging.getLogger("heliograph.status")
 
@@ -34,6 +38,7 @@ class Measurements:
         self._projects = [services.project for services in worker.projects][:VALUES_MAX]
         self._started = time.monotonic()
         self._outages = OutageLog()
+        self._questions: set[asyncio.Task[Any]] = set()
         self._opening = asyncio.Lock()
         self._database: Database | None = None
         self._checking = asyncio.Lock()
@@ -73,10 +78,8 @@ class Measurements:
 
     async def _measure_database(self) -> Measured | None:
         try:
-            async with asyncio.timeout(DATABASE_SECONDS):
-                database = await self._open()
-                rows = await database.fetch(STATEMENT, self._projects)
-        except (HeliographError, TimeoutError) as error:
+            rows = await self._in_time(self._read())
+        except HeliographError as error:
             self._warn("cannot measure the database", error)
             return None
         self._outages.end("database")
@@ -84,9 +87,8 @@ class Measurements:
 
     async def _check(self) -> str:
         try:
-            async with asyncio.timeout(DATABASE_SECONDS):
-                await self._check_schema(await self._open())
-        except (StoreUnavailable, TimeoutError) as error:
+            await self._in_time(self._check_schema())
+        except StoreUnavailable as error:
             self._warn("not ready", error)
             return "the database is not reachable"
         except HeliographError as error:
@@ -95,7 +97,32 @@ class Measurements:
         self._outages.end("database")
         return ""
 
-    async def _check_schema(self, database: Database) -> None:
+    async def _in_time(self, question: Coroutine[Any, Any, T]) -> T:
+        """The answer to a question. Raises StoreUnavailable after some time, and the errors of the question.
+
+        A driver that is cancelled waits for the server. So a question without an answer ends in the background, with its connection.
+        """
+        asking = asyncio.create_task(question)
+        self._questions.add(asking)
+        asking.add_done_callback(self._questions.discard)
+        try:
+            await asyncio.wait({asking}, timeout=DATABASE_SECONDS)
+            if asking.done():
+                return asking.result()
+        finally:
+            if not asking.done():
+                asking.cancel()
+                if self._database is not None:
+                    self._database.abandon()
+                    self._database = None
+        raise StoreUnavailable(f"PostgreSQL did not respond within {DATABASE_SECONDS:g} s")
+
+    async def _read(self) -> list[Any]:
+        database = await self._open()
+        return list(await database.fetch(STATEMENT, self._projects))
+
+    async def _check_schema(self) -> None:
+        database = await self._open()
         try:
             connection = await database.acquire()
             try:
@@ -111,7 +138,6 @@ class Measurements:
                 self._database = await Database.open(self._url, size=1, project=self._project)
             return self._database
 
-    def _warn(self, problem: str, error: HeliographError | TimeoutError) -> None:
+    def _warn(self, problem: str, error: HeliographError) -> None:
         if self._outages.is_due("database", time.monotonic()):
-            reason = error.message if isinstance(error, HeliographError) else "no response from PostgreSQL"
-            log.warning("%s: %s", problem, reason)
+            log.warning("%s: %s", problem, error.message)
