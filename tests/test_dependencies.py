@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FEW = 6
+FEW = 7
 
 
 def packages(requirements: list[str]) -> set[str]:
     """Names as the lock spells them, without extras, versions and markers."""
-    return {re.split(r"[\[<>=~; ]", line, maxsplit=1)[0].lower().replace("_", "-") for line in requirements}
+    return {
+        re.split(r"[\[<>=~; ]", line, maxsplit=1)[0].lower().replace("_", "-").replace(".", "-")
+        for line in requirements
+    }
 
 
 @pytest.mark.proves("S19")

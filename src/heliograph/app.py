@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,8 +27,11 @@ from heliograph.types import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
+    from heliograph.control.observability import Observability
     from heliograph.control.routing import RouteTable
     from heliograph.definitions.circuit_breakers import CircuitBreaker
+    from heliograph.manifest.message_routing import MessageRouting
+    from heliograph.manifest.runtime_spec import RuntimeSpec
     from heliograph.policy.retry import RetryPolicy
     from heliograph.ports import Memory
     from heliograph.run_result import RunResult
@@ -84,9 +88,13 @@ class Heliograph:
         if secrets is not None:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
+        self._control_signals = dict(control_signals or {})
         self._settings = read_application_settings(control_signals)
         self._model_settings = check_model_settings(models)
+        self._gateways = gateways
         self._routes = _check_routes(routes, gateways)
+        self._observability: Observability | None = None
+        self._notices: tuple[str, ...] = ()
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
 
@@ -94,7 +102,8 @@ class Heliograph:
         self, *misplaced: object, name: str | None = None, activate_on: Sequence[str] = (),
         activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
         updates: str | Sequence[str] = (), priority: str = "normal", pool: str = DEFAULT_POOL,
-        effect: Effect = "idempotent", timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5,
+        effect: Effect = "idempotent", timeout_seconds: float | NotGiven = NOT_GIVEN, ttl_seconds: float | NotGiven = NOT_GIVEN,
+        max_attempts: int = 5,
         retries: int | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
         control_signals: Mapping[str, Any] | None = None, result_fields: Sequence[Mapping[str, Any]] = (),
         on_request: bool = False, budget: Mapping[str, int | float] | None = None,
@@ -169,7 +178,30 @@ class Heliograph:
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._settings.calls, self._model_settings,
-                                       self._routes, self._settings.heartbeat, self._settings.grace_seconds))  # fmt: skip
+                                       self._routes, self._settings.heartbeat, self._settings.grace_seconds,
+                                       self._observability, self._notices))  # fmt: skip
+
+    def configured(self, runtime: RuntimeSpec | None = None, routing: MessageRouting | None = None) -> Heliograph:
+        """Return a copy of the application with the settings of manifests, which `helio run` and `helio worker` apply.
+
+        runtime: each of its settings replaces that of this application. The options of agents, tools and calls are narrower, and stay.
+        routing: replaces the route table of this application.
+        Raises ManifestRejected if a setting does not suit an agent, or a gateway has no URL.
+        """
+        from heliograph.manifest.apply import configured_agents, merged_signals, read_merged, unused_settings
+
+        made = copy(self)
+        made.__dict__.pop("workflow", None)
+        if runtime is not None:
+            made._agents = configured_agents(self._agents, runtime)
+            made._control_signals = merged_signals(self._control_signals, runtime)
+            made._settings = read_merged(made._control_signals, runtime)
+            made._observability = runtime.observability
+            made._notices += tuple(map(str, (*runtime.warnings, *unused_settings(self.name, self._agents, runtime))))
+        if routing is not None:
+            made._routes = routing.checked_table(self._gateways)
+            made._notices += tuple(map(str, routing.warnings))
+        return made
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:
         """Register a plain or async function that observes the phases of this application's turns, in each worker.
@@ -296,13 +328,13 @@ def _check_tools(spec: AgentSpec) -> None:
 
 
 def _check_routes(routes: Any, gateways: Any) -> RouteTable | None:
-    if routes is None:
-        if gateways is not None:
-            raise InvalidInput("gateways name the destinations of routes; add routes, or remove gateways", code="no_effect",
-                               path="/gateways")  # fmt: skip
+    if routes is None and gateways is None:
         return None
-    from heliograph.policy.app_routes import check_routes  # slow to import
+    from heliograph.policy.app_routes import check_gateways, check_routes  # slow to import
 
+    if routes is None:  # the route table may come from a manifest
+        check_gateways(gateways)
+        return None
     return check_routes(routes, gateways)
 
 

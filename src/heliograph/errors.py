@@ -68,9 +68,9 @@ class HeliographError(Exception):
         self.hint = hint
         self.details = dict(details or {})
 
-    def envelope(self) -> dict[str, dict[str, str]]:
+    def envelope(self) -> dict[str, dict[str, Any]]:
         """Return the error as JSON for programs: `{"error": {code, message, path, hint}}`, without missing parts."""
-        body = {"code": self.code, "message": self.message}
+        body: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.path is not None:
             body["path"] = self.path
         if self.hint is not None:

@@ -135,10 +135,13 @@ def test_gateway_without_a_url_is_rejected(gateways: Any, code: str, path: str) 
         assert "did you mean external-gatewai?" in caught.value.message
 
 
-def test_gateways_without_routes_are_rejected() -> None:
+def test_gateways_without_routes_are_checked_and_kept_for_those_of_a_manifest() -> None:
+    made = Heliograph("press", gateways={"external-gateway": "https://a.example/"})
+    made.agent(name="painter", on_request=True)(print)
+    assert made.workflow.routes is None
     with pytest.raises(InvalidInput) as caught:
-        Heliograph("press", gateways={"a": "https://a.example/"})
-    assert (caught.value.code, caught.value.path) == ("no_effect", "/gateways")
+        Heliograph("press", gateways={"a": "agents.example"})
+    assert (caught.value.code, caught.value.path) == ("invalid_url", "/gateways/a")
 
 
 @pytest.mark.proves("RTE-01")

@@ -15,6 +15,7 @@ from heliograph.cli.output import line
 from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.ranges import GRACE_SECONDS_MAX
+from heliograph.manifest.schemas import KINDS
 
 CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = (
@@ -54,6 +55,7 @@ def command_parser() -> Parser:
     _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
     _add_approvals(noun("approval", "list open approvals and questions; grant, deny or answer one"), command)
     _add_callbacks(noun("callback", "list completion webhooks, or send one again"), command)
+    _add_schema(command(nouns, "schema", "schema:show", "list the kinds of manifests, or print the JSON Schema of one"))
     _add_signals(noun("signal", "read the log of signals"), command)
     add_database(noun("db", "install, inspect or maintain the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults: see helio sim --help", add_help=False)
@@ -78,7 +80,21 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help="the id of the run; if it exists, resume it, or show it if it has ended")  # fmt: skip
     run.add_argument("--callback", metavar="URL", help="the URL that receives a signed POST when the run ends")
     run.add_argument("--no-worker", action="store_true", help="start and watch the run; other workers run its turns")
+    _add_manifests(run)
     _add_serving(run)
+
+
+def _add_manifests(to: argparse.ArgumentParser) -> None:
+    to.add_argument(
+        "--runtime", metavar="FILE", help="a RuntimeSpec: limits of phases, settings of control signals, telemetry"
+    )
+    to.add_argument(
+        "--routing", metavar="FILE", help="a MessageRouting: the pools and gateways of delegations and external tools"
+    )
+
+
+def _add_schema(schema: argparse.ArgumentParser) -> None:
+    schema.add_argument("kind", metavar="KIND", nargs="?", choices=KINDS, help=f"the kind: {', '.join(KINDS)}")
 
 
 def _add_runs(runs: argparse.ArgumentParser, command: Any) -> None:
@@ -115,6 +131,7 @@ def _add_worker(worker: argparse.ArgumentParser) -> None:
                         help="the number of missing heartbeats after which the worker is unhealthy (that of the applications, or 3)")  # fmt: skip
     worker.add_argument("--listen", metavar="ADDRESS",
                         help="serve /metrics, /live and /ready over HTTP, for example on 127.0.0.1:9464 (HELIOGRAPH_LISTEN)")  # fmt: skip
+    _add_manifests(worker)
     _add_serving(worker)
 
 

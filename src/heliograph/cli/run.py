@@ -20,6 +20,7 @@ from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
+from heliograph.cli.manifests import configure, manifest_options
 from heliograph.cli.output import duration, json_line, line, reserved_stdout
 from heliograph.cli.run_views import JsonView, LineView, View
 from heliograph.cli.run_watch import RunWatch
@@ -48,7 +49,7 @@ def run(options: Namespace) -> int:
 
 def _load_and_run(options: Namespace, own: TextIO | None) -> int:
     """Load the application and the state, so that their errors are raised before a database is opened."""
-    workflow = load_app(options.app).workflow
+    workflow = configure(load_app(options.app), options).workflow
     state = None if options.state is None else read_state(options.state)
     return run_agents(_run(options, workflow, state, own))
 
@@ -155,7 +156,7 @@ async def _wait(stopping: asyncio.Event) -> None:
 
 
 def _again(options: Namespace, run_id: str) -> str:
-    parts = ["helio", "run", options.app, "--run-id", run_id]
+    parts = ["helio", "run", options.app, "--run-id", run_id, *manifest_options(options)]
     if (project := project_of(options)) is not None:
         parts += ["--project", project]
     return f"resume it with: {shlex.join(parts)}"

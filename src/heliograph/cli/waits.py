@@ -9,6 +9,7 @@ from datetime import datetime
 
 from heliograph.cli.approval import project_of
 from heliograph.cli.db import mask_password
+from heliograph.cli.manifests import manifest_options
 from heliograph.ledger.rows import TurnRow, WaitRow
 
 UNCLAIMED_SECONDS = 3.0
@@ -52,7 +53,7 @@ class UnclaimedWatch:
 
 def worker_command(options: Namespace) -> str:
     """The command that starts a worker for the application, database and project of a `helio run`."""
-    parts = ["helio", "worker", options.app]
+    parts = ["helio", "worker", options.app, *manifest_options(options)]
     if (project := project_of(options)) is not None:
         parts += ["--project", project]
     if hasattr(options, "database_url"):

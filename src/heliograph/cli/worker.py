@@ -17,6 +17,7 @@ from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
+from heliograph.cli.manifests import configure
 from heliograph.cli.output import reserved_stdout
 from heliograph.config import read_settings
 from heliograph.control.pool_names import DEFAULT_POOL
@@ -41,10 +42,10 @@ def work(options: Namespace) -> int:
     """Serve applications until a signal. Returns 0 after SIGTERM, which stops services, and 130 after SIGINT."""
     if not options.json:
         show_logs(logging.INFO)
-        return run_agents(_serve(options, _listening(options.listen), _load(options.apps)))
+        return run_agents(_serve(options, _listening(options.listen), _load(options)))
     with reserved_stdout() as own:  # agents may print
         show_logs(logging.INFO, own)
-        return run_agents(_serve(options, _listening(options.listen), _load(options.apps)))
+        return run_agents(_serve(options, _listening(options.listen), _load(options)))
 
 
 def _listening(address: str | None) -> Listening | None:
@@ -84,11 +85,11 @@ async def _serve_status(
         yield
 
 
-def _load(references: list[str]) -> list[Workflow]:
-    """Load the applications. Raises the errors of `load_app`, and InvalidInput (`duplicate_application`)."""
+def _load(options: Namespace) -> list[Workflow]:
+    """Load the applications. Raises the errors of `load_app` and `configure`, and InvalidInput (`duplicate_application`)."""
     loaded: dict[str, tuple[str, Workflow]] = {}
-    for reference in references:
-        workflow = load_app(reference).workflow
+    for reference in options.apps:
+        workflow = configure(load_app(reference), options).workflow
         if workflow.name in loaded:
             raise InvalidInput(f"{loaded[workflow.name][0]} and {reference} are both named {workflow.name}; a worker "
                                "serves one application per name", code="duplicate_application")  # fmt: skip

@@ -48,7 +48,7 @@ from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.signals.names import check_emit_name, check_key
 from heliograph.signals.pattern import Pattern, check_agent_pattern
-from heliograph.types import Json, JsonObject
+from heliograph.types import NOT_GIVEN, Json, JsonObject, NotGiven
 
 if TYPE_CHECKING:
     from heliograph.control.rates import RateLimit
@@ -63,6 +63,8 @@ CONTEXT_BYTES = 262_144  # about 60,000 tokens of English, half the context of c
 CONTEXT_BYTES_MAX = 16_777_216
 
 RETRIES = 3
+TIMEOUT_SECONDS = 300.0
+TTL_SECONDS = 3600.0
 
 _MODELS_SHARE = 0.8  # the part of timeout_seconds that all models of an agent share
 
@@ -98,6 +100,8 @@ class AgentSpec:
     `credentials` names the secrets or environment variables without which no turn starts. `task_problems` lists the problems of a
     task that does not match `task_schema`.
     `version` is chosen by the author; the signal `ready` contains it, beside `capabilities`.
+    `own_limits` has those of `timeout_seconds`, `ttl_seconds` and `lifecycle` that code gives: a runtime specification does not
+    change them.
     """
 
     name: str
@@ -115,8 +119,8 @@ class AgentSpec:
     effect: Effect = "idempotent"
     priority: int = 1
     pool: str = DEFAULT_POOL
-    timeout_seconds: float = 300.0
-    ttl_seconds: float = 3600.0
+    timeout_seconds: float = TIMEOUT_SECONDS
+    ttl_seconds: float = TTL_SECONDS
     max_attempts: int = 5
     retries: int = RETRIES
     retry: RetryPolicy | None = None
@@ -143,6 +147,7 @@ class AgentSpec:
     circuit_breaker: CircuitBreaker | None = None
     rate_limit: RateLimit | None = None
     when_arity: int = field(default=1)
+    own_limits: frozenset[str] = frozenset()
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -198,8 +203,8 @@ def define_agent(
     model: Any = None, output: Any = None, system: str | None = None, activate_on: Sequence[str] = (),
     activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
     updates: str | Sequence[str] = (), priority: str = "normal", pool: str = DEFAULT_POOL, effect: Effect = "idempotent",
-    timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5, retries: int | None = None,
-    retry: RetryPolicy | Mapping[str, Any] | None = None, control_signals: Mapping[str, Any] | None = None,
+    timeout_seconds: float | NotGiven = NOT_GIVEN, ttl_seconds: float | NotGiven = NOT_GIVEN, max_attempts: int = 5,
+    retries: int | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None, control_signals: Mapping[str, Any] | None = None,
     result_fields: Sequence[Mapping[str, Any]] = (), on_request: bool = False, tools: Sequence[Any] = (),
     agents: Sequence[str] = (), contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None = None,
     max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
@@ -215,6 +220,7 @@ def define_agent(
     on_request: no signal has to activate the agent, because other agents delegate to it or programs send it messages.
     Raises InvalidInput with the agent, the argument and the rule; Rejected for a reserved signal name.
     """
+    own_limits, timeout_seconds, ttl_seconds = _limits(timeout_seconds, ttl_seconds, lifecycle)
     check_name(name)
     check_options(name, unknown, define_agent)
     any_of = each_of(name, "activate_on", activate_on, check_agent_pattern)
@@ -250,8 +256,16 @@ def define_agent(
         trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
         lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),
         task_problems=_task_problems(name, task_schema), rate_limit=check_rate_limit(rate_limit, f"/agents/{name}/rate_limit"),
-        circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"),
+        circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"), own_limits=own_limits,
     )  # fmt: skip
+
+
+def _limits(timeout: float | NotGiven, ttl: float | NotGiven, lifecycle: object) -> tuple[frozenset[str], float, float]:
+    """Return the names of the limits that are given, and the timeout and the time to live of the agent."""
+    given = {"timeout_seconds": timeout, "ttl_seconds": ttl, "lifecycle": NOT_GIVEN if lifecycle is None else lifecycle}
+    names = frozenset(name for name, value in given.items() if not isinstance(value, NotGiven))
+    return (names, TIMEOUT_SECONDS if isinstance(timeout, NotGiven) else timeout,
+            TTL_SECONDS if isinstance(ttl, NotGiven) else ttl)  # fmt: skip
 
 
 def _check_choices(name: str, priority: object, effect: object, after_untrusted: object, trusted: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from heliograph.error_text import safe_repr
@@ -29,23 +29,35 @@ def check_effective(
     value: Mapping[str, Any], settings: ControlSettings, path: str, effective: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Raise InvalidInput (`no_effect`) for a setting without an effect. settings: the map `value`, parsed."""
+    for error, _ in without_effect(value, settings, path, effective):
+        raise error
+
+
+def without_effect(
+    value: Mapping[str, Any], settings: ControlSettings, path: str, effective: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[InvalidInput, bool]]:
+    """Yield an error for each setting without an effect, and whether the setting contradicts the signals of its type."""
     for kind, given in value.items():
         own = getattr(settings, kind)
         for key in given:
             if kind in _CONSTANTS.get(key, ()):
-                _check_constant(kind, key, getattr(own, _FIELDS.get(key, key)), f"{path}/{kind}/{key}")
+                error = _contradiction(kind, key, getattr(own, _FIELDS.get(key, key)), f"{path}/{kind}/{key}")
+                if error is not None:
+                    yield error, True
             elif key not in effective.get(kind, ()):
-                raise InvalidInput(f"control_signals: '{safe_repr(key)}' of {kind} has no effect here; {_hint(kind, key, effective)}",
-                                   code="no_effect", path=f"{path}/{kind}/{key}")  # fmt: skip
+                yield InvalidInput(f"control_signals: '{safe_repr(key)}' of {kind} has no effect here; {_hint(kind, key, effective)}",
+                                   code="no_effect", path=f"{path}/{kind}/{key}"), False  # fmt: skip
 
 
-def _check_constant(kind: str, key: str, value: Any, path: str) -> None:
+def _contradiction(kind: str, key: str, value: Any, path: str) -> InvalidInput | None:
+    """Return an error if a field with one possible value has another one."""
     from heliograph.control.signals import control_type
 
     constant = control_type(kind, path).model_fields[_FIELDS.get(key, key)].default
-    if value is not None and value != constant:
-        raise InvalidInput(f"control_signals: '{key}' of {kind} is always {_as_json(constant)}, and {_as_json(value)} has no effect; remove it",
-                           code="no_effect", path=path)  # fmt: skip
+    if value is None or value == constant:
+        return None
+    return InvalidInput(f"control_signals: '{key}' of {kind} is always {_as_json(constant)}, and {_as_json(value)} has no effect; remove it",
+                        code="no_effect", path=path)  # fmt: skip
 
 
 def _as_json(value: Any) -> str:

@@ -14,9 +14,9 @@ from heliograph.error_text import repr_of, safe_repr
 HOOKS = ("init", "plan", "act", "reflect", "terminate")
 AT_LIMIT = ("terminate", "deliver_best")
 _TOOL_POLICIES = ("retry", "skip", "terminate")
-_OF_EVERY_AGENT = ("error_retries", "error_recoverable")  # the other settings are about hooks
-_OF_PLANS = ("on_tool_error", "max_tool_retries")  # of plans that the runtime executes
-_HOOK_OF = {
+OF_EVERY_AGENT = ("error_retries", "error_recoverable")  # the other settings are about hooks
+OF_PLANS = ("on_tool_error", "max_tool_retries")  # of plans that the runtime executes
+HOOK_OF = {
     "init_timeout_seconds": "init", "init_retries": "init", "plan_timeout_seconds": "plan", "reflect_timeout_seconds": "reflect",
     "max_iterations": "reflect", "on_max_iterations": "reflect", "terminate_timeout_seconds": "terminate",
     "terminate_force_seconds": "terminate",
@@ -100,7 +100,7 @@ def check_lifecycle(name: str, given: Any, ttl_seconds: float, hooks: Collection
 def _check_has_effect(name: str, given: Lifecycle) -> None:
     """Raise InvalidInput (`no_effect`) for a setting that differs from its default and needs hooks."""
     for setting in _changed(given):
-        if setting not in _OF_EVERY_AGENT:
+        if setting not in OF_EVERY_AGENT:
             raise_invalid(name, f"lifecycle.{setting}", "has no effect, because the agent has no hooks: remove the setting, or add the hook "
                           f"that it is about ({', '.join(hook for hook in HOOKS if hook != 'act')})", "no_effect")  # fmt: skip
 
@@ -124,7 +124,7 @@ def _by_code(name: str, option: str, given: Any, values: str) -> Iterator[tuple[
 def warn_of_codes(name: str, lifecycle: Lifecycle) -> list[str]:
     """Warnings about codes of policies that resemble a code of the runtime. Other codes are those of tools."""
     warnings = []
-    for option in _OF_EVERY_AGENT:
+    for option in OF_EVERY_AGENT:
         for code in getattr(lifecycle, option):
             similar = [] if code in CODE_NAMES else difflib.get_close_matches(code.upper(), CODE_NAMES, 1, cutoff=0.8)
             if similar:
@@ -135,9 +135,9 @@ def warn_of_codes(name: str, lifecycle: Lifecycle) -> list[str]:
 
 def warn_of_missing_hooks(name: str, lifecycle: Lifecycle, hooks: Collection[str], *, executes_plan: bool) -> list[str]:
     """Warnings about settings of hooks that an agent does not have. A specification may give settings for each phase."""
-    missing = {setting: f"has no {hook} hook" for setting, hook in _HOOK_OF.items() if hook not in hooks}
+    missing = {setting: f"has no {hook} hook" for setting, hook in HOOK_OF.items() if hook not in hooks}
     if not executes_plan:
-        missing |= dict.fromkeys(_OF_PLANS, "has no plan that the runtime executes")
+        missing |= dict.fromkeys(OF_PLANS, "has no plan that the runtime executes")
     return [f"setting_without_hook: lifecycle.{setting} of agent {name} has no effect, because the agent {missing[setting]}; remove the "
             "setting, or add the hook" for setting in _changed(lifecycle) if setting in missing]  # fmt: skip
 

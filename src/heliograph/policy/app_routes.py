@@ -20,7 +20,7 @@ def check_routes(given: Any, gateways: Any = None) -> RouteTable:
     Raises InvalidInput: the errors of `read_routes`, `unknown_gateway`, and `invalid_url` and `wrong_type` for a gateway.
     """
     table = given if isinstance(given, RouteTable) else read_routes(given, "/routes")
-    urls = _check_gateways(gateways)
+    urls = check_gateways(gateways)
     routes = tuple(
         route.model_copy(update={"destination": _addressed(route.destination, urls, f"/routes/routes/{n}/destination")})
         for n, route in enumerate(table.routes)
@@ -29,7 +29,8 @@ def check_routes(given: Any, gateways: Any = None) -> RouteTable:
     return table.model_copy(update={"routes": routes, "default": default})
 
 
-def _check_gateways(gateways: Any) -> dict[str, str]:
+def check_gateways(gateways: Any) -> dict[str, str]:
+    """Return the URLs of gateways by their names. Raises InvalidInput: `wrong_type`, `invalid_url`."""
     if gateways is None:
         return {}
     if not isinstance(gateways, Mapping):

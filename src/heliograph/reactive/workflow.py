@@ -28,6 +28,7 @@ from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscri
 from heliograph.types import JsonObject, first_given
 
 if TYPE_CHECKING:
+    from heliograph.control.observability import Observability
     from heliograph.control.routing import RouteTable  # slow to import, and most applications have no routes
     from heliograph.control.settings import HeartbeatSettings
 
@@ -62,6 +63,8 @@ class Workflow:
     routes: RouteTable | None = None
     heartbeat: HeartbeatSettings | None = None
     grace_seconds: float | None = None  # of graceful halts through a gateway; None: not set
+    observability: Observability | None = None  # from a runtime specification
+    notices: Sequence[str] = ()  # warnings about its manifests
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:
@@ -123,7 +126,7 @@ class Workflow:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Warnings about likely mistakes: patterns that no emitted name matches, and emitted names without a pattern."""
+        """Warnings about likely mistakes: patterns that no emitted name matches, emitted names without a pattern, settings without effect."""
         by_agent = [(agent.name, name) for agent in self.agents.values() for name in agent.emits]
         emitted = [name for _, name in by_agent]
         keys = self.shape.keys or {key for agent in self.agents.values() for key in agent.updates}
@@ -135,7 +138,12 @@ class Workflow:
         of_phases += [w for a in hooked
                       for w in warn_of_missing_hooks(a.name, a.lifecycle, a.hooks, executes_plan=a.executes_plan)]  # fmt: skip
         of_phases += [w for agent in self.agents.values() for w in warn_of_codes(agent.name, agent.lifecycle)]
-        return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns) + of_phases
+        return [
+            *self.notices,
+            *warn_unmatchable(patterns, emitted, _RUNTIME_NAMES),
+            *warn_unsubscribed(by_agent, patterns),
+            *of_phases,
+        ]
 
 
 def build_workflow(workflow: Workflow) -> Workflow:

@@ -1,0 +1,64 @@
+"""The manifests that `helio run` and `helio worker` apply to an application: `--runtime` and `--routing`."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heliograph.cli.files import read_file
+
+if TYPE_CHECKING:
+    from heliograph.app import Heliograph
+    from heliograph.manifest.message_routing import MessageRouting
+    from heliograph.manifest.runtime_spec import RuntimeSpec
+
+_OPTIONS = ("runtime", "routing")
+
+
+def configure(app: Heliograph, options: Namespace) -> Heliograph:
+    """Return the application with the settings of the manifests that the command line names.
+
+    Raises ManifestRejected with the problems of all manifests, and the errors of `read_file`.
+    """
+    if options.runtime is None and options.routing is None:
+        return app
+    from heliograph.manifest.problems import ManifestProblem, ManifestRejected  # slow to import
+
+    runtime: RuntimeSpec | None = None
+    routing: MessageRouting | None = None
+    found: list[ManifestProblem] = []
+    try:
+        runtime = None if options.runtime is None else load_runtime(options.runtime)
+    except ManifestRejected as error:
+        found += error.problems
+    try:
+        routing = None if options.routing is None else load_routing(options.routing)
+    except ManifestRejected as error:
+        found += error.problems
+    if found:
+        raise ManifestRejected(found)
+    return app.configured(runtime, routing)
+
+
+def load_runtime(path: str) -> RuntimeSpec:
+    """Read a RuntimeSpec from a file. Raises ManifestRejected, and the errors of `read_file`."""
+    from heliograph.manifest.reader import parse_manifest
+    from heliograph.manifest.runtime_spec import read_runtime_spec
+    from heliograph.manifest.sections import is_payload_of_signal
+
+    return read_runtime_spec(parse_manifest(read_file(Path(path)), path, os.environ, is_payload_of_signal))
+
+
+def load_routing(path: str) -> MessageRouting:
+    """Read a MessageRouting from a file. Raises ManifestRejected, and the errors of `read_file`."""
+    from heliograph.manifest.message_routing import read_message_routing
+    from heliograph.manifest.reader import parse_manifest
+
+    return read_message_routing(parse_manifest(read_file(Path(path)), path, os.environ))
+
+
+def manifest_options(options: Namespace) -> list[str]:
+    """Return the options of a command line that name manifests, for a command that repeats it."""
+    return [part for name in _OPTIONS if (path := getattr(options, name)) is not None for part in (f"--{name}", path)]

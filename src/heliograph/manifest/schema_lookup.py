@@ -1,0 +1,40 @@
+"""Look up a part of a JSON Schema by the path that an error of the validator gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heliograph.manifest.document import tokens_of
+
+_REFERENCE_KEYS = ("$ref", "$dynamicRef")
+
+
+def subschema_at(schema: Mapping[str, Any], path: Sequence[str | int]) -> Mapping[str, Any]:
+    """Return the subschema at a path, which may lead through `$ref`; an empty one if the path leads elsewhere."""
+    found: Any = schema
+    for key in path:
+        if key in _REFERENCE_KEYS and isinstance(found, Mapping):
+            found = _target(schema, found.get(key))
+        elif isinstance(found, Mapping):
+            found = found.get(str(key), {})
+        elif isinstance(found, list) and str(key).isdigit() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _target(schema: Mapping[str, Any], reference: Any) -> Any:
+    """Return the subschema that a reference inside the schema names."""
+    found: Any = schema
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return {}
+    for token in tokens_of(reference.removeprefix("#")):
+        if isinstance(found, Mapping):
+            found = found.get(token, {})
+        elif isinstance(found, list) and token.isdigit() and int(token) < len(found):
+            found = found[int(token)]
+        else:
+            return {}
+    return found
