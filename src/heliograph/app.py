@@ -197,10 +197,11 @@ class Heliograph:
             made._control_signals = merged_signals(self._control_signals, runtime)
             made._settings = read_merged(made._control_signals, runtime)
             made._observability = runtime.observability
-            made._notices += tuple(map(str, (*runtime.warnings, *unused_settings(self.name, self._agents, runtime))))
+            warnings = (*runtime.warnings, *unused_settings(self.name, self._agents, runtime))
+            made._notices += tuple(each.notice for each in warnings)
         if routing is not None:
             made._routes = routing.checked_table(self._gateways)
-            made._notices += tuple(map(str, routing.warnings))
+            made._notices += tuple(each.notice for each in routing.warnings)
         return made
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:

@@ -90,6 +90,20 @@ observability:
     )
 
 
+@pytest.mark.proves("OBS-04")
+def test_metric_is_published_with_all_of_its_labels() -> None:
+    spec = runtime(RUNTIME + """\
+observability:
+  signals:
+    metrics:
+      - {name: signal_count, type: counter, labels: [status]}
+      - {name: signal_errors, type: counter}
+""")  # fmt: skip
+    assert [(each.code, each.pointer, each.line) for each in spec.warnings] == [
+        ("no_effect", "/observability/signals/metrics/0/labels", 6)
+    ]
+
+
 @pytest.mark.proves("OBS-04", "OBS-06", "OBS-07", "OBS-08", "G-28")
 @pytest.mark.parametrize(
     ("section", "code", "pointer", "hint"),
@@ -200,7 +214,7 @@ control_signals:
         ("no_effect", "/control_signals/tool_call/payload", 5), ("no_effect", "/control_signals/error/payload/message", 7),
         ("no_effect", "/control_signals/ready/payload", 8),
     ]  # fmt: skip
-    assert warned(application().configured(spec)) == [str(each) for each in spec.warnings]
+    assert warned(application().configured(spec)) == [f"{each}; {each.hint}" for each in spec.warnings]
 
 
 @pytest.mark.proves("G-30")
@@ -284,7 +298,7 @@ lifecycle:
     assert made.workflow.agents["planner"].lifecycle == Lifecycle(
         plan_timeout_seconds=2, terminate_timeout_seconds=3, terminate_force_seconds=4, on_timeout="deliver_best"
     )
-    assert [each.split(": ", 1)[1].rpartition(": ")[2] for each in warned(made)] == [
+    assert [each.split(": ", 1)[1].rpartition(": ")[2].removesuffix("; remove it") for each in warned(made)] == [
         "no agent has the hook init", "no agent has the hook reflect", "no agent has a plan that the runtime executes", "no agent has the hook init",
     ]  # fmt: skip
 

@@ -90,6 +90,8 @@ class DocumentBuilder:
         except InvalidInput as raised:
             error = raised
         owner = self._open[-1] if self._open else None
+        if is_plain and not text and owner is not None and owner.pointer is not None and owner.key is not None:
+            place = self._document.keys[join(owner.pointer, owner.key)]  # the parser gives the place of what comes next
         pointer = self._add(value, place)
         if error is not None:
             self.report(

@@ -34,6 +34,11 @@ class ManifestProblem:
     def __str__(self) -> str:
         return f"{self.place}: {self.code}: {self.message}"
 
+    @property
+    def notice(self) -> str:
+        """The problem with its next step, in one line."""
+        return f"{self}; {self.hint}" if self.hint else str(self)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "severity": "warning" if self.is_warning else "error", "code": self.code, "message": self.message,

@@ -9,7 +9,7 @@ from typing import Any
 
 from heliograph.control.expressions import evaluate
 from heliograph.control.lifecycle_settings import LifecycleSettings, read_lifecycle
-from heliograph.control.observability import Observability, read_observability
+from heliograph.control.observability import METRICS, Observability, read_observability
 from heliograph.control.settings import ControlSettings, ErrorSettings, read_settings
 from heliograph.definitions.effective_settings import OF_APPLICATIONS, without_effect
 from heliograph.definitions.signal_settings import ApplicationSettings, read_application_settings
@@ -70,6 +70,8 @@ def read_runtime_spec(document: Document) -> RuntimeSpec:
     signals = _read_signals(document, found)
     observability = read_section(document, "/observability", read_observability, found)
     error = read_section(document, f"{_SIGNALS}/error", _read_error, found)
+    if observability is not None:
+        found += _warn_of_labels(document, observability)
     warnings = accepted(found)
     return RuntimeSpec(document, lifecycle, signals, error.retries if error else {}, error.recoverable if error else {},
                        observability, tuple(warnings))  # fmt: skip
@@ -141,4 +143,14 @@ def _warn_of_policy(document: Document, pointer: str) -> list[ManifestProblem]:
         document.problem("no_effect", f"'{key}' of a policy for errors has no effect, because each error has its own", f"{pointer}/{key}",
                          "remove it", is_warning=True)
         for key in (policy if isinstance(policy, dict) else ()) if key not in _POLICY
+    ]  # fmt: skip
+
+
+def _warn_of_labels(document: Document, observability: Observability) -> list[ManifestProblem]:
+    """Return a warning for each metric with fewer labels than it is published with."""
+    return [
+        document.problem("no_effect", f"{metric.name} is always published with its labels {', '.join(METRICS[metric.name][1])}",
+                         f"/observability/signals/metrics/{n}/labels", "list all of them, or remove `labels`", is_warning=True)
+        for n, metric in enumerate(observability.signals.metrics)
+        if metric.labels and set(metric.labels) != set(METRICS[metric.name][1])
     ]  # fmt: skip
