@@ -65,7 +65,7 @@ class ModelRequest:
     """One model call: the conversation so far, oldest message first.
 
     output: None for text, or the type that the reply is validated into. tools: the tools that the model may call.
-    output_tokens_max: the longest reply, thinking included; None for the provider's limit.
+    output_tokens_max: the longest reply, thinking included; None for the provider's limit. temperature: None for that of the provider.
     is_metered: the call has a reservation in a budget, so the harness must not repeat it.
     has_untrusted: some results come, or may come, from outside the trust boundary.
     """
@@ -77,6 +77,7 @@ class ModelRequest:
     output_tokens_max: int | None = None
     is_metered: bool = False
     has_untrusted: bool = False
+    temperature: float | None = None
 
     @property
     def withdrawn(self) -> list[str]:

@@ -43,7 +43,7 @@ class Models:
     def request(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
         spec = self._owned.spec
         return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
-                            has_untrusted=self._owned.taint.may_have_read)  # fmt: skip
+                            has_untrusted=self._owned.taint.may_have_read, temperature=spec.temperature)  # fmt: skip
 
     async def call(self, request: ModelRequest) -> ModelReply:
         """The reply of the first model that does not fail.

@@ -16,7 +16,9 @@ from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.ranges import GRACE_SECONDS_MAX
 from heliograph.manifest.schemas import KINDS
+from heliograph.manifest.starters import STARTERS
 
+LEVELS = ("parsed", "valid", "runnable")  # of helio validate
 CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = (
     "queued", "dispatched", "running", "suspended", "done", "success", "partial", "failed", "timeout", "canceled",
@@ -45,7 +47,7 @@ def command_parser() -> Parser:
                                 allow_abbrev=False)  # fmt: skip
         return made.add_subparsers(metavar="COMMAND", required=True)
 
-    _add_run(command(nouns, "run", "run:run", "run an application until its run ends, or resume a run"))
+    _add_run(command(nouns, "run", "run:run", "run an application or a manifest until its run ends, or resume a run"))
     _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; or stop one"), command)
     _add_worker(command(nouns, "worker", "worker:work", "serve applications until stopped"))
     _add_workers(command(nouns, "workers", "workers:list_workers", "list workers with their health; probe them"))
@@ -55,6 +57,9 @@ def command_parser() -> Parser:
     _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
     _add_approvals(noun("approval", "list open approvals and questions; grant, deny or answer one"), command)
     _add_callbacks(noun("callback", "list completion webhooks, or send one again"), command)
+    _add_validate(command(nouns, "validate", "validate:validate", "check manifests: parsed, valid, runnable"))
+    _add_init(command(nouns, "init", "init:init", "write a commented manifest to start from"))
+    _add_exports(noun("export", "write an agent in another format"), command)
     _add_schema(command(nouns, "schema", "schema:show", "list the kinds of manifests, or print the JSON Schema of one"))
     _add_signals(noun("signal", "read the log of signals"), command)
     add_database(noun("db", "install, inspect or maintain the database"), command)
@@ -74,14 +79,65 @@ def _everywhere() -> Parser:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.add_argument("app", metavar="FILE.py:app", help="the file, and the name of the application in it")
+    run.add_argument(
+        "app",
+        metavar="FILE.py:app",
+        help="the file, and the name of the application in it; or the manifest of an agent, FILE.yaml",
+    )
     run.add_argument("--state", metavar="JSON|@FILE", help="the initial state, a JSON object")
     run.add_argument("--run-id", metavar="ID", type=run_id,
                      help="the id of the run; if it exists, resume it, or show it if it has ended")  # fmt: skip
     run.add_argument("--callback", metavar="URL", help="the URL that receives a signed POST when the run ends")
     run.add_argument("--no-worker", action="store_true", help="start and watch the run; other workers run its turns")
+    _add_bindings(run)
     _add_manifests(run)
     _add_serving(run)
+
+
+def _add_bindings(to: argparse.ArgumentParser) -> None:
+    to.add_argument(
+        "--tools", metavar="FILE.py:app", help="for the manifest of an agent: the application whose tools it may use"
+    )
+    to.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="for the manifest of an agent: its model, like openai-chat:gpt-5, or FILE.py:name",
+    )
+    to.add_argument(
+        "--start-servers",
+        action="store_true",
+        help="for the manifest of an agent: start its MCP servers that are programs",
+    )
+    to.add_argument(
+        "--external-tools",
+        action="store_true",
+        help="for the manifest of an agent: other programs run the tools without a binding",
+    )
+
+
+def _add_validate(validate: argparse.ArgumentParser) -> None:
+    validate.add_argument("files", metavar="FILE", nargs="+", help="the manifests")
+    validate.add_argument("--level", choices=LEVELS, default="valid",
+                          help=f"the level that every file must reach: {', '.join(LEVELS)} (valid)")  # fmt: skip
+    _add_bindings(validate)
+
+
+def _add_init(init: argparse.ArgumentParser) -> None:
+    init.add_argument(
+        "kind",
+        metavar="KIND",
+        nargs="?",
+        choices=STARTERS,
+        default="Agent",
+        help=f"the kind: {', '.join(STARTERS)} (Agent)",
+    )
+    init.add_argument("--output", metavar="FILE", help=f"the file to write ({', '.join(STARTERS.values())})")
+
+
+def _add_exports(verbs: Any, command: Any) -> None:
+    ossa = command(verbs, "ossa", "export:ossa", "print an agent as a manifest of the Open Standard Agents")
+    ossa.add_argument("app", metavar="FILE.py:app", help="the file, and the name of the application in it")
+    ossa.add_argument("--agent", metavar="NAME", help="the agent, if the application has several with a prompt")
 
 
 def _add_manifests(to: argparse.ArgumentParser) -> None:
@@ -131,6 +187,7 @@ def _add_worker(worker: argparse.ArgumentParser) -> None:
                         help="the number of missing heartbeats after which the worker is unhealthy (that of the applications, or 3)")  # fmt: skip
     worker.add_argument("--listen", metavar="ADDRESS",
                         help="serve /metrics, /live and /ready over HTTP, for example on 127.0.0.1:9464 (HELIOGRAPH_LISTEN)")  # fmt: skip
+    _add_bindings(worker)
     _add_manifests(worker)
     _add_serving(worker)
 

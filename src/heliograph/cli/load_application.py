@@ -12,7 +12,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.cli.errors import place_of
 from heliograph.cli.files import read_file
@@ -32,12 +32,7 @@ def load_app(reference: str) -> Heliograph:
     `not_python`, `syntax_error`, `not_an_application`, those of files.read_file, or those of the application's own
     definitions), HeliographError (`import_failed`).
     """
-    where, _, name = reference.rpartition(":")
-    if not where or not name.isidentifier():
-        raise InvalidInput(f"'{safe_repr(reference)}' names no application; write FILE.py:app, the file and the name in it",
-                           code="invalid_reference", hint=_hint_for(reference))  # fmt: skip
-    is_file = where.endswith(".py") or "/" in where or Path(where).exists()
-    module = _load_file(Path(where)) if is_file else _load_module(where)
+    where, name, module = _load(reference, "application")
     from heliograph.app import Heliograph
 
     found = getattr(module, name, None)
@@ -52,6 +47,26 @@ def load_app(reference: str) -> Heliograph:
                        hint=f"did you mean {where}:{nearest[0]}?" if nearest else None)  # fmt: skip
     kind = "class" if isinstance(found, type) else type(found).__name__
     raise InvalidInput(f"{where}:{name} is a {kind}, not a Heliograph application; {known}", code="not_an_application")
+
+
+def load_object(reference: str) -> Any:
+    """The object that `FILE.py:name` or `package.module:name` names. Raises the errors of `load_app`."""
+    where, name, module = _load(reference, "object")
+    if not hasattr(module, name):
+        nearest = get_close_matches(name, vars(module), n=1)
+        raise NotFound(f"{where} has no '{name}'", code="unknown_attribute",
+                       hint=f"did you mean {where}:{nearest[0]}?" if nearest else None)  # fmt: skip
+    return getattr(module, name)
+
+
+def _load(reference: str, what: str) -> tuple[str, str, ModuleType]:
+    """Load the file or module of a reference. Returns its place, the name in it, and the module."""
+    where, _, name = reference.rpartition(":")
+    if not where or not name.isidentifier():
+        raise InvalidInput(f"'{safe_repr(reference)}' names no {what}; write FILE.py:{'app' if what == 'application' else 'name'}, the file "
+                           "and the name in it", code="invalid_reference", hint=_hint_for(reference))  # fmt: skip
+    is_file = where.endswith(".py") or "/" in where or Path(where).exists()
+    return where, name, _load_file(Path(where)) if is_file else _load_module(where)
 
 
 def _hint_for(reference: str) -> str | None:

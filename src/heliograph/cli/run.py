@@ -14,11 +14,11 @@ from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from typing import Any, TextIO
 
+from heliograph.cli.agent_manifests import binding_options, load_target
 from heliograph.cli.approval import project_of
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import graceful, run_agents
-from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure, manifest_options
 from heliograph.cli.output import duration, json_line, line, reserved_stdout
@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
 
 def _load_and_run(options: Namespace, own: TextIO | None) -> int:
     """Load the application and the state, so that their errors are raised before a database is opened."""
-    workflow = configure(load_app(options.app), options).workflow
+    workflow = configure(load_target(options.app, options), options).workflow
     state = None if options.state is None else read_state(options.state)
     return run_agents(_run(options, workflow, state, own))
 
@@ -156,7 +156,7 @@ async def _wait(stopping: asyncio.Event) -> None:
 
 
 def _again(options: Namespace, run_id: str) -> str:
-    parts = ["helio", "run", options.app, "--run-id", run_id, *manifest_options(options)]
+    parts = ["helio", "run", options.app, "--run-id", run_id, *binding_options(options), *manifest_options(options)]
     if (project := project_of(options)) is not None:
         parts += ["--project", project]
     return f"resume it with: {shlex.join(parts)}"

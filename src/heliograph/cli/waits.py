@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from heliograph.cli.agent_manifests import binding_options
 from heliograph.cli.approval import project_of
 from heliograph.cli.db import mask_password
 from heliograph.cli.manifests import manifest_options
@@ -53,7 +54,7 @@ class UnclaimedWatch:
 
 def worker_command(options: Namespace) -> str:
     """The command that starts a worker for the application, database and project of a `helio run`."""
-    parts = ["helio", "worker", options.app, *manifest_options(options)]
+    parts = ["helio", "worker", options.app, *binding_options(options), *manifest_options(options)]
     if (project := project_of(options)) is not None:
         parts += ["--project", project]
     if hasattr(options, "database_url"):

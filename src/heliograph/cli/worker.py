@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from heliograph.cli.agent_manifests import load_target
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.interrupts import graceful, run_agents
-from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure
 from heliograph.cli.output import reserved_stdout
@@ -86,10 +86,10 @@ async def _serve_status(
 
 
 def _load(options: Namespace) -> list[Workflow]:
-    """Load the applications. Raises the errors of `load_app` and `configure`, and InvalidInput (`duplicate_application`)."""
+    """Load the applications and manifests. Raises the errors of `load_target` and `configure`, and InvalidInput (`duplicate_application`)."""
     loaded: dict[str, tuple[str, Workflow]] = {}
     for reference in options.apps:
-        workflow = configure(load_app(reference), options).workflow
+        workflow = configure(load_target(reference, options), options).workflow
         if workflow.name in loaded:
             raise InvalidInput(f"{loaded[workflow.name][0]} and {reference} are both named {workflow.name}; a worker "
                                "serves one application per name", code="duplicate_application")  # fmt: skip

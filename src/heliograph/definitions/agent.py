@@ -84,7 +84,7 @@ class AgentSpec:
     `circuit_breaker` guards delegations to it, and `rate_limit` limits them, for example to "10/s". `result_fields` lists the fields that the deliverable must contain.
 
     For agents with a model: `model` may be a list, in which each model is the fallback of the one before. `tools` lists the
-    tools that the model may call, and `agents` the agents that it may delegate to. `contexts` maps names to the context boxes
+    tools that the model may call, and `agents` the agents that it may delegate to. `temperature` is that of each model call, from 0 to 2. `contexts` maps names to the context boxes
     that it may pass on; a function of the context may return that mapping. `max_steps` limits the model calls of one turn. At
     that limit the turn ends as partial, with the model's last text, or fails if the agent requires another result.
     `must_end_with` names the tool whose call must end the turn. `asks_human` allows questions to persons: True, or a timeout
@@ -134,6 +134,7 @@ class AgentSpec:
     asks_human: bool | float = False
     model_timeout_seconds: float | None = None
     max_output_tokens: int | None = None
+    temperature: float | None = None
     price: tuple[float, float] | None = None
     budget: Mapping[str, int | float] | None = None
     after_untrusted: str = "confirm"
@@ -208,7 +209,7 @@ def define_agent(
     result_fields: Sequence[Mapping[str, Any]] = (), on_request: bool = False, tools: Sequence[Any] = (),
     agents: Sequence[str] = (), contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None = None,
     max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
-    model_timeout_seconds: float | None = None, max_output_tokens: int | None = None,
+    model_timeout_seconds: float | None = None, max_output_tokens: int | None = None, temperature: float | None = None,
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
     after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
     init: Any = None, plan: Any = None, reflect: Any = None, terminate: Any = None, lifecycle: Lifecycle | None = None,
@@ -232,10 +233,10 @@ def define_agent(
     check_pool(f"agent {name}: pool", pool, f"/agents/{name}/pool")
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, RETRIES if retries is None else retries, max_steps)
     model_policy = _model_policy(retry_policy(retry, f"/agents/{name}/retry"), retries)
-    check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
+    check_answers(name, model_timeout_seconds, asks_human, max_output_tokens, temperature)
     own_tools = as_tools(name, tools)
     delegates = each_of(name, "agents", agents, check_delegate)
-    check_for_models(name, run is not None, [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
+    check_for_models(name, run is not None, [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, temperature is not None, price])  # fmt: skip
     _check_contexts(name, contexts, delegates, context_bytes_max)
     check_tool_names(name, own_tools, delegates, asks_human=bool(asks_human))
     check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
@@ -251,7 +252,7 @@ def define_agent(
         signal_settings=read_agent_settings(control_signals, f"/agents/{name}/control_signals"),
         result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {}, max_steps=max_steps,
         must_end_with=must_end_with, asks_human=asks_human, model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
-        price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
+        temperature=temperature, price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
         trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
         lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),

@@ -15,6 +15,7 @@ from heliograph.errors import InvalidInput
 
 SECONDS_MAX = 31_622_400
 OUTPUT_TOKENS_MAX = 10_000_000
+TEMPERATURE_MAX = 2.0
 
 _NAME_MAX = 64
 _BOX_ID_MAX = 200
@@ -92,15 +93,17 @@ def check_limits(
 
 
 def check_answers(
-    name: str, model_timeout_seconds: float | None, asks_human: bool | float, max_output_tokens: int | None
-) -> None:
-    """Check the limits of answers from models and from people."""
+    name: str, model_timeout_seconds: float | None, asks_human: bool | float, max_output_tokens: int | None, temperature: float | None
+) -> None:  # fmt: skip
+    """Check the limits of answers from models and from people, and the temperature of models."""
     if model_timeout_seconds is not None:
         check_seconds_of(name, model_timeout_seconds=model_timeout_seconds)
     if not isinstance(asks_human, bool):
         check_seconds_of(name, asks_human=asks_human)
     if max_output_tokens is not None:
         check_number(name, "max_output_tokens", max_output_tokens, 1, OUTPUT_TOKENS_MAX, whole=True)
+    if temperature is not None:
+        check_number(name, "temperature", temperature, 0, TEMPERATURE_MAX)
 
 
 def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> None:

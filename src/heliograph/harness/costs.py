@@ -1,4 +1,4 @@
-"""Costs and output limits of model calls through pydantic-ai."""
+"""Costs and settings of model calls through pydantic-ai."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ def cost_at_most(model: Model, input_tokens: int, output_tokens: int) -> float |
 
 
 def settings_of(request: ModelRequest, model: object) -> ModelSettings | None:
-    """Return the request's limit of output tokens as settings, or the model's own limit where it is smaller."""
-    if request.output_tokens_max is None:
-        return None
-    own = getattr(model, "settings", None) or {}
-    return ModelSettings(max_tokens=min(request.output_tokens_max, own.get("max_tokens") or request.output_tokens_max))
+    """Return the request's temperature and its limit of output tokens, or the model's own limit where it is smaller."""
+    settings = ModelSettings()
+    if request.temperature is not None:
+        settings["temperature"] = request.temperature
+    if request.output_tokens_max is not None:
+        own = getattr(model, "settings", None) or {}
+        settings["max_tokens"] = min(request.output_tokens_max, own.get("max_tokens") or request.output_tokens_max)
+    return settings or None

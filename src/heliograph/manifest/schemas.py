@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-KINDS = ("MessageRouting", "RuntimeSpec")
+KINDS = ("Agent", "Agent-v0.5", "MessageRouting", "RuntimeSpec")
 
 
 def schema_text(kind: str) -> str:

@@ -1,0 +1,337 @@
+"""Turn a manifest of kind Agent into an application: bind its tools, its model and its MCP servers.
+
+A manifest only names tools. They come from the application of `--tools`, from MCP servers, or from external workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heliograph.cli.files import read_file
+from heliograph.cli.load_application import load_app, load_object
+from heliograph.cli.output import note
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
+from heliograph.manifest.agent_manifest import OPTIONS, AgentManifest, read_agent
+from heliograph.manifest.agent_tools import ServerReference, ToolReference
+from heliograph.manifest.document import Document
+from heliograph.manifest.ossa import KINDS, validate_ossa
+from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted
+from heliograph.manifest.reader import kind_of, parse_manifest
+
+if TYPE_CHECKING:
+    from heliograph.app import Heliograph
+    from heliograph.execution.context import Context
+
+SUFFIXES = (".yaml", ".yml", ".json")
+START = "Begin."  # the prompt of a run without an input
+
+_CREDENTIALS = {
+    "openai-chat": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"), "anthropic": ("ANTHROPIC_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"), "mistral": ("MISTRAL_API_KEY",), "cohere": ("CO_API_KEY",),
+    "groq": ("GROQ_API_KEY",), "together": ("TOGETHER_API_KEY",), "fireworks": ("FIREWORKS_API_KEY",),
+    "deepseek": ("DEEPSEEK_API_KEY",), "azure": ("AZURE_OPENAI_API_KEY",), "ollama": ("OLLAMA_BASE_URL",),
+}  # fmt: skip
+
+
+@dataclass
+class Bindings:
+    """What an operator binds to a manifest: the tools of an application, a model, and permissions.
+
+    model: overrides the models of the manifest: a name, or a model object. starts_servers: whether MCP servers that are programs may be
+    started. external: whether tools without another binding are external tools.
+    """
+
+    tools: dict[str, Any] = field(default_factory=dict)
+    servers: dict[str, Any] = field(default_factory=dict)
+    model: Any = None
+    starts_servers: bool = False
+    external: bool = False
+
+
+def is_manifest(reference: str) -> bool:
+    """Whether an argument names a manifest instead of an application."""
+    return reference.endswith(SUFFIXES)
+
+
+def load_target(reference: str, options: Namespace) -> Heliograph:
+    """Load what `helio run` and `helio worker` run: an application, or a manifest of an agent with its bindings.
+
+    Raises the errors of `load_app` and `load_agent`, and InvalidInput (`usage`) for bindings of an application.
+    """
+    if not is_manifest(reference):
+        if given := binding_options(options):
+            raise InvalidInput(f"{given[0]} is for manifests, and {safe_repr(reference)} is an application; its code has its tools and models",
+                               code="usage", path=given[0])  # fmt: skip
+        return load_app(reference)
+    application, warnings = load_agent(Path(reference), read_bindings(options))
+    for each in warnings:
+        note(f"warning: {each}")
+    return application
+
+
+def binding_options(options: Namespace) -> list[str]:
+    """Return the options of a command line that bind tools and models, for a command that repeats it."""
+    named = [
+        part
+        for name in ("tools", "model")
+        if (value := getattr(options, name)) is not None
+        for part in (f"--{name}", value)
+    ]
+    return [
+        *named,
+        *(["--start-servers"] if options.start_servers else []),
+        *(["--external-tools"] if options.external_tools else []),
+    ]
+
+
+def read_bindings(options: Namespace) -> Bindings:
+    """Read the bindings from the options of a command. Raises the errors of `load_app`."""
+    made = Bindings(starts_servers=options.start_servers, external=options.external_tools)
+    if options.tools is not None:
+        for agent in load_app(options.tools).workflow.agents.values():
+            for each in agent.tools:
+                if hasattr(each, "open_tools"):
+                    made.servers[str(getattr(each, "label", type(each).__name__))] = each
+                else:
+                    made.tools[each.name] = each
+    if options.model is not None:
+        made.model = load_object(options.model) if ".py:" in options.model else options.model
+    return made
+
+
+def load_agent(path: Path, bindings: Bindings) -> tuple[Heliograph, list[ManifestProblem]]:
+    """Return the application of a manifest, and its warnings.
+
+    Raises ManifestRejected for an invalid manifest and for one with missing bindings.
+    """
+    manifest = read_agent_file(path)
+    application, problems = bind(manifest, bindings)
+    if application is None:
+        raise ManifestRejected([*problems, *manifest.warnings])
+    return application, [*manifest.warnings, *problems]
+
+
+def read_agent_file(path: Path) -> AgentManifest:
+    document = parse_manifest(read_file(path), str(path))
+    return valid_agent(document)
+
+
+def valid_agent(document: Document) -> AgentManifest:
+    """Return the agent of a manifest. Raises ManifestRejected for one that is invalid or of another kind."""
+    if not document.is_readable:
+        raise ManifestRejected(document.problems)
+    warnings = accepted([*document.problems, *validate_ossa(document)])
+    if (kind := kind_of(document)) != "Agent":
+        raise ManifestRejected([not_run(document, str(kind)), *warnings])
+    return read_agent(document, os.environ)
+
+
+def not_run(document: Document, kind: str) -> ManifestProblem:
+    """Return the problem of a valid manifest whose kind Heliograph does not run."""
+    hint = (
+        "write an application: agents with signals and delegations"
+        if kind in KINDS
+        else "helio run takes manifests of kind Agent"
+    )
+    return document.problem("not_runnable", f"Heliograph runs no manifest of kind {safe_repr(kind)}", "/kind", hint)
+
+
+def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None, list[ManifestProblem]]:
+    """Return the application of an agent, and warnings; or None, and what is missing.
+
+    Raises ManifestRejected for options that no agent can have.
+    """
+    from heliograph.app import Heliograph
+
+    problems: list[ManifestProblem] = []
+    tools = _tools(manifest, bindings, problems)
+    models = _models(manifest, bindings, problems)
+    if any(not each.is_warning for each in problems):
+        return None, problems
+    application = Heliograph(manifest.name.lower())
+    options = {"activate_on": ["workflow:start"], "updates": "output", **manifest.options}
+    prompt = options.pop("prompt", prompt_of)
+    try:
+        application.prompt_agent(
+            manifest.name,
+            prompt,
+            model=models,
+            system=manifest.system,
+            version=manifest.version,
+            tools=tools,
+            **options,
+        )
+        application.workflow  # noqa: B018  checked as a whole
+    except InvalidInput as error:
+        raise ManifestRejected([_of_option(manifest, error)]) from error
+    return application, problems
+
+
+def prompt_of(context: Context) -> str:
+    """Return the prompt of a manifest's agent: the `input` of the run's state, or else the whole state."""
+    state = context.document
+    given = state.get("input", state or None)
+    if given is None:
+        return START
+    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+
+
+def _tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> list[Any]:
+    """Return the tools of the agent, and add those without a binding to `missing`."""
+    bound: dict[str, Any] = {}
+    servers = {each.name: each for each in manifest.servers}
+    needed: set[str] = set()
+    for tool in manifest.tools:
+        if {tool.name, tool.bound_name} & manifest.blocked:
+            continue
+        found = bindings.tools.get(tool.name) or bindings.tools.get(tool.bound_name)
+        server = None if found is not None else _server_with(tool, bindings)
+        if found is not None:
+            bound[tool.bound_name] = _approved(found, manifest.needs_approval(tool))
+        elif server is not None:
+            bound[f"server {server.label}"] = _approved(server, manifest.needs_approval(tool))
+        elif (declared := _declared(tool, servers, bindings)) is not None:
+            needed.add(declared.name)
+        elif bindings.external:
+            bound[tool.bound_name] = _external(tool, manifest.needs_approval(tool))
+        else:
+            missing.append(_missing_tool(manifest, tool, bindings))
+    named = {tool.server for tool in manifest.tools} | {tool.name for tool in manifest.tools}
+    for reference in manifest.servers:
+        if reference.name in needed or reference.name not in named:
+            made = _server(manifest, reference, bindings, missing)
+            if made is not None:
+                bound[f"server {reference.name}"] = _approved(made, manifest.approvals is True)
+    return list(bound.values())
+
+
+def _server_with(tool: ToolReference, bindings: Bindings) -> Any:
+    """Return the bound MCP server with the tool: one of its name, or one that lists the tool."""
+    for key in (tool.server, tool.name):
+        if key and key in bindings.servers:
+            return bindings.servers[key]
+    return next(
+        (each for each in bindings.servers.values() if each.tools is not None and tool.name in each.tools), None
+    )
+
+
+def _declared(
+    tool: ToolReference, servers: Mapping[str, ServerReference], bindings: Bindings
+) -> ServerReference | None:
+    """Return the server of the manifest with the tool, unless it may not be started and other programs run the tool."""
+    offering = (each for each in servers.values() if each.tools is not None and tool.name in each.tools)
+    found = servers.get(tool.server or "") or next(offering, None)
+    is_usable = found is None or found.url is not None or bindings.starts_servers or not bindings.external
+    return found if is_usable else None
+
+
+def _approved(tool: Any, needs_approval: bool) -> Any:
+    return replace(tool, approval=True) if needs_approval and getattr(tool, "effect", None) != "pure" else tool
+
+
+def _external(tool: ToolReference, needs_approval: bool) -> Any:
+    from heliograph.definitions.tool import external_tool
+
+    schema = tool.parameters if tool.parameters is not None and tool.parameters.get("type") == "object" else None
+    return external_tool(tool.bound_name, tool.description, schema, approval=needs_approval)
+
+
+def _missing_tool(manifest: AgentManifest, tool: ToolReference, bindings: Bindings) -> ManifestProblem:
+    code, what = ("missing_agent", "agent") if tool.kind == "a2a" else ("missing_tool", "tool")
+    known = [*bindings.tools, *bindings.servers]
+    similar = get_close_matches(tool.bound_name, known, 1)
+    hint = (f"did you mean {similar[0]}?" if similar else f"the application has {', '.join(known)}" if known else
+            "bind it: --tools FILE.py:app names an application with this tool; --external-tools leaves it to other programs")  # fmt: skip
+    return manifest.document.problem(code, f"nothing is bound to the {what} {safe_repr(tool.name)}", tool.pointer, hint)
+
+
+def _server(
+    manifest: AgentManifest, reference: ServerReference, bindings: Bindings, missing: list[ManifestProblem]
+) -> Any:
+    """Return an MCP server that the manifest declares, or None and the reason in `missing`."""
+    if reference.name in bindings.servers:
+        return bindings.servers[reference.name]
+    name = safe_repr(reference.name)
+    if reference.command is not None and not bindings.starts_servers:
+        missing.append(manifest.document.problem(
+            "missing_tool", f"the MCP server {name} is a program, and a manifest may not start one by itself", reference.pointer,
+            "allow it with --start-servers, or bind its tools with --tools",
+        ))  # fmt: skip
+        return None
+    from heliograph.secrets import names_in
+    from heliograph.tools.mcp import MCPServer
+
+    used = names_in([*reference.env.values(), *reference.headers.values()])
+    if unset := sorted(each for each in used if not os.environ.get(each)):
+        missing.append(manifest.document.problem(
+            "missing_credential", f"the MCP server {name} needs the environment variable {unset[0]}", reference.pointer, f"set {unset[0]}",
+        ))  # fmt: skip
+        return None
+    try:
+        return MCPServer(reference.command, reference.url, reference.name, reference.env, reference.headers, tools=reference.tools,
+                         secrets=os.environ.get)  # fmt: skip
+    except InvalidInput as error:
+        raise ManifestRejected(
+            [
+                manifest.document.problem(
+                    error.code, error.message, reference.pointer, error.hint or "correct the server"
+                )
+            ]
+        ) from error
+
+
+def _models(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> Any:
+    """Return the model or models of the agent, and add one that cannot be used to `missing`."""
+    if bindings.model is not None and not isinstance(bindings.model, str):
+        return bindings.model
+    named = [(each.name, each.pointer) for each in manifest.models if each.name is not None]
+    if bindings.model is not None:
+        named = [(bindings.model, "/spec/llm")]
+    elif not named and os.environ.get("HELIOGRAPH_MODEL"):
+        named = [(os.environ["HELIOGRAPH_MODEL"], "/spec/llm")]
+    if not named:
+        pointer = next((each.pointer for each in manifest.models), "/spec")
+        missing.append(manifest.document.problem("missing_model", "the manifest names no model that Heliograph knows", pointer,
+                                                 "name one: --model PROVIDER:MODEL, or HELIOGRAPH_MODEL"))  # fmt: skip
+        return None
+    names = []
+    for name, pointer in named:
+        problem = _model_problem(manifest, name, pointer)
+        if problem is None:
+            names.append(name)
+        else:
+            missing.append(replace(problem, is_warning=pointer != named[0][1]))
+    return names[0] if len(names) == 1 else names
+
+
+def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> ManifestProblem | None:
+    """Return why a model cannot be used: its credential or its library is missing, or nobody knows it."""
+    variables = _CREDENTIALS.get(name.partition(":")[0], ())
+    if variables and not any(os.environ.get(each) for each in variables):
+        return manifest.document.problem("missing_credential", f"the model {safe_repr(name)} needs the environment variable "
+                                         f"{' or '.join(variables)}", pointer, f"set {variables[0]}, or use another model: --model")  # fmt: skip
+    from heliograph.errors import SetupError
+    from heliograph.harness.resolve import Harnesses
+
+    try:
+        Harnesses()(name)
+    except SetupError as error:
+        return manifest.document.problem(
+            "missing_model", error.message, pointer, error.hint or "use another model: --model"
+        )
+    return None
+
+
+def _of_option(manifest: AgentManifest, error: InvalidInput) -> ManifestProblem:
+    """Return the problem of an option that `define_agent` rejects, at its place in the manifest."""
+    option = (error.path or "").removeprefix(f"/agents/{manifest.name}/").partition("/")[0]
+    pointer = f"/extensions/heliograph/{option}" if option in OPTIONS else "/spec"
+    return manifest.document.problem(error.code, error.message, pointer, error.hint or "correct the manifest")

@@ -1,0 +1,70 @@
+"""The models that an agent's manifest names, as names of pydantic-ai: `anthropic:claude-sonnet-4-5`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heliograph.manifest.manifest_fields import ManifestFields
+
+OUTPUT_TOKENS_MAX = 10_000_000
+
+_PREFIXES = {"openai": "openai-chat", "gemini": "google", "vertexai": "google-cloud", "vertex-ai": "google-cloud"}
+_WITHOUT_MODEL = ("custom", "auto", "any", "local")  # the operator names the model of these
+_PLACES = ("/spec/llm", "/spec/model")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """A model that a manifest names. name: None if it names only a provider that Heliograph cannot map. pointer: where it stands."""
+
+    name: str | None
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The models of a manifest, in the order in which they are tried, and their settings."""
+
+    models: tuple[ModelReference, ...] = ()
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+
+
+def read_models(fields: ManifestFields) -> ModelChoice:
+    """Read `llm` or `model` of a manifest, with the fallbacks."""
+    place = next((each for each in _PLACES if fields.mapping(each)), None)
+    if place is None:
+        name = fields.expanded("/spec/model") if not isinstance(fields.mapping("/spec").get("model"), dict) else None
+        return ModelChoice((ModelReference(_named(None, name), "/spec/model"),) if name else ())
+    models = [_model(fields, place)]
+    for pointer, _ in fields.items(f"{place}/fallback_models"):
+        models.append(_model(fields, pointer))
+    inner = (place, f"{place}/parameters")
+    temperature = fields.number(*(f"{each}/temperature" for each in inner), low=0, high=2)
+    tokens = fields.number(
+        *(f"{each}/{key}" for each in inner for key in ("maxTokens", "max_tokens")),
+        low=1,
+        high=OUTPUT_TOKENS_MAX,
+        whole=True,
+    )
+    return ModelChoice(tuple(each for each in models if each is not None), temperature, tokens)
+
+
+def _model(fields: ManifestFields, place: str) -> ModelReference | None:
+    provider = fields.expanded(f"{place}/provider")
+    keys = ("model", "name", "id", "model_name")
+    key = next((each for each in keys if f"{place}/{each}" and each in fields.mapping(place)), None)
+    if key is None:
+        return None
+    name = fields.expanded(f"{place}/{key}")
+    return ModelReference(_named(provider, name), f"{place}/{key}")
+
+
+def _named(provider: str | None, name: str | None) -> str | None:
+    """Return the name of a model with the prefix of its provider; None without both of them."""
+    if not name:
+        return None
+    if provider is None or provider in _WITHOUT_MODEL:
+        return name if ":" in name else None
+    prefix = _PREFIXES.get(provider, provider)
+    return name if name.startswith(f"{prefix}:") else f"{prefix}:{name}"

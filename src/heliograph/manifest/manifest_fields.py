@@ -1,0 +1,128 @@
+"""Read the fields of a manifest by their pointers, and remember which ones: what nobody has read gets a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from heliograph.manifest.document import Document, dotted
+from heliograph.manifest.environment import expand, missing_in
+from heliograph.manifest.problems import ManifestProblem
+from heliograph.types import Json
+
+_DIVIDED = ("", "/spec", "/extensions")  # each key below gets a warning of its own
+
+
+class ManifestFields:
+    """The fields of one manifest. environment: the variables that `expanded` inserts.
+
+    problems: a warning for each field of the wrong type, and an error for each variable without a value.
+    """
+
+    def __init__(self, document: Document, environment: Mapping[str, str]):
+        self._document = document
+        self._environment = environment
+        self._read: set[str] = set()
+        self.problems: list[ManifestProblem] = []
+
+    def value(self, pointer: str) -> Json:
+        """Return the value at a pointer, which counts as read as a whole; None if there is none."""
+        self._read.add(pointer)
+        value: Json = self._document.value_at(pointer)
+        return value
+
+    def text(self, *pointers: str) -> str | None:
+        """Return the first text at the pointers that is not empty."""
+        return next(filter(None, (self._typed(each, str, "a text") for each in pointers)), None)
+
+    def expanded(self, *pointers: str) -> str | None:
+        """Return the first text at the pointers, with the values of its environment variables."""
+        for pointer in pointers:
+            if (text := self.text(pointer)) is None:
+                continue
+            if missing := missing_in(text, self._environment):
+                self.problems.append(self._document.problem(
+                    "env_missing", f"{dotted(pointer)} uses the environment variable {missing[0]}, which has no value", pointer,
+                    f"set {missing[0]}, or write a default: ${{{missing[0]}:-…}}",
+                ))  # fmt: skip
+                return None
+            return expand(text, self._environment)
+        return None
+
+    def number(self, *pointers: str, low: float, high: float, whole: bool = False) -> Any:
+        """Return the first number at the pointers, also from an environment variable. One outside of the range is an error."""
+        for pointer in pointers:
+            value = self.value(pointer)
+            if isinstance(value, str):
+                value = self._number_of(self.expanded(pointer))
+            if value is None:
+                continue
+            if isinstance(value, float) and value.is_integer() and whole:
+                value = int(value)
+            kind = int if whole else int | float
+            if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+                self.problems.append(self._document.problem(
+                    "out_of_range", f"{dotted(pointer)} must be a {'whole ' if whole else ''}number from {low:g} to {high:g}, not "
+                    f"{self._document.text_of(pointer, self._document.value_at(pointer))}", pointer, "write a number in this range",
+                ))  # fmt: skip
+                return None
+            return value
+        return None
+
+    def mapping(self, pointer: str) -> Mapping[str, Json]:
+        """Return the object at a pointer without counting it as read; empty if there is none."""
+        value = self._document.value_at(pointer)
+        return value if isinstance(value, dict) else {}
+
+    def items(self, pointer: str) -> list[tuple[str, Json]]:
+        """Return the items of the list at a pointer, each with its own pointer, without counting them as read."""
+        value = self._document.value_at(pointer)
+        return [(f"{pointer}/{n}", each) for n, each in enumerate(value)] if isinstance(value, list) else []
+
+    def texts(self, pointer: str) -> list[str]:
+        """Return the texts of the list at a pointer, which counts as read."""
+        value = self.value(pointer)
+        return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+    def warn(self, code: str, message: str, pointer: str, hint: str = "") -> None:
+        self.problems.append(self._document.problem(code, message, pointer, hint, at_key=True, is_warning=True))
+
+    def reject(self, code: str, message: str, pointer: str, hint: str = "") -> None:
+        self.problems.append(self._document.problem(code, message, pointer, hint))
+
+    def unread(self, is_information: Callable[[str], bool]) -> Iterator[str]:
+        """Yield the pointers of the outermost values that nobody has read, without those that only inform people."""
+        yield from self._unread(self._document.value, "", is_information)
+
+    def _unread(self, value: Json, pointer: str, is_information: Callable[[str], bool]) -> Iterator[str]:
+        if pointer in self._read or is_information(pointer):
+            return
+        below = f"{pointer}/"
+        is_divided = pointer in _DIVIDED or any(each.startswith(below) for each in self._read)
+        if is_divided and isinstance(value, dict):
+            for key, each in value.items():
+                yield from self._unread(each, below + escaped(key), is_information)
+        elif is_divided and isinstance(value, list):
+            for n, each in enumerate(value):
+                yield from self._unread(each, f"{below}{n}", is_information)
+        elif value not in (None, {}, []):
+            yield pointer
+
+    def _typed(self, pointer: str, kind: type, name: str) -> Any:
+        value = self.value(pointer)
+        if value is None or isinstance(value, kind):
+            return value
+        self.warn("wrong_type", f"{dotted(pointer)} is not {name}, so it has no effect", pointer, f"write {name}")
+        return None
+
+    @staticmethod
+    def _number_of(text: str | None) -> Any:
+        try:
+            return None if text is None else float(text)
+        except ValueError:
+            return text
+
+
+def escaped(key: str) -> str:
+    """Return a key as it stands in a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,373 @@
+"""Manifests of kind Agent: the verdict of their schema, what they mean for an agent, and the warnings for everything else."""
+
+from __future__ import annotations
+
+import textwrap
+
+import jsonschema_rs
+import pytest
+
+from heliograph.manifest.agent_manifest import REASONS, AgentManifest, read_agent
+from heliograph.manifest.document import Document
+from heliograph.manifest.ossa import schema_name, validate_ossa
+from heliograph.manifest.problems import ManifestProblem, ManifestRejected
+from heliograph.manifest.reader import parse_manifest
+from heliograph.manifest.schemas import schema_of_kind
+
+HEAD = "apiVersion: ossa/v0.4\nkind: Agent\nmetadata:\n  name: reader\n"
+HEAD_5 = HEAD.replace("v0.4", "v0.5")
+
+
+def parsed(text: str) -> Document:
+    return parse_manifest(textwrap.dedent(text).encode(), "agent.yaml")
+
+
+def problems(text: str) -> list[ManifestProblem]:
+    document = parsed(text)
+    return [each for each in (*document.problems, *validate_ossa(document)) if not each.is_warning]
+
+
+def agent(spec: str = "", head: str = HEAD, more: str = "", environment: dict[str, str] | None = None) -> AgentManifest:
+    """The agent of a manifest with these lines below `spec`, and these after it."""
+    body = textwrap.indent(textwrap.dedent(spec).strip() or "role: Read.", "  ")
+    document = parsed(f"{head}spec:\n{body}\n{textwrap.dedent(more)}")
+    assert [*map(str, validate_ossa(document))] == []
+    return read_agent(document, environment or {})
+
+
+def warned(manifest: AgentManifest) -> list[str]:
+    return [each.pointer for each in manifest.warnings]
+
+
+# ── Versions and schemas ──
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("ossa/v0.4", "Agent"), ("ossa/v0.4.6", "Agent"), ("ossa/v0.4.7", "Agent-v0.5"), ("ossa/v0.4.10", "Agent-v0.5"), ("ossa/v0.5", "Agent-v0.5"),
+        ("ossa/v0.5.1", "Agent-v0.5"), ("ossa/v0.3.6", "Agent"), ("ossa/v1", "Agent"), (None, "Agent"),
+    ],
+)  # fmt: skip
+def test_version_selects_the_schema(version: str | None, name: str) -> None:
+    assert schema_name(version) == name
+
+
+@pytest.mark.parametrize("version", ["ossa/v0.6", "ossa/v2.0", "v0.4", "ossa/v0.1.9", "ossa/v0.4 "])
+def test_unknown_version_is_rejected_at_its_place(version: str) -> None:
+    (found,) = problems(HEAD.replace("ossa/v0.4", f'"{version}"') + "spec: {role: Read.}\n")
+    assert (found.code, found.line, found.column) == ("unsupported_version", 1, 13)
+    assert "ossa/v0.5" in found.hint
+
+
+@pytest.mark.parametrize("name", ["Agent", "Agent-v0.5"])
+def test_schemas_are_themselves_valid_and_describe_what_editors_offer_first(name: str) -> None:
+    schema = schema_of_kind(name)
+    assert jsonschema_rs.meta.is_valid(schema)
+    assert schema["title"] == name
+    assert all(schema["properties"][key]["description"] for key in ("apiVersion", "kind", "spec", "extensions"))
+
+
+VALID = [
+    "spec: {role: Read.}",
+    "spec: {}",
+    "spec: {role: R, anything: {of: [yours]}}",
+    "spec: {llm: {provider: '${PROVIDER:-anthropic}', model: m, temperature: '${T:-0.3}', maxTokens: '${N:-10}'}}",
+    "spec: {prompts: {system: Be brief.}}",
+    "spec: {prompts: {system: {template: Be brief., version: '1'}, more: 1}}",
+    "spec: {tools: [{type: mcp, name: github, config: {server: x}}]}",
+    "spec: {autonomy: {approval_required: [deploy], level: supervised}}",
+    "spec: {autonomy: {approval_required: true}}",
+    "spec: {lifecycle: {max_turns: 3, turn_timeout: 5m, phases: [init, normalize, resolve, infer, execute, assemble, emit]}}",
+    "spec: {role: R}\nextensions: {mine: {x: 1}, langchain: {agent_type: react, x: 1}}",
+    "spec: {messaging: {subscribes: [{channel: data.created, priority: high}]}}",
+    "spec: {role: R}\nruntime: {type: unified, supports: [kubernetes]}",
+]
+INVALID = [
+    ("spec: {role: ''}", "/spec/role"),
+    ("spec: {llm: {provider: anthropic}}", "/spec/llm/model"),
+    ("spec: {llm: {provider: nobody, model: m}}", "/spec/llm/provider"),
+    ("spec: {llm: {provider: openai, model: m, temperature: 3}}", "/spec/llm/temperature"),
+    ("spec: {tools: [{name: no-type}]}", "/spec/tools/0/type"),
+    ("spec: {tools: [{type: checker, name: x}]}", "/spec/tools/0/type"),
+    ("spec: {lifecycle: {phases: [plan]}}", "/spec/lifecycle/phases/0"),
+    ("spec: {lifecycle: {turn_timeout: 5 minutes}}", "/spec/lifecycle/turn_timeout"),
+    ("spec: {observability: {logging: {level: loud}}}", "/spec/observability/logging/level"),
+    ("spec: {messaging: {subscribes: [{channel: Data}]}}", "/spec/messaging/subscribes/0/channel"),
+    ("spec: {functions: [{name: f, description: d}]}", "/spec/functions/0/parameters"),
+    ("spec: {role: R}\nextensions: {mcp: {servers: []}}", "/extensions/mcp/servers"),
+    (
+        "spec: {role: R}\nextensions: {agents_md: {sections: {custom: [{x: 1}]}}}",
+        "/extensions/agents_md/sections/custom/0/x",
+    ),
+    ("spec: {role: R}\nruntime: {type: mainframe}", "/runtime/type"),
+    ("spec: {taxonomy: {domain: cooking}}", "/spec/taxonomy/domain"),
+    ("x: 1", "/spec"),
+]
+
+
+@pytest.mark.parametrize("rest", VALID)
+def test_valid_manifest_of_v0_4_has_no_problem(rest: str) -> None:
+    assert [*map(str, problems(f"{HEAD}{rest}\n"))] == []
+
+
+@pytest.mark.parametrize(("rest", "pointer"), INVALID)
+def test_invalid_manifest_of_v0_4_is_rejected_at_its_place(rest: str, pointer: str) -> None:
+    found = problems(f"{HEAD}{rest}\n")
+    assert pointer in [each.pointer for each in found]
+    assert all(each.line >= 1 and each.column >= 1 and each.hint for each in found)
+
+
+def test_unknown_key_of_metadata_is_rejected_by_v0_4_and_accepted_by_v0_5() -> None:
+    more = "  mascot: owl\nspec: {role: R}\n"
+    assert [each.pointer for each in problems(HEAD + more)] == ["/metadata/mascot"]
+    assert problems(HEAD_5 + more) == []
+
+
+@pytest.mark.parametrize(
+    ("rest", "pointer"),
+    [
+        ("security: {threat_model: [{category: ghosts}]}", "/security/threat_model/0/category"),
+        ("security: {sandboxing: {type: vm}}", "/security/sandboxing/required"),
+        ("protocols: {mcp: {role: client}}", "/protocols/mcp/version"),
+        ("protocols: {a2a: {version: '1'}}", "/protocols/a2a/version"),
+        ("governance: {mystery: 1}", "/governance/mystery"),
+        ("cognition: {pattern: guess}", "/cognition/pattern"),
+        ("extensions: {security: {cedar: {policies: []}}}", "/extensions/security/cedar/policies"),
+    ],
+)
+def test_invalid_manifest_of_v0_5_is_rejected_at_its_place(rest: str, pointer: str) -> None:
+    assert pointer in [each.pointer for each in problems(f"{HEAD_5}{rest}\n")]
+
+
+def test_spec_of_v0_5_is_open() -> None:
+    assert problems(f"{HEAD_5}spec: {{tools: [{{name: read}}], model: {{tier: fast}}, subAgents: []}}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "is_valid"),
+    [
+        ("Task", "{execution: {type: idempotent}}", True), ("Task", "{}", False),
+        ("Workflow", "{steps: [{id: one, kind: Agent, ref: ./a.yaml}]}", True), ("Workflow", "{steps: []}", False),
+        ("Flow", "{flow_schema: {initial_state: a, states: [{name: a}]}, transitions: []}", True), ("Flow", "{}", False),
+    ],
+)  # fmt: skip
+def test_other_kinds_have_the_verdict_of_their_schema(kind: str, spec: str, is_valid: bool) -> None:
+    found = problems(HEAD.replace("kind: Agent", f"kind: {kind}") + f"spec: {spec}\n")
+    assert (found == []) is is_valid
+
+
+# ── What a manifest means for an agent ──
+
+
+def test_role_model_and_settings_become_options() -> None:
+    made = agent("""
+        role: |
+          Read. Braces like {this} stay.
+        llm:
+          provider: anthropic
+          model: claude-sonnet-4-5
+          temperature: 0.2
+          maxTokens: 800
+          fallback_models:
+            - {provider: openai, model: gpt-5}
+          retry_config: {max_attempts: 4, backoff_strategy: linear, initial_delay_ms: 500}
+        """)
+    assert made.system == "Read. Braces like {this} stay.\n"
+    assert [each.name for each in made.models] == ["anthropic:claude-sonnet-4-5", "openai-chat:gpt-5"]
+    assert (made.options["temperature"], made.options["max_output_tokens"]) == (0.2, 800)
+    retry = made.options["retry"]
+    assert (retry.max_attempts, retry.strategy, retry.initial_delay_seconds) == (4, "linear", 0.5)
+    assert warned(made) == []
+
+
+def test_model_of_v0_5_has_its_settings_below_parameters() -> None:
+    made = agent("""
+        instructions: Help.
+        model: {provider: google, name: gemini-2.5-pro, parameters: {temperature: 0.8, maxTokens: 10}}
+        """, HEAD_5)  # fmt: skip
+    assert made.system == "Help."
+    assert [each.name for each in made.models] == ["google:gemini-2.5-pro"]
+    assert made.options["temperature"] == 0.8
+
+
+@pytest.mark.parametrize("model", ["model: {tier: fast}", "llm: {provider: custom, model: ours}", "role: R"])
+def test_model_without_a_known_provider_is_left_to_the_operator(model: str) -> None:
+    assert [each.name for each in agent(model, HEAD_5).models if each.name is not None] == []
+
+
+def test_variables_of_the_model_are_expanded_and_those_of_the_role_are_not() -> None:
+    text = """
+        role: Keep ${HOME} and {{ this }}.
+        llm: {provider: "${P:-anthropic}", model: "${M}", temperature: "${T:-0.5}"}
+        """
+    made = agent(text, environment={"M": "claude-x", "HOME": "/root"})
+    assert made.system == "Keep ${HOME} and {{ this }}."
+    assert made.models[0].name == "anthropic:claude-x"
+    assert made.options["temperature"] == 0.5
+    with pytest.raises(ManifestRejected) as caught:
+        agent(text)
+    assert [(each.code, each.pointer) for each in caught.value.problems if not each.is_warning] == [
+        ("env_missing", "/spec/llm/model")
+    ]
+
+
+def test_limits_become_options() -> None:
+    made = agent("""
+        role: R
+        lifecycle: {max_turns: 7, turn_timeout: 2m}
+        constraints: {cost: {maxTokensPerRequest: 5000}, performance: {timeoutSeconds: 90}}
+        safety: {guardrails: {max_tool_calls: 3}}
+        """)
+    assert made.options == {"max_steps": 7, "timeout_seconds": 90, "budget": {"tokens": 5000, "tool_calls": 3}}
+    assert warned(made) == []
+
+
+def test_tools_of_every_form_have_names() -> None:
+    made = agent("""
+        tools:
+          - read
+          - {name: file.edit, type: custom}
+          - {type: function, function: {name: add}}
+          - {type: mcp, server: github}
+          - {type: api, handler: {capability: search}}
+          - {type: mcp, capabilities: [{name: tell}]}
+          - {type: webhook, name: hook}
+          - {type: http}
+          - 12
+        functions:
+          - {name: sum, description: Adds., parameters: {type: object}}
+        """, HEAD_5)  # fmt: skip
+    assert [each.name for each in made.tools] == ["read", "file.edit", "add", "github", "search", "tell", "sum"]
+    assert made.tools[1].bound_name == "file_edit"
+    assert made.tools[-1].parameters == {"type": "object"}
+    assert {(each.code, each.pointer) for each in made.warnings if "tools" in each.pointer} == {
+        ("no_effect", "/spec/tools/6"), ("missing_name", "/spec/tools/7"), ("wrong_type", "/spec/tools/8"),
+    }  # fmt: skip
+
+
+def test_declared_servers_keep_references_instead_of_secrets() -> None:
+    made = agent("""
+        role: R
+        tools:
+          - type: mcp
+            name: github
+            config: {server: npx -y server-github, env: {GITHUB_TOKEN: "${GITHUB_TOKEN}", MODE: fast}}
+          - {type: mcp, name: docs, endpoint: "https://docs.example/mcp"}
+        """, more="""
+        extensions:
+          mcp:
+            servers: [{name: files, command: npx, args: [files, /data], tools: [read, {name: write}]}]
+        """, head=HEAD_5, environment={"GITHUB_TOKEN": "ghp-secret"})  # fmt: skip
+    by_name = {each.name: each for each in made.servers}
+    assert by_name["github"].command == ("npx", "-y", "server-github")
+    assert by_name["github"].env == {"GITHUB_TOKEN": "secret://GITHUB_TOKEN", "MODE": "fast"}
+    assert by_name["docs"].url == "https://docs.example/mcp"
+    assert (by_name["files"].command, by_name["files"].tools) == (("npx", "files", "/data"), ("read", "write"))
+
+
+def test_servers_that_the_agent_would_offer_are_not_its_tools() -> None:
+    more = """
+        protocols:
+          mcp: {version: 1.0.0, role: ROLE, servers: [{name: own, transport: stdio, command: node}]}
+        """
+    assert agent(head=HEAD_5, more=more.replace("ROLE", "server")).servers == ()
+    assert [each.name for each in agent(head=HEAD_5, more=more.replace("ROLE", "client")).servers] == ["own"]
+
+
+def test_autonomy_decides_about_approvals_and_tools() -> None:
+    made = agent("""
+        role: R
+        tools: [{type: function, name: look}, {type: function, name: send}, {type: function, name: drop}]
+        autonomy: {approval_required: [send, pay], blocked_actions: [drop]}
+        """)
+    needs = {each.name: made.needs_approval(each) for each in made.tools}
+    assert needs == {"look": False, "send": True, "drop": False}
+    assert made.blocked == {"drop"}
+    assert [each.message for each in made.warnings] == ["approval_required names pay, which is no tool of the agent"]
+
+
+def test_allowed_actions_that_are_tools_exclude_the_others() -> None:
+    made = agent("""
+        tools: [{type: function, name: look}, {type: function, name: send}]
+        autonomy: {allowed_actions: [look]}
+        """)
+    assert made.blocked == {"send"}
+
+
+def test_governance_of_v0_5_requires_approvals() -> None:
+    made = agent("role: R\ntools: [{name: send}]", HEAD_5, """
+        governance: {authorization: {clearance_level: 2, tool_permissions: [{tool: send, risk_level: high, requires_approval: true}]}}
+        """)  # fmt: skip
+    assert made.needs_approval(made.tools[0])
+    assert warned(made) == ["/governance/authorization/clearance_level"]
+
+
+@pytest.mark.proves("G-33")
+def test_phases_of_a_manifest_are_listed_and_change_nothing() -> None:
+    made = agent("role: R\nlifecycle: {phases: [init, infer, emit]}")
+    assert made.phases == ("init", "infer", "emit")
+    assert made.options == {}
+    assert made.warnings == ()
+
+
+def test_fields_without_an_effect_get_a_warning_with_their_place() -> None:
+    made = agent("""
+        role: R
+        memory: {type: entity}
+        safety: {pii_detection: {enabled: true}, guardrails: {max_tool_calls: 1, policies: []}}
+        llm: {provider: openai, model: gpt-5, topP: 0.9}
+        """, more="extensions: {langchain: {agent_type: react}, cursor: {x: 1}}\n")  # fmt: skip
+    assert warned(made) == [
+        "/spec/memory",
+        "/spec/safety/pii_detection",
+        "/spec/llm/topP",
+        "/extensions/langchain",
+        "/extensions/cursor",
+    ]
+    assert all(each.code == "no_effect" and "has no effect" in each.message and each.line > 4 for each in made.warnings)
+
+
+def test_agent_without_a_role_has_its_description() -> None:
+    made = agent("capabilities: [read]", HEAD + "  description: Reads files.\n")
+    assert made.system == "Reads files."
+    assert [each.code for each in made.warnings] == ["no_role"]
+
+
+def test_long_names_are_cut_and_remain_distinct() -> None:
+    names = [agent(head=HEAD.replace("reader", "a" * 200 + end)).name for end in "bc"]
+    assert len(names[0]) == 63
+    assert names[0] != names[1]
+
+
+def test_options_of_heliograph_are_limited_to_safe_ones() -> None:
+    assert (
+        agent(more="extensions: {heliograph: {prompt: 'Sum up {state.text}', max_attempts: 2}}\n").options[
+            "max_attempts"
+        ]
+        == 2
+    )
+    with pytest.raises(ManifestRejected) as caught:
+        agent(more="extensions: {heliograph: {trusted: true}}\n")
+    assert [(each.code, each.pointer) for each in caught.value.problems] == [
+        ("unknown_field", "/extensions/heliograph/trusted")
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["role: 12", "tools: {allow: [x]}", "llm: fast", "lifecycle: never", "autonomy: full", "safety: [x]", "model: [1]", "prompts: 1",
+     "tools: [[x]]", "constraints: {performance: fast}", "functions: none"],
+)  # fmt: skip
+def test_open_spec_of_v0_5_may_hold_anything(spec: str) -> None:
+    made = agent(f"description: D\n{spec}", HEAD_5)
+    assert made.name == "reader"
+    assert made.warnings != ()
+
+
+def test_reasons_are_in_the_table_of_the_page() -> None:
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "manifests.md").read_text(encoding="utf-8")
+    missing = [pointer for pointer in REASONS if f"`{pointer.removeprefix('/').replace('/', '.')}`" not in page]
+    assert missing == []
