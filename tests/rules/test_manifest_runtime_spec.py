@@ -28,7 +28,7 @@ def warned(app: Heliograph) -> list[str]:
     return [each for each in app.workflow.warnings if each.startswith("m.yaml:")]
 
 
-@pytest.mark.proves("CTL-94", "CTL-71", "CTL-72", "CTL-73", "CTL-74")
+@pytest.mark.proves("CTL-70", "CTL-94", "CTL-71", "CTL-72", "CTL-73", "CTL-74")
 def test_sections_become_the_settings_of_an_application() -> None:
     spec = runtime(RUNTIME + """\
 lifecycle:
