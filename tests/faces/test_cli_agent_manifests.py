@@ -202,6 +202,7 @@ def test_validate_reports_three_levels_and_the_missing_binding(shell: Shell) -> 
             0,
         ),
         (AGENT.replace("kind: Agent", "kind: Agnet"), (True, False, False), 2),
+        (AGENT.replace("ossa/v0.4", "ossa/v0.5").replace("temperature: 0.3", "temperature: 9"), (True, True, False), 0),
     ],
 )
 def test_validate_stops_at_the_level_that_a_file_reaches(

@@ -156,10 +156,10 @@ def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None
     models = _models(manifest, bindings, problems)
     if any(not each.is_warning for each in problems):
         return None, problems
-    application = Heliograph(manifest.name.lower())
     options = {"activate_on": ["workflow:start"], "updates": "output", **manifest.options}
     prompt = options.pop("prompt", prompt_of)
     try:
+        application = Heliograph(manifest.name.lower())
         application.prompt_agent(
             manifest.name,
             prompt,
@@ -333,5 +333,7 @@ def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> Manifest
 def _of_option(manifest: AgentManifest, error: InvalidInput) -> ManifestProblem:
     """Return the problem of an option that `define_agent` rejects, at its place in the manifest."""
     option = (error.path or "").removeprefix(f"/agents/{manifest.name}/").partition("/")[0]
-    pointer = f"/extensions/heliograph/{option}" if option in OPTIONS else "/spec"
+    if error.path in ("/name", "/agents"):
+        option = "name"
+    pointer = f"/extensions/heliograph/{option}" if option in (*OPTIONS, "name") else "/spec"
     return manifest.document.problem(error.code, error.message, pointer, error.hint or "correct the manifest")

@@ -91,8 +91,10 @@ def check(path: Path, bindings: Bindings) -> Report:
     report.version = version if isinstance(version, str) else None
     try:
         if report.kind == "Agent":
+            accepted([*document.problems, *validate_ossa(document)])
+            report.reached = LEVELS.index("valid") + 1
             manifest = valid_agent(document)
-            report.reached, report.phases = 2, manifest.phases
+            report.phases = manifest.phases
             application, problems = bind(manifest, bindings)
             for each in in_order([*problems, *manifest.warnings]):
                 report.problems += each

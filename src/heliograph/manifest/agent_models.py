@@ -34,7 +34,11 @@ def read_models(fields: ManifestFields) -> ModelChoice:
     """Read `llm` or `model` of a manifest, with the fallbacks."""
     place = next((each for each in _PLACES if fields.mapping(each)), None)
     if place is None:
-        name = fields.expanded("/spec/model") if not isinstance(fields.mapping("/spec").get("model"), dict) else None
+        name = (
+            fields.expanded("/spec/model", is_optional=True)
+            if not isinstance(fields.mapping("/spec").get("model"), dict)
+            else None
+        )
         return ModelChoice((ModelReference(_named(None, name), "/spec/model"),) if name else ())
     models = [_model(fields, place)]
     for pointer, _ in fields.items(f"{place}/fallback_models"):
@@ -51,12 +55,12 @@ def read_models(fields: ManifestFields) -> ModelChoice:
 
 
 def _model(fields: ManifestFields, place: str) -> ModelReference | None:
-    provider = fields.expanded(f"{place}/provider")
+    provider = fields.expanded(f"{place}/provider", is_optional=True)
     keys = ("model", "name", "id", "model_name")
     key = next((each for each in keys if f"{place}/{each}" and each in fields.mapping(place)), None)
     if key is None:
         return None
-    name = fields.expanded(f"{place}/{key}")
+    name = fields.expanded(f"{place}/{key}", is_optional=True)
     return ModelReference(_named(provider, name), f"{place}/{key}")
 
 

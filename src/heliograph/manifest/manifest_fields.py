@@ -35,15 +35,18 @@ class ManifestFields:
         """Return the first text at the pointers that is not empty."""
         return next(filter(None, (self._typed(each, str, "a text") for each in pointers)), None)
 
-    def expanded(self, *pointers: str) -> str | None:
-        """Return the first text at the pointers, with the values of its environment variables."""
+    def expanded(self, *pointers: str, is_optional: bool = False) -> str | None:
+        """Return the first text at the pointers, with the values of its environment variables.
+
+        is_optional: a variable without a value is a warning, because the operator may name what it stands for.
+        """
         for pointer in pointers:
             if (text := self.text(pointer)) is None:
                 continue
             if missing := missing_in(text, self._environment):
                 self.problems.append(self._document.problem(
                     "env_missing", f"{dotted(pointer)} uses the environment variable {missing[0]}, which has no value", pointer,
-                    f"set {missing[0]}, or write a default: ${{{missing[0]}:-…}}",
+                    f"set {missing[0]}, or write a default: ${{{missing[0]}:-…}}", is_warning=is_optional,
                 ))  # fmt: skip
                 return None
             return expand(text, self._environment)
