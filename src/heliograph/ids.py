@@ -48,3 +48,18 @@ def split_signal_id(identifier: str) -> tuple[str, int] | None:
     if not head.startswith("sig_") or not tail.isascii() or not tail.isdigit():
         return None
     return head.removeprefix("sig_"), int(tail)
+
+
+def trace_id_of(run_id: str) -> str:
+    """Return the trace id of a run that began in this database, in hexadecimal. Every process computes the same one."""
+    return _digest(run_id, 16)
+
+
+def span_id_of(name: str) -> str:
+    """Return a span id, in hexadecimal: of a run by its id, of a turn by its id, of a call by `turn:call`."""
+    return _digest(name, 8)
+
+
+def _digest(text: str, size: int) -> str:
+    """The hexadecimal ids of W3C Trace Context: 16 bytes for a trace, 8 for a span."""
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()

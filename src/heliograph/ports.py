@@ -1,11 +1,14 @@
-"""Protocols that users can implement: `Harness` gives access to a model, `Memory` stores memories beyond a run."""
+"""Protocols that users can implement, `Harness` for a model and `Memory` for memories beyond a run; and `Tracer` for telemetry."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from heliograph.reactive.reaction import Reaction
+from heliograph.records import Claimed, PendingSignal
 from heliograph.types import Json, JsonObject
 
 
@@ -178,4 +181,75 @@ class Memory(Protocol):
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         """Return the best matches among the memories of the agent and of the project, the best first. agent: None for all agents."""
+        ...
+
+
+class ModelCallTrace(Protocol):
+    """The span of one model call."""
+
+    def replied(self, reply: ModelReply) -> None: ...
+
+
+class ToolCallTrace(Protocol):
+    """The span of one tool call in this process."""
+
+    def returned(self, status: str, output: Json, error: JsonObject | None) -> None: ...
+
+
+class TurnTrace(Protocol):
+    """The spans of one owned turn, from its claim until it ends or is released.
+
+    An exception that leaves the body of a `with` statement is recorded as the error of the span.
+    """
+
+    def claimed(self) -> AbstractContextManager[None]:
+        """Make the turn current, until this worker no longer owns it."""
+        ...
+
+    def model_call(self, model: str, request: ModelRequest) -> AbstractContextManager[ModelCallTrace]: ...
+
+    def tool_call(self, call_id: str, tool: str, arguments: Json) -> AbstractContextManager[ToolCallTrace]: ...
+
+    def headers_of(self, call_id: str) -> dict[str, str]:
+        """Return the headers that continue the trace in the system that executes a call; empty without telemetry."""
+        ...
+
+    def released(self, outcome: str) -> None:
+        """Note that this worker released the turn: suspended, or deferred."""
+        ...
+
+    def ended(self, claimed: Claimed, outcome: str, error: JsonObject | None, usage: tuple[int, int]) -> None:
+        """Record the turn after the commit of its end. claimed: with its calls as they are now. usage: input and output tokens."""
+        ...
+
+
+class Tracer(Protocol):
+    """Records runs and turns as spans of distributed traces. `heliograph.telemetry` has an implementation, and one that does nothing."""
+
+    def memory_of_start(self, headers: Iterable[tuple[bytes, bytes]] | None = None) -> dict[str, Any]:
+        """Return what the memory of a new run keeps of its caller's trace. headers: of the request; None for the current span."""
+        ...
+
+    def started(self, application: str, run_id: str, reaction: Reaction) -> None:
+        """Record the start of a run, after its commit."""
+        ...
+
+    def reacted(
+        self,
+        application: str,
+        run_id: str,
+        turn_id: str | None,
+        reaction: Reaction,
+        pending: Sequence[PendingSignal] = (),
+    ) -> None:
+        """Record the turns that a committed reaction has activated, and the end of the run.
+
+        turn_id: the turn that caused it. pending: the signals that it reacts to; some are the ends of turns that the kernel ended.
+        """
+        ...
+
+    def turn(self, claimed: Claimed, project: str) -> TurnTrace: ...
+
+    def headers_of(self, run_id: str, turn_id: str | None, memory: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers of a message about a turn, or about a run, which continue its trace."""
         ...

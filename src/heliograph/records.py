@@ -52,6 +52,7 @@ class Cause(msgspec.Struct, frozen=True):
     payload: Any
     agent: str | None = None
     trust: str | None = None  # "untrusted" if it follows from untrusted content
+    turn_id: str | None = None  # the turn that emitted it
 
 
 class InboxRow(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class Wait(msgspec.Struct, frozen=True):
     """A call that a turn has opened. content: the result's card, once the call is resolved.
 
     resolved_position: its place among the turn's results in the order of arrival, from 1. taint: the untrusted sources
-    that the turn had read when it opened the call.
+    that the turn had read when it opened the call. opened_at, resolved_at: of a call that is not inline.
     """
 
     call_id: str
@@ -82,6 +83,8 @@ class Wait(msgspec.Struct, frozen=True):
     after_execution: Literal["suspend", "terminate"] = "suspend"
     may_override: bool = False
     taint: list[str] | None = None
+    opened_at: datetime | None = None
+    resolved_at: datetime | None = None
 
 
 class BudgetShortfall(msgspec.Struct, frozen=True):
@@ -320,7 +323,8 @@ class Event(msgspec.Struct, frozen=True):
 class Callback(msgspec.Struct, frozen=True):
     """A completion webhook to send for a turn or a run. `attempt` counts from 1.
 
-    content: the deliverable of the turn, or the state of the run. undecodable: why the content is missing.
+    content: the deliverable of the turn, or the state of the run. undecodable: why the content is missing. trace: the part of the
+    run's memory from which its trace follows.
     """
 
     callback_id: str
@@ -336,3 +340,4 @@ class Callback(msgspec.Struct, frozen=True):
     duration_ms: int
     correlation_id: str | None = None
     undecodable: str | None = None
+    trace: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 STARS = "***"
 LENGTH_MIN = 8
 LOGGERS = tuple(f"heliograph{part}" for part in ("", ".agent_loop", ".cli", ".doorbell", ".execution", ".gateway", ".ledger", ".status",
-                                                 ".tools", ".worker", ".world"))  # fmt: skip
+                                                 ".telemetry", ".tools", ".worker", ".world"))  # fmt: skip
 SECRET_PREFIX = "HELIOGRAPH_SECRET_"  # noqa: S105  of variables
 # Providers' keys and tokens are long. A password may be short, but short words also occur in ordinary text.
 _KEY_ENDS, _KEY_LENGTH_MIN = ("KEY", "TOKEN"), 16

@@ -28,6 +28,7 @@ from heliograph.ledger.transactions import Transactions
 from heliograph.open_database import open_database, prepare_schema
 from heliograph.policy.egress import server_policy
 from heliograph.policy.heartbeat import HeartbeatPolicy
+from heliograph.ports import Tracer
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
@@ -35,6 +36,9 @@ from heliograph.run_follower import RunFollower
 from heliograph.run_options import check_callback, check_run_id, check_service, request_hash
 from heliograph.run_result import RunResult, result_of_run
 from heliograph.signals.model import Signal
+from heliograph.telemetry.null_tracer import NULL_TRACER
+from heliograph.telemetry.opening import open_telemetry
+from heliograph.telemetry.settings import TelemetrySettings, read_telemetry
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.drafts import draft_item
 from heliograph.worker.claim_loop import Worker
@@ -54,8 +58,9 @@ _SETTLE_SECONDS = 10.0  # a closing worker waits no longer for an outbox that it
 class Runtime:
     """One project on an open database: starts and follows runs, and makes workers. Opened by `open_runtime`."""
 
-    def __init__(self, settings: Settings, database: Database, world: RealWorld):
+    def __init__(self, settings: Settings, database: Database, world: RealWorld, tracer: Tracer = NULL_TRACER):
         self.settings = settings
+        self.tracer = tracer
         self.database = database
         self.world = world
         self.ledger = Ledger(world, settings.project)
@@ -101,6 +106,7 @@ class Runtime:
                 gateways=Messenger.of(self.settings.gateway_secrets, self.settings.egress_allow, ledger.project),
                 metrics=metrics,
                 toolbox=self.toolbox,
+                tracer=self.tracer,
             )
             for ledger in ledgers
         ]
@@ -148,7 +154,8 @@ class Runtime:
         given = {} if state is None else state
         document = workflow.shape.dump(given)
         name = check_run_id(run_id) if run_id is not None else self.world.new_id("run")
-        reaction = react_to_start(workflow, name, document, self.world.now(), self.world.new_id)
+        caller = self.tracer.memory_of_start()
+        reaction = react_to_start(workflow, name, document, self.world.now(), self.world.new_id, caller)
         [answer] = await self.ledger.start_runs([{
             "run_id": name, "target": workflow.name, "request_hash": request_hash(workflow.name, workflow.shape.as_given(given), target),
             "callback_url": target,
@@ -160,6 +167,8 @@ class Runtime:
         if answer["outcome"] == "conflict":
             raise Conflict(f"run {name} exists and was started with another state or application; choose another run id",
                           code="id_conflict")  # fmt: skip
+        if answer["outcome"] == "started":
+            self.tracer.started(workflow.name, name, reaction)
         return name, answer["outcome"] == "started"
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
@@ -228,12 +237,15 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtime]:
-    """Open the database that the settings name, or the embedded one, which installs its schema itself.
+async def open_runtime(
+    settings: Settings | None = None, telemetry: TelemetrySettings | None = None
+) -> AsyncIterator[Runtime]:
+    """Open the database that the settings name, or the embedded one, which installs its schema itself; and the telemetry.
 
     Raises SetupError, StoreUnavailable, or Rejected if the schema is missing or has another version.
     """
     settings = settings or read_settings(os.environ)
+    telemetry = telemetry or read_telemetry(os.environ)
     keep_keys_out(os.environ)
     keep_out(*settings.webhook_secrets, *settings.gateway_secrets)
     keep_url_out(settings.nats_url or "")
@@ -248,12 +260,13 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
             for bell in bells:
                 await bell.open()
             world.bells.wires = [*bells]
-            runtime = Runtime(settings, database, world)
-            try:
-                yield runtime
-            finally:
-                await runtime.toolbox.close()
-                await runtime.harnesses.close()
+            async with open_telemetry(telemetry, world.now) as tracer:
+                runtime = Runtime(settings, database, world, tracer)
+                try:
+                    yield runtime
+                finally:
+                    await runtime.toolbox.close()
+                    await runtime.harnesses.close()
         finally:
             await world.close()
             await transactions.close()

@@ -124,11 +124,13 @@ class Models:
         try:
             if isinstance(harness, HarnessError):
                 raise harness
-            try:
-                reply = await world.within(seconds, _streamed(harness, request, signals, start, draft))
-            except TurnTimedOut as error:
-                raise HarnessError(f"{name} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
-                                   recoverable=True) from error  # fmt: skip
+            with owned.trace.model_call(name, request) as call:
+                try:
+                    reply = await world.within(seconds, _streamed(harness, request, signals, start, draft))
+                except TurnTimedOut as error:
+                    raise HarnessError(f"{name} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
+                                       recoverable=True) from error  # fmt: skip
+                call.replied(reply)
         except Exception as error:
             failure = _failure(error)
             failure.model = name

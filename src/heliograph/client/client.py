@@ -31,6 +31,7 @@ from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload
 from heliograph.signals.values import to_json
+from heliograph.telemetry.settings import TelemetrySettings
 from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
 
@@ -66,7 +67,7 @@ class Client:
             settings = read_settings(os.environ)
             settings = replace(settings, database_url=self._url or settings.database_url,
                                project=self._project or settings.project)  # fmt: skip
-            self._runtime = await self._stack.enter_async_context(open_runtime(settings))
+            self._runtime = await self._stack.enter_async_context(open_runtime(settings, TelemetrySettings()))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -30,7 +30,8 @@ class ResultReporter(Protocol):
 class Command:
     """A call that another process has to execute. It can be delivered more than once, so compare its `call_id`.
 
-    deadline: when the call times out; None for no deadline. delivery: the number of this delivery, from 1.
+    deadline: when the call times out; None for no deadline. delivery: the number of this delivery, from 1. trace: the headers by which
+    the requests of the tool continue the trace of the run; empty without telemetry.
     """
 
     turn_id: str
@@ -41,6 +42,7 @@ class Command:
     delivery: int
     token: str | None = field(repr=False)
     client: ResultReporter = field(repr=False, compare=False)
+    trace: Mapping[str, str] = field(default_factory=dict)
 
     async def report(self, *, result: Any = None, error: str | Mapping[str, Any] | None = None) -> str:
         """See `Client.report`."""
@@ -64,7 +66,7 @@ def command_of(row: Mapping[str, Any], client: ResultReporter) -> Command:
     body = row["body"]
     deadline = datetime.fromisoformat(row["deadline"]) if row["deadline"] is not None else None
     return Command(row["turn_id"], row["call_id"], row["tool"], body.get("arguments") or {}, deadline, row["delivery"],
-                   body.get("token"), client)  # fmt: skip
+                   body.get("token"), client, body.get("trace") or {})  # fmt: skip
 
 
 def unknown_turn(turn_id: str, project: str) -> NotFound:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any, get_args
 
 from heliograph.codes import (
@@ -27,6 +26,7 @@ from heliograph.control.envelope import Envelope
 from heliograph.control.partial_results import without_outcome
 from heliograph.control.signals import TYPES, payload_type, read_signal
 from heliograph.errors import InvalidInput, KernelRejected
+from heliograph.ids import span_id_of, trace_id_of
 from heliograph.signals.model import Signal
 from heliograph.types import JsonObject
 
@@ -186,16 +186,6 @@ def _sent_delegation_response(wire: JsonObject) -> JsonObject:
     }
 
 
-def trace_id_of(run_id: str) -> str:
-    """Return the trace id of a run that began in this database."""
-    return _digest(run_id, 16)
-
-
-def span_id_of(correlation_id: str) -> str:
-    """Return the span id of a request and its responses."""
-    return _digest(correlation_id, 8)
-
-
 def delegation_response(payload: JsonObject) -> JsonObject:
     """Return the payload of the response to a delegation that the log records as `payload`."""
     response = _given(payload, "target_agent", "task_id", "status", "result", "duration_ms")
@@ -237,8 +227,3 @@ def failure_of(error: Any, code: str, message: str) -> JsonObject:
 
 def _given(payload: JsonObject, *keys: str) -> JsonObject:
     return {key: payload[key] for key in keys if payload.get(key) is not None}
-
-
-def _digest(text: str, size: int) -> str:
-    """The hexadecimal ids of W3C Trace Context: 16 bytes for a trace, 8 for a span."""
-    return blake2b(text.encode(), digest_size=size).hexdigest()

@@ -7,7 +7,7 @@
     a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id: project/application/key
     a step             evt.agent.<agent id>.step         L0-108; sent once, without a guarantee and without a key
     a state            evt.agent.<agent id>.state        L0-113; like a step, at most ten a second
-    a command          cmd.tool.<tool>                   L0-51; repeated until the call is answered
+    a command          cmd.tool.<tool>                   L0-51; repeated until the call is answered; with the headers of its trace
 
 A name is one token of a subject. Letters, digits, '_' and '-' stand for themselves, every other byte is
 percent-encoded: agent `run_7f/critic` publishes on `evt.agent.run_7f%2Fcritic.task`. So `evt.agent.*.task` receives the
@@ -86,7 +86,8 @@ class NatsDoorbell(Bell):
                     raise ConnectionError("the NATS server does not read what is published")
                 body, key = msgspec.json.encode(event.body), event.key
                 try:
-                    await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": event.message_id})
+                    headers = {**event.body.get("trace", {}), "Nats-Msg-Id": event.message_id}
+                    await client.publish(safe_subject(event.subject), body, headers=headers)
                 except MaxPayloadError:  # skipped, because it would block all later events; the ledger still has it
                     log.error("%s has %d bytes, more than max_payload of this NATS server, so it is not published on NATS", key, len(body))  # fmt: skip
         except NatsError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from heliograph.egress.post import SECONDS_MAX, Posted, post
@@ -35,10 +35,11 @@ class Messenger:
         *,
         seconds: float = SECONDS_MAX,
         body_bytes_max: int = 0,
+        trace: Mapping[str, str] | None = None,
     ) -> Posted:
-        """Sign and POST a message; see `post`. The same `message_id` lets the receiver deduplicate.
+        """Sign and POST a message; see `post`. The same `message_id` lets the receiver deduplicate. trace: headers of its trace.
 
         Raises EgressRejected, PostFailed.
         """
-        headers = sign_webhook(message_id, at, body, self._secrets)
+        headers = {**(trace or {}), **sign_webhook(message_id, at, body, self._secrets)}
         return await post(url, headers, body, self.policy, seconds=seconds, body_bytes_max=body_bytes_max)

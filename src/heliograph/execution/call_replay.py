@@ -50,6 +50,7 @@ class CallReplay:
         self._world = owned.world
         self._workflow = owned.workflow
         self._state_events = owned.state_events
+        self._trace = owned.trace
         self._in_flight: set[asyncio.Future[None]] = set()
         self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
 
@@ -220,11 +221,14 @@ class CallReplay:
         self._running.append(request.tool)
         self._emit_activity()
         try:
-            if request.effect == "transactional":
-                return await in_transaction(self.steps, request, function, args)
-            result = await outcome_of(self._world, request, function, args)
-            await self.steps.record(request, result, [self.steps.resulted(request, result)])
-            return result
+            with self._trace.tool_call(request.call_id, request.tool, request.input) as call:
+                if request.effect == "transactional":
+                    result = await in_transaction(self.steps, request, function, args)
+                else:
+                    result = await outcome_of(self._world, request, function, args)
+                    await self.steps.record(request, result, [self.steps.resulted(request, result)])
+                call.returned(result.status, result.output, result.error)
+                return result
         finally:
             self._running.remove(request.tool)
             self._emit_activity()

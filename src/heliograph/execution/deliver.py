@@ -9,6 +9,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.reactive.ending import Ending
 from heliograph.reactive.react import react_to_ending
+from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import TOO_LARGE, state_too_large
 from heliograph.records import RunFailure, RunView
 from heliograph.turn.drafts import draft_item
@@ -39,17 +40,18 @@ async def deliver(
     )  # fmt: skip
     content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
     async with services.run_serializers.enter(claimed.run_id) as serializer:
-        serializer.view = await _commit(owned, ending, content, serializer.newest(claimed.run))
+        reaction, serializer.view = await _commit(owned, ending, content, serializer.newest(claimed.run))
     owned.signals.count(ending.drafts)
     if services.metrics is not None:
         services.metrics.ended(claimed.agent, ending.outcome)
+    services.tracer.reacted(claimed.target, claimed.run_id, claimed.turn_id, reaction)
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn
 
 
-async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: RunView) -> RunView:
-    """Commit, and compute the reaction again after each conflict. Returns the run after the ending."""
+async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: RunView) -> tuple[Reaction, RunView]:
+    """Commit, and compute the reaction again after each conflict. Returns the reaction and the run after the ending."""
     world = owned.world
     failure: RunFailure | None = None
     while True:
@@ -65,7 +67,7 @@ async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: R
         if result.outcome == "rejected":
             raise AgentFailed(f"the end of this turn was rejected: {result.message}", code=RESOURCE_EXHAUSTED)
         if result.run is None:
-            return reaction.applied_to(view, closed=1)
+            return reaction, reaction.applied_to(view, closed=1)
         view = result.run  # conflict: nothing was written; compute again for the current run
 
 

@@ -10,6 +10,7 @@ from heliograph.definitions.agent import PRIORITIES
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.ids import span_id_of, trace_id_of
 from heliograph.reactive.run_memory import RECEIVED_TRACE_ID
 from heliograph.turn.calls import WIRE_NAME_BYTES_MAX, CallRequest, delegation_of
 from heliograph.types import JsonObject
@@ -30,7 +31,6 @@ def gateway_command(owned: OwnedTurn, request: CallRequest, destination: Destina
     """Return the body of the command for a worker that sends the call. Every attempt sends the same envelope."""
     from heliograph.control.envelope import Envelope  # slow to import, and most applications have no gateways
     from heliograph.control.expressions import uuid_from
-    from heliograph.control.run_log import span_id_of, trace_id_of
     from heliograph.control.signals import read_signal
 
     claimed = owned.claimed
@@ -62,7 +62,6 @@ def _halt_of(request: Envelope, correlation_id: str, grace_seconds: float | None
     """
     from heliograph.control.envelope import Envelope
     from heliograph.control.expressions import uuid_from
-    from heliograph.control.run_log import span_id_of
     from heliograph.control.signals import read_signal
 
     name = f"{correlation_id}:halt"

@@ -12,8 +12,10 @@ from heliograph.execution.cancel_flag import CancelFlag
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.state_events import StateEvents
 from heliograph.execution.turn_ledger import TurnLedger
+from heliograph.ports import TurnTrace
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Card, Claimed, Wait
+from heliograph.telemetry.null_tracer import NULL_TURN
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.turn.phases import Phase
 from heliograph.turn.taint import Taint
@@ -43,6 +45,7 @@ class OwnedTurn(Struct, frozen=True):
     signals: the signals that it has not committed yet. taint: the untrusted content that the current run of the agent has
     read. rejected: the calls that were rejected since the claim, for the next run of the agent, which must not record them
     again. ends_at: the end of its lifetime, in the world's monotonic time. executed_steps: the model calls whose tool calls this worker has executed.
+    trace: its spans.
     """
 
     claimed: Claimed
@@ -59,6 +62,7 @@ class OwnedTurn(Struct, frozen=True):
     rejected: list[Wait] = field(default_factory=list)
     executed_steps: set[int] = field(default_factory=set)
     resources: Resources = field(default_factory=Resources)
+    trace: TurnTrace = NULL_TURN
 
     @property
     def waits(self) -> Sequence[Wait]:

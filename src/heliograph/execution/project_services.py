@@ -12,7 +12,9 @@ from heliograph.execution.handler_queues import HandlerQueues
 from heliograph.execution.run_serializer import RunSerializers
 from heliograph.execution.state_events import StateEvents
 from heliograph.ledger.client import Ledger
+from heliograph.ports import Tracer
 from heliograph.reactive.workflow import Workflow
+from heliograph.telemetry.null_tracer import NULL_TRACER
 from heliograph.tools.toolbox import Toolbox
 from heliograph.world.seam import BellKey, World, bell_keys
 
@@ -35,6 +37,7 @@ class ProjectServices:
     callbacks: sends the callbacks of the project; None leaves them to workers with the secrets to sign them.
     gateways: sends the calls that routes lead to gateways; None leaves them to workers with the secrets.
     metrics: counts the signals and phases of the turns; None for a worker without metrics.
+    tracer: records the turns as spans.
     """
 
     world: World
@@ -51,6 +54,7 @@ class ProjectServices:
     toolbox: Toolbox = field(default_factory=Toolbox)
     state_events: StateEvents = field(default_factory=StateEvents)
     handler_queues: HandlerQueues = field(default_factory=HandlerQueues)
+    tracer: Tracer = NULL_TRACER
 
     @property
     def wires(self) -> list[str]:

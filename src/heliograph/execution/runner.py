@@ -83,7 +83,7 @@ class TurnRunner:
         self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint, services.metrics)
         self.owned = OwnedTurn(
             claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events,
-            world.monotonic() + claimed.ttl_seconds,
+            world.monotonic() + claimed.ttl_seconds, trace=services.tracer.turn(claimed, project),
         )  # fmt: skip
         self._phases = PhaseEvents(
             workflow.phase_handlers, services.handler_queues, claimed, world, has_hooks=bool(self.spec.hooks),
@@ -149,6 +149,10 @@ class TurnRunner:
         """Run the turn. Raises TurnLost when another worker owns it; nothing more may be written then."""
         if self.services.metrics is not None:
             self.services.metrics.claimed(self.claimed)
+        with self.owned.trace.claimed():
+            await self._run()
+
+    async def _run(self) -> None:
         first = self._first_event()
         is_resumed = isinstance(first, Hydrated) and (
             first.is_resumed or (first.has_emitted_signals and not self.spec.hooks)
@@ -266,11 +270,13 @@ class TurnRunner:
                     if result.outcome == "stopping":
                         return self._obey(result.stop)
                     if result.outcome == "deferred":
+                        self.owned.trace.released("deferred")
                         await self._progress.release(self.owned)
                 case Deliver():
                     await self._clean_up()
                     await deliver(self.owned, self.services, effect, self.emitted, self.usage)
                     self._phases.end(effect)
+                    self.owned.trace.ended(self.claimed, effect.outcome, effect.error, self.usage)
                     emit_step_event(self.services.world, self.claimed, None, self.phase)
         return None
 
@@ -350,6 +356,7 @@ class TurnRunner:
         if result.outcome == "stopping":
             return self._obey(result.stop)
         if result.outcome == "suspended":
+            self.owned.trace.released("suspended")
             await self._progress.release(self.owned)
         event = after_suspension(result, self.claimed, self.spec)
         if isinstance(event, Resolved):

@@ -179,7 +179,7 @@ def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination 
     if rates := rates_of_call(owned.workflow, request, destination):
         item["rates"] = [rate.item() for rate in rates]
     if destination is not None and destination.gateway is not None:
-        body = _command(owned.claimed, request) | gateway_command(owned, request, destination)
+        body = _command(owned, request) | gateway_command(owned, request, destination)
         return item | {
             "kind": "tool", "tool": GATEWAY, "token": _new_token(owned.world),
             "command": {"subject": None, "body": body, "pool": gateway_pool(destination.gateway)},
@@ -189,7 +189,7 @@ def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination 
         item["token"] = _new_token(owned.world) if request.needs_token else None
         item["command"] = {
             # also without a wire in this worker: another worker may have it
-            "subject": f"cmd.tool.{request.tool}", "body": _command(owned.claimed, request) | _route_of_command(destination),
+            "subject": f"cmd.tool.{request.tool}", "body": _command(owned, request) | _route_of_command(destination),
             "pool": None if destination is None else destination.queue,
             "priority": None if destination is None or destination.priority is None else PRIORITIES.index(destination.priority),
         }  # fmt: skip
@@ -206,13 +206,15 @@ def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination 
     return item
 
 
-def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
-    """The command for a tool (L0-51); the kernel adds the token while the call is open."""
-    return {
+def _command(owned: OwnedTurn, request: CallRequest) -> JsonObject:
+    """The command for a tool (L0-51); the kernel adds the token while the call is open. trace: headers, if this worker has telemetry."""
+    claimed, headers = owned.claimed, owned.trace.headers_of(request.call_id)
+    command: JsonObject = {
         "tool_call_id": request.call_id, "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,
         "agent_id": claimed.agent_id, "run_id": claimed.run_id, "step_id": request.step_id, "tool_name": request.tool,
         "arguments": request.input, "after_execution": request.after,
     }  # fmt: skip
+    return {**command, "trace": {**headers}} if headers else command
 
 
 def _route_of_command(destination: Destination | None) -> JsonObject:

@@ -19,6 +19,7 @@ from heliograph.errors import HeliographError, InvalidInput, Rejected
 from heliograph.gateway.halts import halt
 from heliograph.gateway.http import (
     ClientGone,
+    Headers,
     Message,
     Receive,
     Send,
@@ -135,7 +136,7 @@ class Gateway:
             runtime = await self.open()
             assert self._secrets is not None
             envelope = read_request(scope["headers"], body, self._secrets, runtime.world.now())
-            answer = await self._answer(runtime, envelope, receive)
+            answer = await self._answer(runtime, envelope, scope["headers"], receive)
             if answer is not None:
                 await send_json(send, *answer)
         except ClientGone:
@@ -148,7 +149,9 @@ class Gateway:
             log.exception("a request failed")
             await send_json(send, 500, _INTERNAL)
 
-    async def _answer(self, runtime: Runtime, envelope: Envelope, receive: Receive) -> tuple[int, JsonObject] | None:
+    async def _answer(
+        self, runtime: Runtime, envelope: Envelope, headers: Headers, receive: Receive
+    ) -> tuple[int, JsonObject] | None:
         """Return the status and the body of the response; None if the client has gone."""
         payload = envelope.signal.payload
         match payload:
@@ -163,12 +166,12 @@ class Gateway:
                 raise InvalidInput(f"a gateway accepts {accepted}, not {envelope.signal.type}", code="unsupported_signal",
                                    path="/envelope/signal/type")  # fmt: skip
         tasks = Tasks(runtime, trusted=self._trusted, critical_sources=self._critical_sources)
-        return await self._run(tasks, target, envelope, receive)
+        return await self._run(tasks, target, envelope, headers, receive)
 
     async def _run(
-        self, tasks: Tasks, target: Target, envelope: Envelope, receive: Receive
+        self, tasks: Tasks, target: Target, envelope: Envelope, headers: Headers, receive: Receive
     ) -> tuple[int, JsonObject] | None:
-        turn_id = await tasks.accept(target, envelope)
+        turn_id = await tasks.accept(target, envelope, headers)
         waiting = asyncio.create_task(tasks.wait_for_end(turn_id, self._seconds(envelope)), name="gateway-wait")
         gone = asyncio.create_task(wait_for_disconnect(receive), name="gateway-disconnect")
         turn = await either(waiting, gone)

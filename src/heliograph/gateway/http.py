@@ -15,6 +15,7 @@ from heliograph.types import JsonObject
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 BODY_BYTES_MAX = 512 * 1024  # a payload has at most 64 KiB, which escapes can make six times as long
 BODY_SECONDS_MAX = 30.0

@@ -20,6 +20,7 @@ from heliograph.gateway.received import correlation_id_of, task_hash, task_key, 
 from heliograph.gateway.responses import RESULT_PRUNED, is_ended, response_to
 from heliograph.gateway.targets import Target
 from heliograph.ledger.rows import TurnRow
+from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.received_task import react_to_task
 from heliograph.run_options import check_callback
 from heliograph.runtime import Runtime
@@ -45,16 +46,18 @@ class Tasks:
         self._trusted = trusted
         self._critical_sources = critical_sources
 
-    async def accept(self, target: Target, envelope: Envelope) -> str:
-        """Start the turn of a task, unless an earlier request has started it; return the turn's id.
+    async def accept(self, target: Target, envelope: Envelope, headers: Sequence[tuple[bytes, bytes]] = ()) -> str:
+        """Start the turn of a task, unless an earlier request has started it; return the turn's id. headers: of the request.
 
         Raises Conflict (`id_conflict`) if the earlier request had another content, InvalidInput, Rejected, StoreUnavailable.
         """
         project = self._runtime.settings.project
         key = task_key(project, target.key, envelope.source, correlation_id_of(envelope))
         turn_id, run_id = turn_of_task(key), f"gateway_{key}"
-        item = self._start_item(target, envelope, run_id, turn_id)
-        [answer] = await self._runtime.ledger.start_runs([item])
+        reaction = self._reaction(target, envelope, run_id, turn_id, headers)
+        [answer] = await self._runtime.ledger.start_runs([_start_item(target, envelope, run_id, reaction)])
+        if answer["outcome"] == "started":
+            self._runtime.tracer.started(target.workflow.name, run_id, reaction)
         if answer["outcome"] == "conflict":
             raise Conflict("an earlier request with this correlation id had another content; choose another correlation id",
                            code="id_conflict", path="/envelope/signal/payload/correlation_id")  # fmt: skip
@@ -92,20 +95,26 @@ class Tasks:
             raise NotFound("the task of this correlation id has ended, and its result is pruned; choose another correlation id",
                            code=RESULT_PRUNED) from None  # fmt: skip
 
-    def _start_item(self, target: Target, envelope: Envelope, run_id: str, turn_id: str) -> dict[str, Any]:
+    def _reaction(
+        self, target: Target, envelope: Envelope, run_id: str, turn_id: str, headers: Sequence[tuple[bytes, bytes]]
+    ) -> Reaction:
         workflow, world = target.workflow, self._runtime.world
         task = Draft(
             DELEGATION, _logged(target, envelope, turn_id), parent=0, at=world.now(), is_untrusted=not self._trusted
         )
-        reaction = react_to_task(
+        return react_to_task(
             workflow, run_id, target.agent, task, _turn_options(envelope, turn_id, self._critical_sources), world.now(),
-            world.new_id, trace_id=envelope.trace_id,
+            world.new_id, trace_id=envelope.trace_id, caller=self._runtime.tracer.memory_of_start(headers),
         )  # fmt: skip
-        return {
-            "run_id": run_id, "target": workflow.name, "request_hash": task_hash(envelope), "agents": sorted(workflow.agents),
-            "signals": [draft_item(draft) for draft in reaction.drafts], "reaction": reaction.to_item(),
-            "wakes_on_results": workflow.wakes_on_results,
-        }  # fmt: skip
+
+
+def _start_item(target: Target, envelope: Envelope, run_id: str, reaction: Reaction) -> dict[str, Any]:
+    workflow = target.workflow
+    return {
+        "run_id": run_id, "target": workflow.name, "request_hash": task_hash(envelope), "agents": sorted(workflow.agents),
+        "signals": [draft_item(draft) for draft in reaction.drafts], "reaction": reaction.to_item(),
+        "wakes_on_results": workflow.wakes_on_results,
+    }  # fmt: skip
 
 
 def _turn_options(envelope: Envelope, turn_id: str, critical_sources: Sequence[Wildcard]) -> JsonObject:

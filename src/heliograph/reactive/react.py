@@ -8,8 +8,9 @@ ordered by the agents' names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -31,10 +32,11 @@ from heliograph.types import JsonObject
 
 
 def react_to_start(
-    workflow: Workflow, run_id: str, state: JsonObject, now: datetime, new_id: Callable[[str], str]
-) -> Reaction:
-    """The first reaction of a run: workflow:start {state}, and the agents that it activates."""
-    view = RunView(run_id, "running", 0, state, new_memory(workflow, now), 0, 0, 0)
+    workflow: Workflow, run_id: str, state: JsonObject, now: datetime, new_id: Callable[[str], str],
+    caller: Mapping[str, Any] | None = None,
+) -> Reaction:  # fmt: skip
+    """The first reaction of a run: workflow:start {state}, and the agents that it activates. caller: what its memory keeps of a trace."""
+    view = RunView(run_id, "running", 0, state, {**new_memory(workflow, now), **(caller or {})}, 0, 0, 0)
     builder = ReactionBuilder(workflow, view, now, new_id, closing=0)
     builder.reaction.state = state
     builder.add(Draft("workflow:start", {"state": state}, at=now))

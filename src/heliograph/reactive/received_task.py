@@ -17,15 +17,17 @@ from heliograph.signals.model import Draft
 
 def react_to_task(
     workflow: Workflow, run_id: str, agent: AgentSpec, task: Draft, turn: Mapping[str, Any], now: datetime,
-    new_id: Callable[[str], str], *, trace_id: str,
+    new_id: Callable[[str], str], *, trace_id: str, caller: Mapping[str, Any],
 ) -> Reaction:  # fmt: skip
     """The reaction to the signal `task`, which activates one agent.
 
     The log begins with workflow:start, like that of any run. It activates nobody, because the application's own work does not
     start. turn: the id and the options of the turn. trace_id: that of the sender; the run's own requests to other systems have it.
+    caller: what its memory keeps of the sender's span.
     """
     state = workflow.shape.dump({})
-    view = RunView(run_id, "running", 0, state, {**new_memory(workflow, now), RECEIVED_TRACE_ID: trace_id}, 0, 0, 0)
+    memory = {**new_memory(workflow, now), RECEIVED_TRACE_ID: trace_id, **caller}
+    view = RunView(run_id, "running", 0, state, memory, 0, 0, 0)
     builder = ReactionBuilder(workflow, view, now, new_id, closing=0)
     builder.reaction.state = state
     builder.reaction.drafts += [Draft("workflow:start", {"state": state}, at=now), task]

@@ -14,6 +14,10 @@ RECEIVED_TRACE_ID = (
     "trace_id"  # in the memory of a run that executes a task from another system: the trace of its sender
 )
 
+TRACE_PARENT = (
+    "traceparent"  # in the memory of a run whose caller is traced: the caller's span, as W3C Trace Context writes it
+)
+
 
 def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
     """The memory of a new run: its agents, its joins and its counters."""

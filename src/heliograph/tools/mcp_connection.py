@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from heliograph.egress.post import Resolve, resolved
 from heliograph.errors import (
@@ -25,6 +25,7 @@ from heliograph.tools.mcp_decoding import OfferedTool, json_of, offered_tool, re
 from heliograph.tools.mcp_failures import failure_of, rejection_of
 from heliograph.tools.mcp_link import ConnectionLost, McpLink, UnreadableResult, reason_of
 from heliograph.tools.secrets import resolve_references
+from heliograph.trace_context import trace_headers
 from heliograph.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Connection:
         for is_last in (False, True):
             link = await self._opened()
             try:
-                result = await link.during(link.client.call_tool(tool, arguments))
+                result = await link.during(link.client.call_tool(tool, arguments, meta=_meta()))
             except UnreadableResult as unreadable:  # the tool has run; other calls on this connection continue
                 problem = f"the result of {tool} from MCP server {self.label} cannot be read: {unreadable}"
                 raise (
@@ -195,6 +196,11 @@ class Connection:
 
     def _unavailable(self, problem: object) -> HarnessError:
         return failure_of(self.label, problem, is_remote=self._url is not None)
+
+
+def _meta() -> Any:
+    """Return the trace of the call for the `_meta` of its request, in the configured formats; the SDK itself adds W3C only."""
+    return trace_headers() or None
 
 
 def _stderr() -> contextlib.AbstractContextManager[TextIO]:

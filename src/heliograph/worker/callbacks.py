@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -45,7 +44,7 @@ async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
         try:
             if not (taken := await asyncio.shield(taking)):
                 return
-            tries = [asyncio.ensure_future(_attempt(messenger, callback, services.world.now())) for callback in taken]
+            tries = [asyncio.ensure_future(_attempt(services, messenger, callback)) for callback in taken]
             await services.ledger.record_callbacks(await asyncio.gather(*tries))
         except asyncio.CancelledError:  # this worker ends: another one sends the rest at once
             await asyncio.shield(_release_untried(services.ledger, taking, tries))
@@ -70,11 +69,14 @@ def _released(callback: Callback) -> dict[str, Any]:
             "error": "its worker was stopped", "again_seconds": 0}  # fmt: skip
 
 
-async def _attempt(messenger: Messenger, callback: Callback, now: datetime) -> dict[str, Any]:
+async def _attempt(services: ProjectServices, messenger: Messenger, callback: Callback) -> dict[str, Any]:
     """Make one attempt; return its result for `record_callbacks`. Any failure affects only this callback."""
     retry_after_seconds, is_hopeless = 0.0, False
     try:
-        posted = await messenger.send(callback.url, callback.callback_id, body_of(callback), now)
+        trace = services.tracer.headers_of(callback.run_id, callback.turn_id, callback.trace)
+        posted = await messenger.send(
+            callback.url, callback.callback_id, body_of(callback), services.world.now(), trace=trace
+        )
         if is_taken(posted.status):
             return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "delivered"}
         error, retry_after_seconds, is_hopeless = (

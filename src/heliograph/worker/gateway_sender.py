@@ -144,7 +144,7 @@ async def _post(
     url, request = row["body"]["gateway"], row["body"]["request"]
     try:
         return await messenger.send(url, request["envelope"]["id"], msgspec.json.encode(request), now, seconds=seconds,
-                                    body_bytes_max=BODY_BYTES_MAX)  # fmt: skip
+                                    body_bytes_max=BODY_BYTES_MAX, trace=row["body"].get("trace"))  # fmt: skip
     except EgressRejected as error:
         report = _failed(row, EGRESS_REJECTED, f"the gateway is not allowed: {error.message}", egress={"url": url})
         return report if is_first else {**report, "may_still_run": True}

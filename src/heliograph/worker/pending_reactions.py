@@ -76,10 +76,11 @@ class PendingReactions:
             failure = state_too_large(answer.get("message"))
             log.error("run %s is ended as failed: %s", run_id, failure.message)
             without_state = replace(pending, run=replace(pending.run, state={}))
-            _, answer = await self._commit(services, without_state, failure)
+            reaction, answer = await self._commit(services, without_state, failure)
         if answer["outcome"] == "rejected":
             raise KernelRejected(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
+            services.tracer.reacted(pending.target, run_id, None, reaction, pending.signals)
             services.ring(f"log:{run_id}")
         return str(answer["outcome"])
 

@@ -137,9 +137,14 @@ def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
             "content": None if card is None else content_of(tx, card["content"]),
             **{key: wait[key] for key in ("step_id", "tool", "kind", "effect", "state", "status", "resolved_position",
                                           "after_execution", "may_override", "epoch")},
+            **({} if wait["kind"] == "inline" else _times_of(wait)),
             **({} if wait["taint"] is None else {"taint": wait["taint"]}),
         })  # fmt: skip
     return found or None
+
+
+def _times_of(wait: Row) -> Row:
+    return {key: None if wait[key] is None else timestamp(wait[key]) for key in ("opened_at", "resolved_at")}
 
 
 def _check_lease(lease_seconds: float) -> None:

@@ -52,7 +52,7 @@ def signal_at(tx: Transaction, run_id: str, seq: int) -> Row | None:
             name, agent = (get(entry, key) for key in ("name", "agent"))
             return {
                 "id": signal_id(run_id, seq), "name": None if name is ABSENT else name, "payload": payload_of(entry),
-                "agent": None if agent is ABSENT else agent, **trust_of(entry),
+                "agent": None if agent is ABSENT else agent, "turn_id": row["agent_turn_id"], **trust_of(entry),
             }  # fmt: skip
     return None
 

@@ -89,15 +89,17 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
                     left(p_draft ->> 'name', 80)) end
 $$;
 
--- _signal_at: one signal of a run's log: {id, name, payload, agent, trust}; only an untrusted signal has trust. Null
---   for a pruned signal.
+-- _signal_at: one signal of a run's log: {id, name, payload, agent, turn_id, trust}. turn_id: the turn that emitted it.
+--   Only an untrusted signal has trust. Null for a pruned signal.
 create function heliograph._signal_at(p_project text, p_run_id text, p_seq bigint) returns table (signal jsonb)
     language sql stable as $$
     select jsonb_build_object('id', heliograph._signal_id(p_run_id, p_seq), 'name', e -> 'name',
-                              'payload', coalesce(e -> 'payload', '{}'), 'agent', e -> 'agent')
+                              'payload', coalesce(e -> 'payload', '{}'), 'agent', e -> 'agent',
+                              'turn_id', agent_turn_id)
            || case when e ->> 'trust' = 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end
-      from (select case when p_seq < s.seq + s.count then s.entries -> (p_seq - s.seq)::integer end as e
-            from heliograph.signals s
+      from (select case when p_seq < s.seq + s.count then s.entries -> (p_seq - s.seq)::integer end as e,
+                   s.agent_turn_id
+              from heliograph.signals s
              where s.project_id = p_project and s.run_id = p_run_id and s.seq <= p_seq
              order by s.seq desc limit 1) found
      where e is not null

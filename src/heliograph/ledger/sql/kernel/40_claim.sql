@@ -160,6 +160,8 @@ create function heliograph._waits(p_project text, p_turn_id text) returns table 
                'state', w.state, 'status', w.status, 'card_id', w.result_card_id,
                'content', coalesce(b.content, c.content), 'resolved_position', w.resolved_position,
                'after_execution', w.after_execution, 'may_override', w.may_override, 'epoch', w.epoch)
+               || case when w.kind = 'inline' then '{}'
+                       else jsonb_build_object('opened_at', w.opened_at, 'resolved_at', w.resolved_at) end
                || case when w.taint is null then '{}' else jsonb_build_object('taint', w.taint) end order by w.position)
       from heliograph.turn_waiting_tools w
       left join heliograph.cards c on c.project_id = p_project and c.card_id = w.result_card_id

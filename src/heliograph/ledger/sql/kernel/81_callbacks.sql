@@ -26,9 +26,9 @@ $$;
 -- take_callbacks: take up to p_limit due callbacks, longest due first. Each is hidden from other workers for
 --   p_hidden_seconds and counts as tried.
 --   Returns [{callback_id, url, attempt, run_id, turn_id, agent, call_id, correlation_id, outcome, content, card_id,
---   duration_ms}]. For a turn, content is its deliverable, agent its agent, and call_id the call of its parent, if it
---   has one. correlation_id: of the delegation that this turn carries out. For a run, turn_id is null, and content is
---   its state.
+--   duration_ms, trace}]. For a turn, content is its deliverable, agent its agent, and call_id the call of its parent,
+--   if it has one. correlation_id: of the delegation that this turn carries out. For a run, turn_id is null, and content
+--   is its state. trace: what the memory of the run keeps of its caller's trace.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, or seconds that are not between 0 and 86400
 --   locks:  the callbacks, skipping rows that another transaction has locked
 create function heliograph.take_callbacks(
@@ -62,7 +62,9 @@ begin
                    t.parent_turn_id || ':' || t.parent_call_id, s.signal #>> '{payload,correlation_id}'),
                'content', case when k.turn_id is null then r.state else heliograph._content(p_project, d.content) end,
                'duration_ms', greatest(0, floor(extract(epoch from k.created_at - coalesce(t.created_at,
-                       r.created_at)) * 1000))::bigint)
+                       r.created_at)) * 1000))::bigint,
+               'trace', jsonb_strip_nulls(jsonb_build_object('traceparent', r.memory -> 'traceparent',
+                                                             'trace_id', r.memory -> 'trace_id')))
                order by array_position(v_due, k.callback_id))
       into v_taken
       from taken k
@@ -73,8 +75,8 @@ begin
             where x.project_id = p_project and x.agent_turn_id = k.turn_id offset 0) t on true
       left join lateral heliograph._signal_at(p_project, k.run_id, t.cause_seq) s on t.parent_call_id is null
       left join lateral (
-           select x.outcome, x.state, x.created_at from heliograph.runs x
-            where k.turn_id is null and x.project_id = p_project and x.run_id = k.run_id offset 0) r on true
+           select x.outcome, x.state, x.created_at, x.memory from heliograph.runs x
+            where x.project_id = p_project and x.run_id = k.run_id offset 0) r on true
       left join lateral (
            select x.content from heliograph.cards x
             where x.project_id = p_project and x.card_id = t.deliverable_card_id offset 0) d on true;

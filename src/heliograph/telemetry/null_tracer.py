@@ -1,0 +1,72 @@
+"""The tracer of a process without telemetry: it creates no spans, and imports nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from heliograph.ports import ModelCallTrace, ModelReply, ModelRequest, ToolCallTrace
+from heliograph.reactive.reaction import Reaction
+from heliograph.records import Claimed, PendingSignal
+from heliograph.types import Json, JsonObject
+
+
+class _NullCall:
+    def replied(self, reply: ModelReply) -> None: ...
+
+    def returned(self, status: str, output: Json, error: JsonObject | None) -> None: ...
+
+
+_CURRENT: AbstractContextManager[None] = nullcontext()
+_CALL: AbstractContextManager[_NullCall] = nullcontext(_NullCall())
+
+
+class NullTurn:
+    """The turn of a process without telemetry; one object for all turns."""
+
+    def claimed(self) -> AbstractContextManager[None]:
+        return _CURRENT
+
+    def model_call(self, model: str, request: ModelRequest) -> AbstractContextManager[ModelCallTrace]:
+        return _CALL
+
+    def tool_call(self, call_id: str, tool: str, arguments: Json) -> AbstractContextManager[ToolCallTrace]:
+        return _CALL
+
+    def headers_of(self, call_id: str) -> dict[str, str]:
+        return {}
+
+    def released(self, outcome: str) -> None: ...
+
+    def ended(self, claimed: Claimed, outcome: str, error: JsonObject | None, usage: tuple[int, int]) -> None: ...
+
+
+NULL_TURN = NullTurn()
+
+
+class NullTracer:
+    """Records nothing."""
+
+    def memory_of_start(self, headers: Iterable[tuple[bytes, bytes]] | None = None) -> dict[str, Any]:
+        return {}
+
+    def started(self, application: str, run_id: str, reaction: Reaction) -> None: ...
+
+    def reacted(
+        self,
+        application: str,
+        run_id: str,
+        turn_id: str | None,
+        reaction: Reaction,
+        pending: Sequence[PendingSignal] = (),
+    ) -> None: ...
+
+    def turn(self, claimed: Claimed, project: str) -> NullTurn:
+        return NULL_TURN
+
+    def headers_of(self, run_id: str, turn_id: str | None, memory: Mapping[str, Any]) -> dict[str, str]:
+        return {}
+
+
+NULL_TRACER = NullTracer()

@@ -1,0 +1,33 @@
+"""Open the telemetry of a process. Without it, nothing of OpenTelemetry is imported."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from heliograph.errors import SetupError
+from heliograph.ports import Tracer
+from heliograph.telemetry.null_tracer import NULL_TRACER
+from heliograph.telemetry.settings import TelemetrySettings
+
+
+@asynccontextmanager
+async def open_telemetry(settings: TelemetrySettings, now: Callable[[], datetime]) -> AsyncIterator[Tracer]:
+    """Open the tracer. At the end, spans are exported for at most `FLUSH_SECONDS`. now: the clock of the world.
+
+    Raises SetupError (`no_otel_library`) if telemetry is on and not installed.
+    """
+    if not (settings.is_on and settings.traces):
+        yield NULL_TRACER
+        return
+    try:
+        from heliograph.telemetry.otel_export import span_export
+    except ImportError as error:
+        raise SetupError("telemetry needs OpenTelemetry: pip install 'heliograph[otel]', or set HELIOGRAPH_OTEL=0",
+                         code="no_otel_library") from error  # fmt: skip
+    export = span_export(settings)
+    try:
+        yield export.tracer(now)
+    finally:
+        await export.flush()

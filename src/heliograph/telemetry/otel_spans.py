@@ -1,0 +1,104 @@
+"""Create spans whose ids and times are given, because several processes compute the same ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
+
+from heliograph.ids import span_id_of
+from heliograph.telemetry.otel_formats import Formats, in_context
+from heliograph.telemetry.settings import TelemetrySettings
+
+SAMPLED, NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PlannedIds(RandomIdGenerator):
+    """Gives the next span of this thread the planned ids, and all others random ones."""
+
+    def __init__(self) -> None:
+        self._next = threading.local()
+
+    def plan(self, trace_id: int, span_id: int | None) -> None:
+        self._next.trace_id, self._next.span_id = trace_id, span_id
+
+    def forget(self) -> None:
+        self._next.trace_id = self._next.span_id = None
+
+    def generate_trace_id(self) -> int:
+        return getattr(self._next, "trace_id", None) or super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        return getattr(self._next, "span_id", None) or super().generate_span_id()
+
+
+class RunContext:
+    """The trace of one run. parent: the span of the system that started it, if it is known."""
+
+    def __init__(self, run_id: str, trace_id: int, parent: SpanContext | None, *, is_sampled: bool):
+        self.trace_id = trace_id
+        self.parent = parent
+        self.is_sampled = is_sampled
+        self.root = span_number(run_id)
+
+    def span(self, number: int) -> SpanContext:
+        """Return the context of one span of this trace, which may be of another process."""
+        return SpanContext(
+            self.trace_id, number, is_remote=True, trace_flags=SAMPLED if self.is_sampled else NOT_SAMPLED
+        )
+
+
+class Spans:
+    """Creates the spans of sampled traces."""
+
+    def __init__(self, provider: TracerProvider, ids: PlannedIds):
+        self._tracer = provider.get_tracer("heliograph")
+        self._ids = ids
+
+    def start(
+        self, run: RunContext, name: str, parent: int | None, *, at: datetime, number: int | None = None,
+        kind: SpanKind = SpanKind.INTERNAL, attributes: Mapping[str, Any] | None = None, links: Sequence[int] = (),
+    ) -> Span:  # fmt: skip
+        """Start a span. parent: a span of the run; None for the span of the run itself. number: its id; None for a random one."""
+        above = run.parent if parent is None else run.span(parent)
+        self._ids.plan(run.trace_id, number)
+        try:
+            return self._tracer.start_span(
+                name, Context() if above is None else in_context(above), kind, attributes,
+                [Link(run.span(link)) for link in links], nanoseconds(at),
+            )  # fmt: skip
+        finally:
+            self._ids.forget()
+
+    def record(
+        self, run: RunContext, name: str, parent: int | None, *, since: datetime, until: datetime, **options: Any
+    ) -> None:
+        """Record a span that has ended."""
+        self.start(run, name, parent, at=since, **options).end(nanoseconds(max(since, until)))
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the tracer and its turns share. now: the clock of the world."""
+
+    settings: TelemetrySettings
+    formats: Formats
+    spans: Spans
+    now: Callable[[], datetime]
+
+
+def span_number(name: str) -> int:
+    """Return the id of a span by its name: see `span_id_of`."""
+    return int(span_id_of(name), 16) or 1
+
+
+def nanoseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000

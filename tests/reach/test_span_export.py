@@ -1,0 +1,119 @@
+"""The export of spans while the collector is unavailable, slow, or slower than the spans: it costs only spans."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from heliograph.redaction import keep_out
+from heliograph.telemetry.opening import open_telemetry
+from heliograph.telemetry.otel_export import FLUSH_SECONDS, SpanExport
+from heliograph.telemetry.otel_spans import RunContext
+from heliograph.telemetry.settings import TelemetrySettings
+from tests.reach.otlp_receiver import receiving_http
+
+NOW = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
+
+
+def now() -> datetime:
+    return NOW
+
+
+def export_to(endpoint: str, **options: Any) -> SpanExport:
+    return SpanExport(TelemetrySettings(is_on=True, endpoint=endpoint, **options))
+
+
+def record(export: SpanExport, count: int, **attributes: Any) -> None:
+    tracer, run = export.tracer(now), RunContext("run_a", 1, None, is_sampled=True)
+    for n in range(count):
+        tracer.recording.spans.record(
+            run, f"span {n}", None, since=NOW, until=NOW + timedelta(seconds=1), attributes=attributes
+        )
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.getMessage()) for record in caplog.records
+            if record.name.startswith(("heliograph.telemetry", "opentelemetry", "urllib3"))]  # fmt: skip
+
+
+async def test_spans_arrive_with_their_times(caplog: pytest.LogCaptureFixture) -> None:
+    with receiving_http() as receiver, caplog.at_level(logging.INFO):
+        export = export_to(receiver.endpoint)
+        record(export, 2)
+        await export.flush()
+    assert [span.name for span in receiver.spans] == ["span 0", "span 1"]
+    assert receiver.spans[0].end - receiver.spans[0].start == 1_000_000_000
+    assert lines(caplog) == []
+
+
+async def test_outage_is_one_line_and_its_end_another(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiving_http() as receiver, caplog.at_level(logging.INFO):
+        receiver.status = 400  # not retried, so that each batch fails at once
+        export = export_to(receiver.endpoint)
+        for _ in range(3):
+            record(export, 2)
+            await export.flush()
+        assert [level for level, _ in lines(caplog)] == ["WARNING"]
+        assert f"{receiver.endpoint} does not accept spans" in lines(caplog)[0][1]
+        receiver.status = 200
+        record(export, 1)
+        await export.flush()
+    assert receiver.requests >= 4
+    assert lines(caplog)[1:] == [
+        ("INFO", f"the collector at {receiver.endpoint} accepts data again; 6 items were lost")
+    ]
+
+
+async def test_collector_that_does_not_exist_delays_neither_spans_nor_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        export = export_to(f"http://127.0.0.1:{unused.getsockname()[1]}")
+        before = time.monotonic()
+        record(export, 100)
+        assert time.monotonic() - before < 1
+        await export.flush()
+        assert time.monotonic() - before < FLUSH_SECONDS + 2
+    assert len(lines(caplog)) == 1
+
+
+@pytest.mark.more
+async def test_slow_collector_and_full_queue_cost_spans_only(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "512")
+    with receiving_http() as receiver:
+        receiver.delay = 8.0
+        export = export_to(receiver.endpoint)
+        before = time.monotonic()
+        record(export, 5_000)
+        assert time.monotonic() - before < 3
+        before = time.monotonic()
+        await export.flush()
+        assert time.monotonic() - before < FLUSH_SECONDS + 1
+        receiver.delay = 0.0
+    assert [level for level, _ in lines(caplog)] == ["WARNING"]
+    assert "as fast as they are recorded" in lines(caplog)[0][1]
+
+
+async def test_secrets_in_the_spans_of_libraries_are_redacted() -> None:
+    keep_out("export-canary-1")
+    with receiving_http() as receiver:
+        export = export_to(receiver.endpoint)
+        record(export, 1, error="it is export-canary-1", parts=["export-canary-1", "b"], number=1)
+        await export.flush()
+    assert receiver.spans[0].attributes == {"error": "it is ***", "parts": ["***", "b"], "number": 1}
+
+
+async def test_telemetry_that_is_off_has_a_tracer_without_spans() -> None:
+    async with open_telemetry(TelemetrySettings(), now) as tracer:
+        assert tracer.memory_of_start() == {}
+        assert tracer.headers_of("run_a", None, {}) == {}
+    async with open_telemetry(TelemetrySettings(is_on=True, traces=False), now) as tracer:
+        assert tracer.headers_of("run_a", None, {}) == {}
