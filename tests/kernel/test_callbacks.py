@@ -52,6 +52,7 @@ async def test_callback_of_a_turn_exists_from_its_end(kernel: Kernel) -> None:
         "callback_id": None, "url": URL, "attempt": 1, "run_id": "run_a", "turn_id": "turn_a", "agent": "writer", "call_id": None,
         "correlation_id": None,
         "outcome": "success", "content": {"text": "done"}, "card_id": "card:turn_a:end", "duration_ms": 2000,
+        "trace": {},
     }  # fmt: skip
     assert await due(kernel) == []  # another worker has taken it
 

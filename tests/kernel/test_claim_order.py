@@ -34,7 +34,7 @@ async def test_claim_returns_everything_that_the_turn_needs(kernel: Kernel) -> N
         "epoch": 2, "priority": 1, "phase": "init", "attempts": 0, "max_attempts": 3, "defer_count": 0, "ttl_seconds": 590,
         "context_box_id": None,
         "output_box_id": "box_turn_1", "activation_id": "sig_run_a_2",
-        "cause": {"id": "sig_run_a_1", "name": "workflow:start", "payload": {"state": {}}, "agent": None},
+        "cause": {"id": "sig_run_a_1", "name": "workflow:start", "payload": {"state": {}}, "agent": None, "turn_id": None},
         "inbox": [{"message_type": "turn", "correlation_id": "sig_run_a_1"}],
         "run": {"run_id": "run_a", "status": "running", "version": 1, "state": {}, "memory": {}, "open_turns": 1,
                 "pending_reactions": 0, "activations": 1},

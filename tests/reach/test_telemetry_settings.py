@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,11 +90,12 @@ def test_endpoint_over_http_gets_the_path_of_its_signal() -> None:
     "endpoint", ["http://jaeger:14268/api/traces", "http://jaeger:14268", "http://jaeger/api/traces/"]
 )
 def test_endpoint_of_jaegers_thrift_collector_is_rejected_and_the_message_names_the_one_for_otlp(endpoint: str) -> None:
-    for read in (
+    reads: list[Callable[[], TelemetrySettings]] = [
         lambda: TelemetrySettings(endpoint=endpoint),
         lambda: read_telemetry({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}),
         lambda: read_telemetry({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": endpoint}),
-    ):
+    ]
+    for read in reads:
         with pytest.raises(InvalidInput, match=r"http://jaeger:4318 \(HTTP\) and http://jaeger:4317 \(gRPC\)"):
             read()
 

@@ -27,8 +27,8 @@ $$;
 --   p_hidden_seconds and counts as tried.
 --   Returns [{callback_id, url, attempt, run_id, turn_id, agent, call_id, correlation_id, outcome, content, card_id,
 --   duration_ms, trace}]. For a turn, content is its deliverable, agent its agent, and call_id the call of its parent,
---   if it has one. correlation_id: of the delegation that this turn carries out. For a run, turn_id is null, and content
---   is its state. trace: what the memory of the run keeps of its caller's trace.
+--   if it has one. correlation_id: of the delegation that this turn carries out. For a run, turn_id is null, and
+--   content is its state. trace: what the memory of the run keeps of its caller's trace.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, or seconds that are not between 0 and 86400
 --   locks:  the callbacks, skipping rows that another transaction has locked
 create function heliograph.take_callbacks(
