@@ -39,7 +39,7 @@ class _Lines(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """One object per line: at, level, logger, message, then run, turn, agent, phase and error, where there are any."""
+    """One object per line: at, level, logger, message, then run, turn, agent, phase, trace, span and error, where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {

@@ -25,10 +25,13 @@ from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.policy.listening import Listening, check_listening
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
+from heliograph.telemetry.opening import open_metric_export
+from heliograph.telemetry.settings import read_telemetry
 
 if TYPE_CHECKING:
     from heliograph.control.settings import HeartbeatSettings
     from heliograph.telemetry.metrics_signals import TurnMetrics
+    from heliograph.telemetry.otel_metrics import MetricExport
     from heliograph.worker.claim_loop import Worker
     from heliograph.world.seam import World
 
@@ -59,9 +62,9 @@ def _listening(address: str | None) -> Listening | None:
     return listening
 
 
-def _turn_metrics(listening: Listening | None, world: World) -> TurnMetrics | None:
-    """The metrics of a worker with a listener. Other workers do not import them."""
-    if listening is None:
+def _turn_metrics(is_observed: bool, world: World) -> TurnMetrics | None:
+    """The metrics of a worker with a listener or a collector. Other workers do not import them."""
+    if not is_observed:
         return None
     from heliograph.telemetry.metrics import Registry
     from heliograph.telemetry.metrics_signals import RESERVED, TurnMetrics
@@ -71,17 +74,23 @@ def _turn_metrics(listening: Listening | None, world: World) -> TurnMetrics | No
 
 @asynccontextmanager
 async def _serve_status(
-    runtime: Runtime, worker: Worker, listening: Listening | None, metrics: TurnMetrics | None
+    runtime: Runtime,
+    worker: Worker,
+    listening: Listening | None,
+    export: MetricExport | None,
+    metrics: TurnMetrics | None,
 ) -> AsyncIterator[None]:
-    """Serve the status of a worker with a listener."""
-    if listening is None or metrics is None:
+    """Serve the status of a worker with a listener, and send its metrics to a collector."""
+    if metrics is None:
         yield
         return
     from heliograph.status.service import serve_status
 
-    async with serve_status(worker, listening, metrics.registry, runtime.database.url, runtime.settings.project) as url:
-        log.info("worker %s serves /metrics, /live and /ready on %s%s", worker.name, url,
-                 ", metrics only with a key" if listening.keys else "")  # fmt: skip
+    url, project = runtime.database.url, runtime.settings.project
+    async with serve_status(worker, listening, export, metrics.registry, url, project) as served:
+        if listening is not None:
+            log.info("worker %s serves /metrics, /live and /ready on %s%s", worker.name, served,
+                     ", metrics only with a key" if listening.keys else "")  # fmt: skip
         yield
 
 
@@ -133,7 +142,8 @@ def _heartbeat(options: Namespace) -> HeartbeatSettings | None:
 
 async def _serve(options: Namespace, listening: Listening | None, workflows: list[Workflow]) -> int:
     async with _open_patiently() as runtime:
-        metrics = _turn_metrics(listening, runtime.world)
+        export = open_metric_export(read_telemetry(os.environ))
+        metrics = _turn_metrics(listening is not None or export is not None, runtime.world)
         worker = runtime.worker(
             *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name,
             projects=getattr(options, "project", ()), heartbeat=_heartbeat(options),
@@ -161,7 +171,7 @@ async def _serve(options: Namespace, listening: Listening | None, workflows: lis
                 for warning in workflow.warnings:
                     log.warning("application %s: %s", workflow.name, warning)
             with tuned_garbage_collection():
-                async with _serve_status(runtime, worker, listening, metrics):
+                async with _serve_status(runtime, worker, listening, export, metrics):
                     await runtime.serve(worker, stopping, options.grace)
         log.info("worker %s stopped", worker.name)
         return INTERRUPTED if caught == [signal.SIGINT] else 0

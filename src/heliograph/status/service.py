@@ -1,27 +1,78 @@
-"""Serve the status of a worker while it runs."""
+"""Serve the status of a worker while it runs, and send its metrics to a collector."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from heliograph.policy.listening import Listening
-from heliograph.status.listener import Listener
 from heliograph.status.measurements import Measurements
-from heliograph.status.pages import StatusPages
 from heliograph.telemetry.metrics import Registry
 from heliograph.worker.claim_loop import Worker
+
+if TYPE_CHECKING:
+    from heliograph.telemetry.otel_metrics import MetricExport
+
+LAST_SECONDS = 2.0  # how long the end of a worker waits for the collector
 
 
 @asynccontextmanager
 async def serve_status(
-    worker: Worker, listening: Listening, registry: Registry, database_url: str, project: str
-) -> AsyncIterator[str]:
-    """Serve the pages of a worker while the context is open; yield the URL. Raises SetupError (`address_in_use`)."""
+    worker: Worker,
+    listening: Listening | None,
+    export: MetricExport | None,
+    registry: Registry,
+    database_url: str,
+    project: str,
+) -> AsyncIterator[str | None]:
+    """Serve the pages of a worker and send its metrics while the context is open; yield the URL of the pages.
+
+    listening, export: None for a worker without pages, or without a collector. Raises SetupError (`address_in_use`).
+    """
     measurements = Measurements(worker, registry, database_url, project)
+    sending = None if export is None else asyncio.create_task(_keep_sending(measurements, export))
     try:
-        async with Listener(listening, StatusPages(measurements).pages, lambda: datetime.now(UTC)).open() as url:
-            yield url
+        if listening is None:
+            yield None
+        else:
+            from heliograph.status.listener import Listener  # needs h11
+            from heliograph.status.pages import StatusPages
+
+            async with Listener(listening, StatusPages(measurements).pages, lambda: datetime.now(UTC)).open() as url:
+                yield url
     finally:
+        if sending is not None and export is not None:
+            sending.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    await _send(measurements, export)
         await measurements.close()
+
+
+async def _keep_sending(measurements: Measurements, export: MetricExport) -> None:
+    while True:
+        await asyncio.sleep(export.interval_seconds)
+        await _send(measurements, export)
+
+
+async def _send(measurements: Measurements, export: MetricExport) -> None:
+    """Send the metrics from a thread of its own, for which neither the worker nor the end of the process waits."""
+    families = await measurements.collect()
+    loop = asyncio.get_running_loop()
+    is_sent: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not is_sent.done():
+            is_sent.set_result(None)
+
+    def send() -> None:
+        export.send(families)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(end)
+
+    threading.Thread(target=send, name="heliograph metrics", daemon=True).start()
+    await is_sent

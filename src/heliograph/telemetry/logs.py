@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.trace_context import trace_ids
 
 ROOT = "heliograph"
 FORMATS = ("text", "json")
@@ -46,7 +47,7 @@ def enter_turn(run_id: str, turn_id: str, agent: str) -> None:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, str]:
-    """The fields of a structured line: run, turn, agent and phase, as far as the record or its task has them.
+    """The fields of a structured line: run, turn, agent, phase, trace and span, as far as the record or its task has them.
 
     Call it where the record is emitted, because another task may belong to another turn.
     """
@@ -55,6 +56,8 @@ def fields_of(record: logging.LogRecord) -> dict[str, str]:
         field: getattr(record, attribute, None) or getattr(turn, attribute, None)
         for field, attribute in _FIELDS.items()
     }
+    if (ids := trace_ids()) is not None:
+        found["trace"], found["span"] = ids
     return {field: str(value) for field, value in found.items() if value is not None}
 
 

@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from heliograph.errors import SetupError
 from heliograph.ports import Tracer
 from heliograph.telemetry.null_tracer import NULL_TRACER
 from heliograph.telemetry.settings import TelemetrySettings
+
+if TYPE_CHECKING:
+    from heliograph.telemetry.otel_metrics import MetricExport
+
+
+def open_metric_export(settings: TelemetrySettings) -> MetricExport | None:
+    """Open the export of metrics; None if it is off. Raises SetupError (`no_otel_library`), InvalidInput for a wrong interval."""
+    if not (settings.is_on and settings.metrics):
+        return None
+    try:
+        from heliograph.telemetry.otel_metrics import MetricExport
+    except ImportError as error:
+        raise SetupError("telemetry needs OpenTelemetry: pip install 'heliograph[otel]', or set HELIOGRAPH_OTEL=0",
+                         code="no_otel_library") from error  # fmt: skip
+    return MetricExport(settings)
 
 
 @asynccontextmanager
