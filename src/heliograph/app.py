@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -238,10 +239,10 @@ class Heliograph:
         Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state,
         StoreUnavailable if the database remains unreachable.
         """
-        from heliograph.runtime import open_runtime
+        from heliograph.runtime import open_runtime, telemetry_of
 
         workflow = self.workflow  # raises for an invalid application before a database is opened
-        async with open_runtime() as runtime:
+        async with open_runtime(telemetry=telemetry_of([workflow], os.environ)) as runtime:
             return await runtime.run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
                                      concurrency=concurrency, lease_seconds=lease_seconds,
                                      callback_url=callback_url)  # fmt: skip

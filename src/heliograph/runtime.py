@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -234,6 +234,12 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
         log.warning("the worker left its outbox to others: it was not published within %s s", _SETTLE_SECONDS)
     if worker.heartbeat is not None:
         await worker.heartbeat.deregister()
+
+
+def telemetry_of(workflows: Iterable[Workflow], environment: Mapping[str, str]) -> TelemetrySettings:
+    """Return the settings of telemetry: those of the environment, and of the first runtime specification that records traces."""
+    given = (workflow.observability.tracing for workflow in workflows if workflow.observability is not None)
+    return read_telemetry(environment, next((tracing for tracing in given if tracing.enabled), None))
 
 
 @asynccontextmanager

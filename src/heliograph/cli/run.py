@@ -29,7 +29,7 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import Conflict, NotFound, StoreUnavailable
 from heliograph.ledger.rows import RunRow
 from heliograph.reactive.workflow import Workflow
-from heliograph.runtime import Runtime, open_runtime
+from heliograph.runtime import Runtime, open_runtime, telemetry_of
 from heliograph.signals.trace import TurnFailure
 from heliograph.types import JsonObject
 from heliograph.worker.claim_loop import Worker
@@ -56,7 +56,7 @@ def _load_and_run(options: Namespace, own: TextIO | None) -> int:
 
 async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None, own: TextIO | None) -> int:
     async with AsyncExitStack() as stack:
-        runtime = await stack.enter_async_context(open_runtime())
+        runtime = await stack.enter_async_context(open_runtime(telemetry=telemetry_of([workflow], os.environ)))
         run_id, is_over, standing = await _begin(runtime, workflow, state, options)
         view = _open_view(workflow, run_id, own, [
             f"run {run_id} of {workflow.name} {standing}" + ("" if is_over else f"; {_again(options, run_id)}"),

@@ -24,14 +24,14 @@ from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.policy.listening import Listening, check_listening
 from heliograph.reactive.workflow import Workflow
-from heliograph.runtime import Runtime, open_runtime
+from heliograph.runtime import Runtime, open_runtime, telemetry_of
 from heliograph.telemetry.opening import open_metric_export
-from heliograph.telemetry.settings import read_telemetry
 
 if TYPE_CHECKING:
     from heliograph.control.settings import HeartbeatSettings
     from heliograph.telemetry.metrics_signals import TurnMetrics
     from heliograph.telemetry.otel_metrics import MetricExport
+    from heliograph.telemetry.settings import TelemetrySettings
     from heliograph.worker.claim_loop import Worker
     from heliograph.world.seam import World
 
@@ -107,7 +107,7 @@ def _load(options: Namespace) -> list[Workflow]:
 
 
 @asynccontextmanager
-async def _open_patiently() -> AsyncIterator[Runtime]:
+async def _open_patiently(telemetry: TelemetrySettings) -> AsyncIterator[Runtime]:
     """Open the runtime when PostgreSQL accepts connections, for up to a minute. Raises the errors of `open_runtime`."""
     clock = asyncio.get_running_loop().time
     until, is_announced = clock() + _OPEN_SECONDS_MAX, False
@@ -115,7 +115,7 @@ async def _open_patiently() -> AsyncIterator[Runtime]:
         runtime: Runtime | None = None
         while runtime is None:
             try:
-                runtime = await stack.enter_async_context(open_runtime())
+                runtime = await stack.enter_async_context(open_runtime(telemetry=telemetry))
             except StoreUnavailable as error:
                 if clock() > until:
                     raise
@@ -141,8 +141,9 @@ def _heartbeat(options: Namespace) -> HeartbeatSettings | None:
 
 
 async def _serve(options: Namespace, listening: Listening | None, workflows: list[Workflow]) -> int:
-    async with _open_patiently() as runtime:
-        export = open_metric_export(read_telemetry(os.environ))
+    telemetry = telemetry_of(workflows, os.environ)
+    async with _open_patiently(telemetry) as runtime:
+        export = open_metric_export(telemetry)
         metrics = _turn_metrics(listening is not None or export is not None, runtime.world)
         worker = runtime.worker(
             *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name,
