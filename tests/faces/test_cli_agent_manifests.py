@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from heliograph import MCPServer
+from heliograph.cli.agent_manifests import Bindings, load_agent
 from tests.faces.cli_support import Running, Shell, open_shell
 from tests.reach.model_server import Answer, Provider, env_of, serve
 
@@ -163,6 +165,44 @@ def test_programs_of_a_manifest_are_started_only_if_the_operator_allows_it(shell
     (found,) = report(shell, "mcp.yaml", "--level", "runnable", code=2)["missing"]
     assert (found["binding"], found["line"]) == ("tool", 14)
     assert report(shell, "mcp.yaml", "--level", "runnable", "--start-servers")["runnable"] is True
+
+
+def test_server_at_a_url_receives_nothing_unless_the_operator_allows_it(shell: Shell) -> None:
+    server = "    - type: mcp\n      name: docs\n      url: https://docs.example/mcp\n      headers: {X: '${HOME}'}\n"
+    (shell.folder / "mcp.yaml").write_text(AGENT[: AGENT.index("    - type")] + server)
+    (found,) = report(shell, "mcp.yaml", "--level", "runnable", code=2)["missing"]
+    assert (found["binding"], found["line"]) == ("tool", 14)
+    assert "may not send there" in found["message"]
+    assert report(shell, "mcp.yaml", "--level", "runnable", "--start-servers")["runnable"] is True
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "  autonomy: {approval_required: [merge]}\n",
+        "  autonomy: {approval_required: [github]}\n",
+        "  autonomy: {approval_required: true}\n",
+        "    - {type: mcp, name: merge, server: github, requires_approval: true}\n    - {type: mcp, name: read, server: github}\n",
+    ],
+)
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_approval_of_one_tool_applies_to_all_calls_of_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, *, is_declared: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "test")
+    server = "    - {type: mcp, name: github, command: [server], tools: [merge, read]}\n"
+    named = "    - {type: mcp, name: merge, server: github}\n" + (
+        "" if is_declared else "    - {type: mcp, name: github}\n"
+    )
+    (tmp_path / "agent.yaml").write_text(
+        AGENT[: AGENT.index("    - type")] + (server if is_declared else "") + named + spec
+    )
+    bindings = Bindings(starts_servers=is_declared)
+    if not is_declared:
+        bindings.servers["github"] = MCPServer(["server"], name="github", tools=["merge", "read"])
+    application, _ = load_agent(tmp_path / "agent.yaml", bindings)
+    (bound,) = application.workflow.agents["clerk"].tools
+    assert bound.approval is True
 
 
 def test_approval_of_a_manifest_waits_for_a_person(shell: Shell, provider: Provider, started: list[Running]) -> None:

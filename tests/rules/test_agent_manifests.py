@@ -46,7 +46,7 @@ def warned(manifest: AgentManifest) -> list[str]:
     ("version", "name"),
     [
         ("ossa/v0.4", "Agent"), ("ossa/v0.4.6", "Agent"), ("ossa/v0.4.7", "Agent-v0.5"), ("ossa/v0.4.10", "Agent-v0.5"), ("ossa/v0.5", "Agent-v0.5"),
-        ("ossa/v0.5.1", "Agent-v0.5"), ("ossa/v0.3.6", "Agent"), ("ossa/v1", "Agent"), (None, "Agent"),
+        ("ossa/v0.5.1", "Agent-v0.5"), ("ossa/v0.4." + "9" * 5000, "Agent"), ("ossa/v0.3.6", "Agent"), ("ossa/v1", "Agent"), (None, "Agent"),
     ],
 )  # fmt: skip
 def test_version_selects_the_schema(version: str | None, name: str) -> None:
@@ -242,6 +242,17 @@ def test_tools_of_every_form_have_names() -> None:
     assert {(each.code, each.pointer) for each in made.warnings if "tools" in each.pointer} == {
         ("no_effect", "/spec/tools/6"), ("missing_name", "/spec/tools/7"), ("wrong_type", "/spec/tools/8"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "spec", ["llm: {provider: custom, model: '${DSN}'}", "llm: {provider: openai, model: '${DSN}'}", "model: '${DSN}'"]
+)
+def test_variable_that_is_no_name_of_a_model_is_rejected_without_its_value(spec: str) -> None:
+    with pytest.raises(ManifestRejected) as raised:
+        agent(f"role: R\n{spec}", environment={"DSN": "postgresql://me:hunter22@db/x"})
+    (found,) = raised.value.problems
+    assert found.code == "invalid_model"
+    assert "hunter22" not in str(raised.value) + str(found) + found.hint
 
 
 def test_declared_servers_keep_references_instead_of_secrets() -> None:

@@ -14,7 +14,12 @@ from heliograph.errors import HeliographError
 
 ROOT = Path(codes.__file__).parent
 KNOWN = {code.code for code in CODES} | {code for code, _ in RUN_CODES} | {reason for reason, _ in REASONS}
-WITH_ENVIRONMENTS = {"config.py", "cli/agent_manifests.py", "embedded/process.py", "tools/sandbox.py"}  # they name variables in capitals
+WITH_ENVIRONMENTS = {
+    "config.py",
+    "cli/agent_manifests.py",
+    "embedded/process.py",
+    "tools/sandbox.py",
+}  # they name variables in capitals
 NO_CODES = {"INVALID_JSON", "NOT_GIVEN"}  # the argument in place of one that is no JSON, and of one that is not given
 KERNEL_FILES = sorted((ROOT / "ledger/sql/kernel").glob("*.sql"))
 PYTHON_FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.name != "codes.py" and "testing" not in path.parts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from heliograph.manifest.document_builder import DEPTH_MAX, NODES_MAX
 from heliograph.manifest.problems import PROBLEMS_MAX
 from heliograph.manifest.reader import BYTES_MAX
+from heliograph.manifest.secret_literals import is_secret_literal
 from tests.rules.manifest_kit import found, parse
 
 
@@ -227,3 +229,9 @@ def test_any_text_has_a_value_or_a_problem_with_a_place(text: str | bytes) -> No
         assert each.message
         assert each.hint
         assert each.line <= lines + 10
+
+
+def test_long_text_that_begins_like_a_token_again_and_again_is_read_in_linear_time() -> None:
+    started = time.process_time()
+    assert not is_secret_literal("note", "eyJ-" * 50_000)
+    assert time.process_time() - started < 1.0  # quadratic steps would take minutes

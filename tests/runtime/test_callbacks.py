@@ -286,8 +286,8 @@ async def test_callback_taken_by_a_stopped_worker_is_sent_by_the_next_at_once(
         owner = services.ledger if where == "take_callbacks" else services.callbacks
         real = getattr(owner, where)
 
-        async def done_and_not_answered(*args: Any) -> Any:
-            answer = await real(*args) if where == "take_callbacks" else None
+        async def done_and_not_answered(*args: Any, **options: Any) -> Any:
+            answer = await real(*args, **options) if where == "take_callbacks" else None
             came.set()
             await stays.wait()
             return answer
@@ -320,7 +320,7 @@ async def test_callback_sent_by_a_stopped_worker_is_not_sent_again(
         owner = services.ledger if where == "record_callbacks" else services.callbacks
         real, begun = getattr(owner, where), list[Any]()
 
-        async def first_only(*args: Any) -> Any:
+        async def first_only(*args: Any, **options: Any) -> Any:
             """One message arrives and the other hangs; or both have, and the record hangs until it is made again."""
             begun.append(args)
             if len(begun) == (1 if where == "record_callbacks" else 2):
@@ -356,9 +356,9 @@ async def test_worker_past_its_grace_waits_for_no_receiver(rig: Rig, monkeypatch
         finally:
             await is_over.wait()
 
-    async def hangs_once(*args: Any) -> Any:
+    async def hangs_once(*args: Any, **options: Any) -> Any:
         if came.is_set():
-            return await send(*args)
+            return await send(*args, **options)
         came.set()
         return await asyncio.Event().wait()
 

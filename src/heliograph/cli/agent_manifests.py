@@ -45,8 +45,9 @@ _CREDENTIALS = {
 class Bindings:
     """What an operator binds to a manifest: the tools of an application, a model, and permissions.
 
-    model: overrides the models of the manifest: a name, or a model object. starts_servers: whether MCP servers that are programs may be
-    started. external: whether tools without another binding are external tools.
+    model: overrides the models of the manifest: a name, or a model object. starts_servers: whether the manifest's own MCP servers may be
+    started as programs, or reached at their URLs, with the variables of the environment that they name. external: whether tools without
+    another binding are external tools.
     """
 
     tools: dict[str, Any] = field(default_factory=dict)
@@ -187,8 +188,9 @@ def prompt_of(context: Context) -> str:
 def _tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> list[Any]:
     """Return the tools of the agent, and add those without a binding to `missing`."""
     bound: dict[str, Any] = {}
-    servers = {each.name: each for each in manifest.servers}
+    declared = {each.name: each for each in manifest.servers}
     needed: set[str] = set()
+    approved: set[str] = set()  # servers with a tool whose calls require an approval: then all their calls require one
     for tool in manifest.tools:
         if {tool.name, tool.bound_name} & manifest.blocked:
             continue
@@ -197,9 +199,11 @@ def _tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestPr
         if found is not None:
             bound[tool.bound_name] = _approved(found, manifest.needs_approval(tool))
         elif server is not None:
-            bound[f"server {server.label}"] = _approved(server, manifest.needs_approval(tool))
-        elif (declared := _declared(tool, servers, bindings)) is not None:
-            needed.add(declared.name)
+            bound[f"server {server.label}"] = server
+            approved |= {server.label} if manifest.needs_approval(tool) else set()
+        elif (reference := _declared(tool, declared, bindings)) is not None:
+            needed.add(reference.name)
+            approved |= {reference.name} if manifest.needs_approval(tool) else set()
         elif bindings.external:
             bound[tool.bound_name] = _external(tool, manifest.needs_approval(tool))
         else:
@@ -209,8 +213,18 @@ def _tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestPr
         if reference.name in needed or reference.name not in named:
             made = _server(manifest, reference, bindings, missing)
             if made is not None:
-                bound[f"server {reference.name}"] = _approved(made, manifest.approvals is True)
-    return list(bound.values())
+                bound[f"server {reference.name}"] = made
+                approved |= {reference.name} if _needs_approval(manifest, reference) else set()
+    return [
+        _approved(each, key.removeprefix("server ") in approved) if key.startswith("server ") else each
+        for key, each in bound.items()
+    ]
+
+
+def _needs_approval(manifest: AgentManifest, reference: ServerReference) -> bool:
+    """Whether the manifest requires an approval for calls of a server: of all tools, of the server, or of a tool that it lists."""
+    names = manifest.approvals
+    return names if isinstance(names, bool) else not names.isdisjoint((reference.name, *(reference.tools or ())))
 
 
 def _server_with(tool: ToolReference, bindings: Bindings) -> Any:
@@ -229,7 +243,7 @@ def _declared(
     """Return the server of the manifest with the tool, unless it may not be started and other programs run the tool."""
     offering = (each for each in servers.values() if each.tools is not None and tool.name in each.tools)
     found = servers.get(tool.server or "") or next(offering, None)
-    is_usable = found is None or found.url is not None or bindings.starts_servers or not bindings.external
+    is_usable = found is None or bindings.starts_servers or not bindings.external
     return found if is_usable else None
 
 
@@ -260,10 +274,14 @@ def _server(
     if reference.name in bindings.servers:
         return bindings.servers[reference.name]
     name = safe_repr(reference.name)
-    if reference.command is not None and not bindings.starts_servers:
+    if not bindings.starts_servers:
+        what = (
+            "is at a URL, and a manifest may not send there"
+            if reference.command is None
+            else "is a program, and a manifest may not start one"
+        )
         missing.append(manifest.document.problem(
-            "missing_tool", f"the MCP server {name} is a program, and a manifest may not start one by itself", reference.pointer,
-            "allow it with --start-servers, or bind its tools with --tools",
+            "missing_tool", f"the MCP server {name} {what} by itself", reference.pointer, "allow it with --start-servers, or bind its tools with --tools",
         ))  # fmt: skip
         return None
     from heliograph.secrets import names_in
@@ -324,9 +342,13 @@ def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> Manifest
     try:
         Harnesses()(name)
     except SetupError as error:
-        return manifest.document.problem(
-            "missing_model", error.message, pointer, error.hint or "use another model: --model"
-        )
+        written = manifest.document.value_at(pointer)
+        is_expanded = (
+            isinstance(written, str) and "$" in written
+        )  # its value may be a secret, so the message has no part of it
+        message = f"the value of {safe_repr(written)} is no model that can be used" if is_expanded else error.message
+        return manifest.document.problem("missing_model", message, pointer, "use another model: --model" if is_expanded else
+                                         error.hint or "use another model: --model")  # fmt: skip
     return None
 
 

@@ -106,7 +106,7 @@ def _add_bindings(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--start-servers",
         action="store_true",
-        help="for the manifest of an agent: start its MCP servers that are programs",
+        help="for the manifest of an agent: start its MCP servers, or send to their URLs",
     )
     to.add_argument(
         "--external-tools",

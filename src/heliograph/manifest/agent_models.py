@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from heliograph.manifest.manifest_fields import ManifestFields
 
 OUTPUT_TOKENS_MAX = 10_000_000
+
+# A model's name is shown and logged. What has another form is not taken from a variable of the environment: it may be a secret.
+_MODEL_NAME = re.compile(r"(?!.*//)[A-Za-z0-9._:/+-]{1,200}")
 
 _PREFIXES = {"openai": "openai-chat", "gemini": "google", "vertexai": "google-cloud", "vertex-ai": "google-cloud"}
 _WITHOUT_MODEL = ("custom", "auto", "any", "local")  # the operator names the model of these
@@ -34,11 +38,7 @@ def read_models(fields: ManifestFields) -> ModelChoice:
     """Read `llm` or `model` of a manifest, with the fallbacks."""
     place = next((each for each in _PLACES if fields.mapping(each)), None)
     if place is None:
-        name = (
-            fields.expanded("/spec/model", is_optional=True)
-            if not isinstance(fields.mapping("/spec").get("model"), dict)
-            else None
-        )
+        name = _expanded(fields, "/spec/model") if not isinstance(fields.mapping("/spec").get("model"), dict) else None
         return ModelChoice((ModelReference(_named(None, name), "/spec/model"),) if name else ())
     models = [_model(fields, place)]
     for pointer, _ in fields.items(f"{place}/fallback_models"):
@@ -55,13 +55,23 @@ def read_models(fields: ManifestFields) -> ModelChoice:
 
 
 def _model(fields: ManifestFields, place: str) -> ModelReference | None:
-    provider = fields.expanded(f"{place}/provider", is_optional=True)
+    provider = _expanded(fields, f"{place}/provider")
     keys = ("model", "name", "id", "model_name")
     key = next((each for each in keys if f"{place}/{each}" and each in fields.mapping(place)), None)
     if key is None:
         return None
-    name = fields.expanded(f"{place}/{key}", is_optional=True)
+    name = _expanded(fields, f"{place}/{key}")
     return ModelReference(_named(provider, name), f"{place}/{key}")
+
+
+def _expanded(fields: ManifestFields, pointer: str) -> str | None:
+    """Return a text with its variables; None, and an error, if their values make it something else than a name."""
+    text = fields.expanded(pointer, is_optional=True)
+    if text is not None and text != fields.text(pointer) and _MODEL_NAME.fullmatch(text) is None:
+        fields.reject("invalid_model", "the value of its environment variable is no name of a model", pointer,
+                      "set the variable to a name, like gpt-5")  # fmt: skip
+        return None
+    return text
 
 
 def _named(provider: str | None, name: str | None) -> str | None:

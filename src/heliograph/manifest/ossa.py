@@ -14,7 +14,7 @@ KINDS = ("Agent", "Task", "Workflow", "Flow")
 NEWEST = "ossa/v0.5"
 
 _VERSION = re.compile(
-    r"ossa/v(?:0\.5(?:\.\d+)?|0\.4(?:\.(?P<patch>\d+))?|0\.3(?:\.\d+)?|0\.2\.[2-9](?:-dev)?|1)(?:\.\d+)?(?:-[a-zA-Z0-9.]+)?"
+    r"ossa/v(?:0\.5(?:\.\d+)?|0\.4(?:\.(?P<patch>\d{1,9}))?|0\.3(?:\.\d+)?|0\.2\.[2-9](?:-dev)?|1)(?:\.\d+)?(?:-[a-zA-Z0-9.]+)?"
 )
 _FIRST_PATCH_OF_V0_5 = 7  # v0.4.7 introduced what v0.5 contains: identity, security and protocols
 
