@@ -77,6 +77,7 @@ def test_runtime_reaches_time_randomness_and_waiting_through_the_world_alone() -
     assert breaches(gates.behind_the_seam, *RUNTIME) == []
 
 
+@pytest.mark.more  # reads all files
 @pytest.mark.proves("S16")
 def test_nothing_is_executed_from_data() -> None:
     modules = [path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]

@@ -81,7 +81,13 @@ async def test_ending_wakes_others_and_the_log_has_the_cause(kernel: Kernel) -> 
     claimed = await kernel.running()
     await kernel.finish(claimed, wakes={"turn_c": "critic"})
     critic = await kernel.claim_one()
-    assert critic["cause"] == {"id": "sig_run_a_3", "name": "agent:completed", "payload": {}, "agent": "writer"}
+    assert critic["cause"] == {
+        "id": "sig_run_a_3",
+        "name": "agent:completed",
+        "payload": {},
+        "agent": "writer",
+        "turn_id": "turn_a",
+    }
     await kernel.finish(critic, ends="success")
     log = await kernel.rows("signal_log", "seq, id, name, agent, parent")
     assert [tuple(row)[1:] for row in log] == [

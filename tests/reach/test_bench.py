@@ -185,13 +185,13 @@ async def test_lanes_count_their_own_work() -> None:
 
 async def test_load_of_jobs_counts_each_started_job() -> None:
     contender = Instant()
-    done = await jobs(contender, 4, 0.001)
+    done = await jobs(contender, 4, 0.02)
     assert done.items == contender.calls.count("start") > 0
 
 
 async def test_load_of_turns_reports_each_turn_once_after_all_are_suspended() -> None:
     contender = Instant()
-    done = await turns(contender, 4, 0.001)
+    done = await turns(contender, 4, 0.02)  # a pause of a millisecond must not end it before the first turn
     reports = [what for what in contender.calls if what.startswith("report")]
     assert done.items == len(reports) == len(set(reports)) == contender.calls.count("start_turn")
     assert contender.calls.index("suspended") < contender.calls.index(reports[0])

@@ -110,11 +110,13 @@ def test_no_other_module_computes_delays_that_grow() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if _grows(node)
     }
-    # beside the policy: a number of turns, the rate limit of rings, a number of parts, and limits of numbers
+    # beside the policy: buckets of histograms, a number of turns, the rate limit of rings, a number of parts, and limits of numbers
     assert found == {
         "policy/retry.py: self.factor ** (retry - 1)",
         "world/ring_limit.py: self._interval_seconds = min(self._longest_seconds, 2 * self._interval_seconds)",
         "worker/claim_loop.py: self._claim_max[services.project] = min(_CLAIM_MAX, 2 * self._claim_max[services.project])",
+        "telemetry/metrics_names.py: 2 ** n",
+        "telemetry/metrics_names.py: 4.0 ** n",
         "testing/simulator/shrink.py: parts = min(len(items), parts * 2)",
         "signals/payload.py: 10 ** DIGITS_MAX",
         "testing/kernel/jsonb.py: 2 ** (bits - 1)",
