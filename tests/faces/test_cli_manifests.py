@@ -35,6 +35,7 @@ def write(shell: Shell, name: str, text: str) -> str:
     return name
 
 
+@pytest.mark.more
 def test_run_has_the_settings_of_its_manifest(shell: Shell) -> None:
     write(shell, "desk.py", DESK)
     write(

@@ -71,6 +71,7 @@ async def test_outage_is_one_line_and_its_end_another(
     ]
 
 
+@pytest.mark.more
 async def test_collector_that_does_not_exist_delays_neither_spans_nor_the_end(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, but nobody listens

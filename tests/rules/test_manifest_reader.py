@@ -128,6 +128,7 @@ def test_text_that_is_no_manifest_is_reported_with_its_place(
     assert all(each.hint and each.file == "m.yaml" for each in document.problems)
 
 
+@pytest.mark.more
 @pytest.mark.proves("S10")
 def test_sizes_are_bounded() -> None:
     assert problems(b"a: " + b"x" * (BYTES_MAX - 3)) == []

@@ -25,6 +25,7 @@ RECEIVED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.proves("OBS-06")
 @pytest.mark.parametrize("name", ["w3c", "b3", "b3multi", "jaeger"])
 async def test_trace_continues_in_the_deployment_behind_a_gateway(
