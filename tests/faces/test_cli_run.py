@@ -314,7 +314,7 @@ async def test_worker_survives_an_outage_and_logs_the_recovered_turns(
     await database.fetch("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() "
                          "and pid <> pg_backend_pid() and application_name like 'heliograph%'")  # fmt: skip
     recovered = json.loads(worker.read_until("recovered turn_"))
-    assert (recovered["level"], list(recovered)) == ("info", ["at", "level", "message"])
+    assert (recovered["level"], list(recovered)) == ("info", ["at", "level", "logger", "message"])
     assert shell.helio("run", "press.py:app", "--run-id", "dead", "--no-worker").returncode == 0
     worker.signal(signal.SIGINT)
     assert worker.end() == 130
