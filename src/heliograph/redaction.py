@@ -72,7 +72,7 @@ def keep_url_out(url: str) -> None:
 
 def redacted_text(text: str) -> str:
     """Return `text` with stars in place of secrets."""
-    return text if _kept.pattern is None else _kept.pattern.sub(STARS, text)
+    return text if _kept.pattern is None or is_clean(text) else _kept.pattern.sub(STARS, text)
 
 
 def redacted(value: Any) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -86,13 +87,13 @@ async def test_prometheus_reads_the_metrics_of_a_worker_process(shell: Shell, st
 
 
 @pytest.mark.proves("S4")
-@pytest.mark.parametrize("keys", ["", "expired", "control"])
+@pytest.mark.parametrize("keys", ["", "expired", "other project"])
 def test_worker_on_all_addresses_without_a_valid_key_exits_with_2(tmp_path: Path, keys: str) -> None:
     today = datetime.now(UTC)
     entries = {
         "": "",
         "expired": entry(today - timedelta(days=2)),
-        "control": entry(today + timedelta(days=2), "control"),
+        "other project": entry(today + timedelta(days=2), "metrics@other"),
     }
     shell = Shell(tmp_path, "postgresql://nobody@127.0.0.1:1/none", {"HELIOGRAPH_LISTEN_KEYS": entries[keys]})
     done = shell.helio("worker", "press.py:app", "--listen", "0.0.0.0:0", "--json")
@@ -108,7 +109,7 @@ async def test_worker_with_a_key_serves_metrics_on_all_addresses_to_its_owner_on
     tmp_path: Path, database_url: str, started: list[Running]
 ) -> None:
     soon = datetime.now(UTC) + timedelta(days=2)
-    keys = f"{entry(soon)}, {entry(soon, 'control', 'other')}"
+    keys = f"{entry(soon)}, {entry(soon, 'metrics@other', 'other')}"
     settings = {"HELIOGRAPH_LISTEN": "0.0.0.0:0", "HELIOGRAPH_LISTEN_KEYS": keys}
     open_shell(tmp_path, database_url)
     worker = Shell(tmp_path, database_url, settings).start("worker", "press.py:app")
@@ -139,6 +140,32 @@ async def test_json_lines_name_the_logger_and_the_turn(shell: Shell, started: li
     line = json.loads(await asyncio.to_thread(worker.read_until, "agent critic of run r1"))
     assert (line["logger"], line["level"], line["run"], line["agent"]) == ("heliograph.worker", "info", "r1", "critic")
     assert line["turn"].startswith("turn_")
+
+
+@pytest.mark.more
+async def test_second_worker_on_a_port_exits_with_the_setting_and_a_killed_one_leaves_the_port_free(
+    shell: Shell, started: list[Running]
+) -> None:
+    started.append(shell.start("worker", "press.py:app", "--listen", "127.0.0.1:0"))
+    url = await asyncio.to_thread(url_of, started[0])
+    address = url.removeprefix("http://")
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"GET /live HTTP/1.1\r\n")
+        second = await asyncio.to_thread(shell.helio, "worker", "press.py:app", "--listen", address)
+        assert second.returncode == 1, second.stderr
+        assert "HELIOGRAPH_LISTEN" in second.stderr
+        assert "Traceback" not in second.stderr
+        started[0].signal(signal.SIGKILL)
+        await asyncio.to_thread(started[0].end)
+        started.append(shell.start("worker", "press.py:app", "--listen", address))
+        assert await asyncio.to_thread(url_of, started[1]) == url
+    silent = [socket.create_connection((host, int(port))) for _ in range(200)]
+    assert await asyncio.to_thread(get, f"{url}/live") == (200, "live\n")
+    started[1].signal(signal.SIGTERM)
+    assert await asyncio.to_thread(started[1].end) == 0
+    for each in silent:
+        each.close()
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,13 @@ async def test_pages_are_served_completely_and_the_connection_ends() -> None:
 
 @pytest.mark.proves("S4")
 async def test_metrics_need_a_key_and_probes_need_none() -> None:
-    keys = (entry(), entry("control", key="of another scope"), entry(until="2026-11-25", key="expired"))
+    keys = (entry(), entry("metrics@other", key="of another project"), entry(until="2026-11-25", key="expired"))
     async with opened(*keys) as port:
         assert await status(port, "/live", host="pod-7.example") == 200
         assert await status(port, "/metrics", f"Authorization: Bearer {KEY}") == 200
         assert await status(port, "/metrics", f"authorization: bearer  {KEY}") == 200
         for header in ("X: y", "Authorization: Bearer", "Authorization: Bearer wrong", "Authorization: Bearer expired",
-                       "Authorization: Bearer of another scope", f"Authorization: Basic {KEY}", f"Authorization: Bearer {KEY}x",
+                       "Authorization: Bearer of another project", f"Authorization: Basic {KEY}", f"Authorization: Bearer {KEY}x",
                        f"Authorization: Bearer {sha256(KEY.encode()).hexdigest()}"):  # fmt: skip
             assert await status(port, "/metrics", header) == 401, header
         assert await status(port, f"/metrics?key={KEY}") == 401

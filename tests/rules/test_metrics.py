@@ -232,6 +232,17 @@ def test_measurement_of_the_database_becomes_gauges_and_none_removes_them() -> N
     assert samples(registry) == {("heliograph_database_up",): 0}
 
 
+def test_age_of_further_queues_is_that_of_the_oldest_and_their_number_is_the_sum() -> None:
+    registry = Registry()
+    queue = MEASURED["news"]["queues"][0]
+    queues = [{**queue, "application": f"a{n}", "seconds": float(n)} for n in range(VALUES_MAX + 10)]
+    record_database(registry, {"news": {**MEASURED["news"], "queues": queues}})
+    read = samples(registry)
+    other = (f"application={OTHER}", "pool=default", "project=news", "state=ready")
+    assert read["heliograph_queue_turns", *other] == 30
+    assert read["heliograph_queue_oldest_seconds", *other] == VALUES_MAX + 9
+
+
 def test_every_metric_has_its_own_name_and_text_on_one_line() -> None:
     every = metrics_names.ALL
     assert len({metric.text_name for metric in every}) == len(every) > 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -261,6 +262,54 @@ async def test_server_that_does_not_respond_delays_no_page_for_long(rig: Rig, mo
         assert ready.text == "not ready: the database is not reachable\n"
         assert read(text.text)["heliograph_database_up",] == 0
         await until(lambda: _is_ready(pages))
+
+
+async def test_slow_measurement_delays_no_check(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+
+    async def silent(*args: Any) -> Any:
+        asked.set()
+        await asyncio.sleep(3600)
+
+    waiting, metrics = WaitingAgent(), metrics_of(rig)
+    async with rig.serving(waiting.app, metrics=metrics) as worker, pages_of(rig, worker, metrics) as pages:
+        await until(lambda: worker.is_claiming)
+        monkeypatch.setattr(Database, "fetch", silent)
+        measuring = asyncio.create_task(pages.metrics())
+        await asked.wait()
+        assert (await pages.ready()).text == "ready\n"
+        assert not measuring.done()
+        measuring.cancel()
+
+
+async def test_halt_of_a_running_turn_is_counted_by_its_worker(rig: Rig) -> None:
+    waiting, metrics = WaitingAgent(), metrics_of(rig)
+    async with rig.serving(waiting.app, metrics=metrics):
+        run_id = await rig.start(waiting.app)
+        await waiting.begun.wait()
+        await rig.client.stop_run(run_id)
+        await rig.ended(run_id)
+    samples = await samples_of(rig, metrics)
+    assert total(samples, "signal_count_total", "signal_type=halt") == 1
+
+
+async def test_worker_without_metrics_runs_no_code_of_theirs(rig: Rig) -> None:
+    ran: Counter[str] = Counter()
+
+    def trace(frame: Any, event: str, argument: Any) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and ("/telemetry/metrics" in path or "/heliograph/status/" in path):
+            ran[path] += 1
+
+    sys.setprofile(trace)
+    try:
+        await run_newsroom(rig, None)
+        assert ran == {}
+        metrics = metrics_of(rig)
+        await run_newsroom(rig, metrics)
+    finally:
+        sys.setprofile(None)
+    assert ran
 
 
 async def _is_ready(pages: StatusPages) -> bool:

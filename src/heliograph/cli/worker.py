@@ -45,18 +45,19 @@ def work(options: Namespace) -> int:
     """Serve applications until a signal. Returns 0 after SIGTERM, which stops services, and 130 after SIGINT."""
     if not options.json:
         show_logs(logging.INFO)
-        return run_agents(_serve(options, _listening(options.listen), _load(options)))
+        return run_agents(_serve(options, _listening(options), _load(options)))
     with reserved_stdout() as own:  # agents may print
         show_logs(logging.INFO, own)
-        return run_agents(_serve(options, _listening(options.listen), _load(options)))
+        return run_agents(_serve(options, _listening(options), _load(options)))
 
 
-def _listening(address: str | None) -> Listening | None:
+def _listening(options: Namespace) -> Listening | None:
     """The settings of the listener; None for a worker without one. Raises SetupError (`no_http_library`), and as `check_listening`."""
     settings = read_settings(os.environ)
-    if (chosen := address or settings.listen) is None:
+    if (address := options.listen or settings.listen) is None:
         return None
-    listening = check_listening(chosen, settings.listen_keys, datetime.now(UTC))
+    projects = getattr(options, "project", ()) or (settings.project,)
+    listening = check_listening(address, settings.listen_keys, datetime.now(UTC), projects)
     import heliograph.status.listener  # noqa: F401  # raises before the database opens
 
     return listening

@@ -121,6 +121,8 @@ class TurnRunner:
         """End the turn as canceled. Its work is cancelled, except a terminate hook; a kernel call under way finishes first."""
         if self.owned.cancel_flag.reason is None:
             self.owned.cancel_flag.reason = reason
+            if self.services.metrics is not None:
+                self.services.metrics.halted()
             if not self._is_terminating:
                 self._cancel_act()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from http import HTTPStatus
 
 from heliograph.policy.listening import METRICS
 from heliograph.status.listener import Page, Response
 from heliograph.status.measurements import Measurements
+from heliograph.status.shared import Shared
 from heliograph.telemetry.metrics_text import CONTENT_TYPE, text_of
 
 TEXT_SECONDS = 1.0  # how long the text of the metrics counts
@@ -19,8 +19,7 @@ class StatusPages:
 
     def __init__(self, measurements: Measurements):
         self._measurements = measurements
-        self._writing = asyncio.Lock()
-        self._text, self._text_until = "", 0.0
+        self._text = Shared(self._write, TEXT_SECONDS)
 
     @property
     def pages(self) -> dict[str, Page]:
@@ -39,9 +38,9 @@ class StatusPages:
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {problem}\n")
 
     async def metrics(self) -> Response:
-        """All metrics as text. A thread writes it, because long texts take milliseconds."""
-        async with self._writing:
-            if time.monotonic() >= self._text_until:
-                self._text = await asyncio.to_thread(text_of, await self._measurements.collect())
-                self._text_until = time.monotonic() + TEXT_SECONDS
-            return Response(HTTPStatus.OK, self._text, CONTENT_TYPE)
+        """All metrics as text."""
+        return Response(HTTPStatus.OK, await self._text.get(), CONTENT_TYPE)
+
+    async def _write(self) -> str:
+        """Write the text in a thread, because long texts take milliseconds."""
+        return await asyncio.to_thread(text_of, await self._measurements.collect())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.policy.listening import Listening
 from heliograph.status.measurements import Measurements
-from heliograph.telemetry.metrics import Registry
+from heliograph.telemetry.metrics import Family, Registry
 from heliograph.worker.claim_loop import Worker
 
 if TYPE_CHECKING:
@@ -49,19 +49,18 @@ async def serve_status(
             sending.cancel()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_SECONDS):
-                    await _send(measurements, export)
+                    await _send(measurements.collect_worker(), export)
         await measurements.close()
 
 
 async def _keep_sending(measurements: Measurements, export: MetricExport) -> None:
     while True:
         await asyncio.sleep(export.interval_seconds)
-        await _send(measurements, export)
+        await _send(await measurements.collect(), export)
 
 
-async def _send(measurements: Measurements, export: MetricExport) -> None:
+async def _send(families: list[Family], export: MetricExport) -> None:
     """Send the metrics from a thread of its own, for which neither the worker nor the end of the process waits."""
-    families = await measurements.collect()
     loop = asyncio.get_running_loop()
     is_sent: asyncio.Future[None] = loop.create_future()
 

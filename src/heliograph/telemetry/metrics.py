@@ -6,8 +6,9 @@ ids never become labels, and further values are counted as `other`.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -94,12 +95,13 @@ class Registry:
         found.counts[bisect_left(metric.buckets, value)] += 1
         found.total += value
 
-    def replace(self, metric: Metric, rows: Iterable[tuple[Sequence[str], float]]) -> None:
-        """Replace all series of a gauge. Rows whose labels are the same after the bound are added."""
+    def replace(self, metric: Metric, rows: Iterable[tuple[Sequence[str], float]],
+                merge: Callable[[float, float], float] = operator.add) -> None:  # fmt: skip
+        """Replace all series of a gauge. merge: of rows whose labels are the same after the bound, for example `max` for ages."""
         series: dict[tuple[str, ...], float] = {}
         for values, value in rows:
             key = self._key(metric, tuple(values), series)
-            series[key] = series.get(key, 0.0) + value
+            series[key] = merge(series[key], value) if key in series else value
         self._values[metric] = series
 
     def collect(self) -> list[Family]:

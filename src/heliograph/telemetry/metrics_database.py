@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -41,7 +42,7 @@ def record_database(registry: Registry, measured: Measured | None) -> None:
         registry.replace(metric, [
             ((project, *(str(row[key]) for key in keys)), float(row[value]))
             for project, parts in projects.items() for row in parts[part]
-        ])  # fmt: skip
+        ], max if value == "seconds" else operator.add)  # fmt: skip
     registry.replace(BUDGETS, [
         ((project, str(row["kind"]), amount), float(row[amount]))
         for project, parts in projects.items() for row in parts["budgets"] for amount in _AMOUNTS

@@ -1,7 +1,8 @@
 """Record the metrics of signals, model calls and turns, as the worker that runs these turns sees them.
 
 Every signal that a kernel call of this worker logs is counted after that call. The kernel itself logs the results of calls that end
-while no worker owns the turn; the worker that continues the turn counts these. A latency needs both ends, so a call that another
+while no worker owns the turn; the worker that continues the turn counts these. The worker of a halted turn counts the halt. Nobody counts
+the signals of a turn that the kernel ends while no worker runs it. A latency needs both ends, so a call that another
 worker opened is counted without one.
 """
 
@@ -82,6 +83,10 @@ class TurnMetrics:
             self.registry.add(STARTED[Phase(phase)], agent)
         else:
             self.registry.observe(DURATION[Phase(phase)], duration_ms, agent)
+
+    def halted(self) -> None:
+        """Count a halt that this worker obeys. The kernel has logged its signal."""
+        self.registry.add(SIGNAL_COUNT, "halt", SENT)
 
     def ended(self, agent: str, outcome: str) -> None:
         """Count the end of a turn."""
