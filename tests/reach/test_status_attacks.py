@@ -84,7 +84,7 @@ async def test_live_responds_behind_any_number_of_slow_ready() -> None:
         assert readings == [1], "clients that end repeat no check"
 
 
-async def test_a_flood_of_one_address_ends_no_connection_of_another() -> None:
+async def test_flood_of_one_address_ends_no_connection_of_another() -> None:
     async with slow_listener() as (port, released, _), Clients(port) as clients:
         probe = await clients.connect(READY, "127.0.0.2")
         for _ in range(10 * CONNECTIONS_MAX):
@@ -139,7 +139,7 @@ async def test_half_closed_client_still_receives_its_page() -> None:
         assert (await send(port, LIVE, ends=True)).endswith(b"live\n")
 
 
-async def test_reset_connections_leave_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_reset_connections_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(request_seconds=30.0) as port:
         for request in (b"", b"GET /li", LIVE, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n") * 10:
             client = socket.create_connection(("127.0.0.1", port))
