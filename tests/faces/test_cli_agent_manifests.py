@@ -74,7 +74,7 @@ def parts(application):
     return replace(agent, tools=()), [each.name for each in agent.tools]
 
 
-options = Namespace(tools="shop.py:app", model=None, start_servers=False, external_tools=False)
+options = Namespace(tools="shop.py:app", model=None, start_servers=False, external_tools=False, allow_secret_literals=False)
 print(parts(load_target("keeper.yaml", options)) == parts(load_app("shop.py:app")))
 """
 
@@ -160,10 +160,10 @@ def test_external_tools_wait_for_other_programs(shell: Shell, provider: Provider
 
 
 def test_programs_of_a_manifest_are_started_only_if_the_operator_allows_it(shell: Shell) -> None:
-    program = "    - type: mcp\n      name: clock\n      config: {server: no-such-program --fast}\n"
+    program = "    - type: mcp\n      name: clock\n      config: {server: sh --fast}\n"
     (shell.folder / "mcp.yaml").write_text(AGENT[: AGENT.index("    - type")] + program)
     (found,) = report(shell, "mcp.yaml", "--level", "runnable", code=2)["missing"]
-    assert (found["binding"], found["line"]) == ("tool", 14)
+    assert (found["binding"], found["name"], found["line"]) == ("tool", "clock", 14)
     assert report(shell, "mcp.yaml", "--level", "runnable", "--start-servers")["runnable"] is True
 
 
@@ -190,7 +190,7 @@ def test_approval_of_one_tool_applies_to_all_calls_of_its_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, *, is_declared: bool
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "test")
-    server = "    - {type: mcp, name: github, command: [server], tools: [merge, read]}\n"
+    server = "    - {type: mcp, name: github, command: [sh], tools: [merge, read]}\n"
     named = "    - {type: mcp, name: merge, server: github}\n" + (
         "" if is_declared else "    - {type: mcp, name: github}\n"
     )

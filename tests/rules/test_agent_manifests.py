@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import jsonschema_rs
 import pytest
 
-from heliograph.manifest.agent_manifest import REASONS, AgentManifest, read_agent
-from heliograph.manifest.document import Document
-from heliograph.manifest.ossa import schema_name, validate_ossa
-from heliograph.manifest.problems import ManifestProblem, ManifestRejected
-from heliograph.manifest.reader import parse_manifest
+from heliograph.manifest.agent_manifest import REASONS
+from heliograph.manifest.ossa import schema_name
+from heliograph.manifest.problems import ManifestRejected
 from heliograph.manifest.schemas import schema_of_kind
-
-HEAD = "apiVersion: ossa/v0.4\nkind: Agent\nmetadata:\n  name: reader\n"
-HEAD_5 = HEAD.replace("v0.4", "v0.5")
-
-
-def parsed(text: str) -> Document:
-    return parse_manifest(textwrap.dedent(text).encode(), "agent.yaml")
-
-
-def problems(text: str) -> list[ManifestProblem]:
-    document = parsed(text)
-    return [each for each in (*document.problems, *validate_ossa(document)) if not each.is_warning]
-
-
-def agent(spec: str = "", head: str = HEAD, more: str = "", environment: dict[str, str] | None = None) -> AgentManifest:
-    """The agent of a manifest with these lines below `spec`, and these after it."""
-    body = textwrap.indent(textwrap.dedent(spec).strip() or "role: Read.", "  ")
-    document = parsed(f"{head}spec:\n{body}\n{textwrap.dedent(more)}")
-    assert [*map(str, validate_ossa(document))] == []
-    return read_agent(document, environment or {})
-
-
-def warned(manifest: AgentManifest) -> list[str]:
-    return [each.pointer for each in manifest.warnings]
-
+from tests.rules.agent_manifest_kit import HEAD, HEAD_5, agent, problems, warned
 
 # ── Versions and schemas ──
 
@@ -255,7 +227,7 @@ def test_variable_that_is_no_name_of_a_model_is_rejected_without_its_value(spec:
     assert "hunter22" not in str(raised.value) + str(found) + found.hint
 
 
-def test_declared_servers_keep_references_instead_of_secrets() -> None:
+def test_declared_servers_keep_their_texts_and_no_value_of_the_environment() -> None:
     made = agent("""
         role: R
         tools:
@@ -270,7 +242,7 @@ def test_declared_servers_keep_references_instead_of_secrets() -> None:
         """, head=HEAD_5, environment={"GITHUB_TOKEN": "ghp-secret"})  # fmt: skip
     by_name = {each.name: each for each in made.servers}
     assert by_name["github"].command == ("npx", "-y", "server-github")
-    assert by_name["github"].env == {"GITHUB_TOKEN": "secret://GITHUB_TOKEN", "MODE": "fast"}
+    assert by_name["github"].env == {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "MODE": "fast"}
     assert by_name["docs"].url == "https://docs.example/mcp"
     assert (by_name["files"].command, by_name["files"].tools) == (("npx", "files", "/data"), ("read", "write"))
 

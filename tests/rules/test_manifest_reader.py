@@ -176,7 +176,7 @@ def test_variables_are_expanded_once_when_a_manifest_is_loaded() -> None:
     """
     assert parse(text, environment=environment).value == {
         "plain": 5432, "quoted": "5432", "part": "http://db:5432/", "default": 7, "empty": "none", "nested": "${HOST}",
-        "literal": "$${HOST}", "flag": True, "other": "${{ inputs.x }} {{ y }} $HOST", "list": ["db", "x"],
+        "literal": "${HOST}", "flag": True, "other": "${{ inputs.x }} {{ y }} $HOST", "list": ["db", "x"],
     }  # fmt: skip
     assert parse(text).value["plain"] == "${PORT}"
 

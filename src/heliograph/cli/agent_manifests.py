@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.files import read_file
 from heliograph.cli.load_application import load_app, load_object
+from heliograph.cli.manifest_servers import server_of
 from heliograph.cli.output import note
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from heliograph.execution.context import Context
 
 SUFFIXES = (".yaml", ".yml", ".json")
+_APPLIED = {"RuntimeSpec": "--runtime", "MessageRouting": "--routing"}
 START = "Begin."  # the prompt of a run without an input
 
 _CREDENTIALS = {
@@ -47,7 +49,7 @@ class Bindings:
 
     model: overrides the models of the manifest: a name, or a model object. starts_servers: whether the manifest's own MCP servers may be
     started as programs, or reached at their URLs, with the variables of the environment that they name. external: whether tools without
-    another binding are external tools.
+    another binding are external tools. allows_secrets: whether a text that looks like a secret is a warning, and no error.
     """
 
     tools: dict[str, Any] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Bindings:
     model: Any = None
     starts_servers: bool = False
     external: bool = False
+    allows_secrets: bool = False
 
 
 def is_manifest(reference: str) -> bool:
@@ -90,12 +93,14 @@ def binding_options(options: Namespace) -> list[str]:
         *named,
         *(["--start-servers"] if options.start_servers else []),
         *(["--external-tools"] if options.external_tools else []),
+        *(["--allow-secret-literals"] if options.allow_secret_literals else []),
     ]
 
 
 def read_bindings(options: Namespace) -> Bindings:
     """Read the bindings from the options of a command. Raises the errors of `load_app`."""
-    made = Bindings(starts_servers=options.start_servers, external=options.external_tools)
+    made = Bindings(starts_servers=options.start_servers, external=options.external_tools,
+                    allows_secrets=options.allow_secret_literals)  # fmt: skip
     if options.tools is not None:
         for agent in load_app(options.tools).workflow.agents.values():
             for each in agent.tools:
@@ -113,22 +118,36 @@ def load_agent(path: Path, bindings: Bindings) -> tuple[Heliograph, list[Manifes
 
     Raises ManifestRejected for an invalid manifest and for one with missing bindings.
     """
-    manifest = read_agent_file(path)
+    manifest = read_agent_file(path, bindings)
     application, problems = bind(manifest, bindings)
     if application is None:
         raise ManifestRejected([*problems, *manifest.warnings])
     return application, [*manifest.warnings, *problems]
 
 
-def read_agent_file(path: Path) -> AgentManifest:
-    document = parse_manifest(read_file(path), str(path))
-    return valid_agent(document)
+def read_agent_file(path: Path, bindings: Bindings) -> AgentManifest:
+    return valid_agent(parse_agent(read_file(path), str(path), bindings))
+
+
+def parse_agent(data: bytes, file: str, bindings: Bindings) -> Document:
+    """Parse a manifest of an agent. Its variables are expanded where they are used."""
+    document = parse_manifest(data, file)
+    if bindings.allows_secrets:
+        document.problems[:] = [
+            replace(each, is_warning=True) if each.code == "secret_literal" else each for each in document.problems
+        ]
+    return document
 
 
 def valid_agent(document: Document) -> AgentManifest:
     """Return the agent of a manifest. Raises ManifestRejected for one that is invalid or of another kind."""
     if not document.is_readable:
         raise ManifestRejected(document.problems)
+    if (option := _APPLIED.get(str(kind_of(document)))) is not None:
+        raise ManifestRejected([document.problem(
+            "not_runnable", f"a {kind_of(document)} is no agent; it is applied to an application", "/kind",
+            f"write helio run FILE.py:app {option} {document.file}",
+        )])  # fmt: skip
     warnings = accepted([*document.problems, *validate_ossa(document)])
     if (kind := kind_of(document)) != "Agent":
         raise ManifestRejected([not_run(document, str(kind)), *warnings])
@@ -211,10 +230,18 @@ def _tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestPr
     named = {tool.server for tool in manifest.tools} | {tool.name for tool in manifest.tools}
     for reference in manifest.servers:
         if reference.name in needed or reference.name not in named:
-            made = _server(manifest, reference, bindings, missing)
-            if made is not None:
-                bound[f"server {reference.name}"] = made
-                approved |= {reference.name} if _needs_approval(manifest, reference) else set()
+            if reference.name in bindings.tools:  # the application has a tool instead
+                bound[reference.name] = _approved(bindings.tools[reference.name], _needs_approval(manifest, reference))
+                continue
+            made = bindings.servers.get(reference.name) or server_of(
+                manifest.document, reference, may_start=bindings.starts_servers
+            )
+            if isinstance(made, ManifestProblem):
+                is_optional = bindings.external and not bindings.starts_servers and reference.name not in needed
+                missing.append(replace(made, is_warning=is_optional))  # other programs run the tools
+                continue
+            bound[f"server {reference.name}"] = made
+            approved |= {reference.name} if _needs_approval(manifest, reference) else set()
     return [
         _approved(each, key.removeprefix("server ") in approved) if key.startswith("server ") else each
         for key, each in bound.items()
@@ -264,46 +291,10 @@ def _missing_tool(manifest: AgentManifest, tool: ToolReference, bindings: Bindin
     similar = get_close_matches(tool.bound_name, known, 1)
     hint = (f"did you mean {similar[0]}?" if similar else f"the application has {', '.join(known)}" if known else
             "bind it: --tools FILE.py:app names an application with this tool; --external-tools leaves it to other programs")  # fmt: skip
-    return manifest.document.problem(code, f"nothing is bound to the {what} {safe_repr(tool.name)}", tool.pointer, hint)
-
-
-def _server(
-    manifest: AgentManifest, reference: ServerReference, bindings: Bindings, missing: list[ManifestProblem]
-) -> Any:
-    """Return an MCP server that the manifest declares, or None and the reason in `missing`."""
-    if reference.name in bindings.servers:
-        return bindings.servers[reference.name]
-    name = safe_repr(reference.name)
-    if not bindings.starts_servers:
-        what = (
-            "is at a URL, and a manifest may not send there"
-            if reference.command is None
-            else "is a program, and a manifest may not start one"
-        )
-        missing.append(manifest.document.problem(
-            "missing_tool", f"the MCP server {name} {what} by itself", reference.pointer, "allow it with --start-servers, or bind its tools with --tools",
-        ))  # fmt: skip
-        return None
-    from heliograph.secrets import names_in
-    from heliograph.tools.mcp import MCPServer
-
-    used = names_in([*reference.env.values(), *reference.headers.values()])
-    if unset := sorted(each for each in used if not os.environ.get(each)):
-        missing.append(manifest.document.problem(
-            "missing_credential", f"the MCP server {name} needs the environment variable {unset[0]}", reference.pointer, f"set {unset[0]}",
-        ))  # fmt: skip
-        return None
-    try:
-        return MCPServer(reference.command, reference.url, reference.name, reference.env, reference.headers, tools=reference.tools,
-                         secrets=os.environ.get)  # fmt: skip
-    except InvalidInput as error:
-        raise ManifestRejected(
-            [
-                manifest.document.problem(
-                    error.code, error.message, reference.pointer, error.hint or "correct the server"
-                )
-            ]
-        ) from error
+    problem = manifest.document.problem(
+        code, f"nothing is bound to the {what} {safe_repr(tool.name)}", tool.pointer, hint
+    )
+    return replace(problem, binding=tool.name)
 
 
 def _models(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> Any:
@@ -317,8 +308,9 @@ def _models(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestP
         named = [(os.environ["HELIOGRAPH_MODEL"], "/spec/llm")]
     if not named:
         pointer = next((each.pointer for each in manifest.models), "/spec")
-        missing.append(manifest.document.problem("missing_model", "the manifest names no model that Heliograph knows", pointer,
-                                                 "name one: --model PROVIDER:MODEL, or HELIOGRAPH_MODEL"))  # fmt: skip
+        unnamed = manifest.document.problem("missing_model", "the manifest names no model that Heliograph knows", pointer,
+                                            "name one: --model PROVIDER:MODEL, or HELIOGRAPH_MODEL")  # fmt: skip
+        missing.append(replace(unnamed, binding="HELIOGRAPH_MODEL"))
         return None
     names = []
     for name, pointer in named:
@@ -334,8 +326,9 @@ def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> Manifest
     """Return why a model cannot be used: its credential or its library is missing, or nobody knows it."""
     variables = _CREDENTIALS.get(name.partition(":")[0], ())
     if variables and not any(os.environ.get(each) for each in variables):
-        return manifest.document.problem("missing_credential", f"the model {safe_repr(name)} needs the environment variable "
-                                         f"{' or '.join(variables)}", pointer, f"set {variables[0]}, or use another model: --model")  # fmt: skip
+        problem = manifest.document.problem("missing_credential", f"the model {safe_repr(name)} needs the environment variable "
+                                            f"{' or '.join(variables)}", pointer, f"set {variables[0]}, or use another model: --model")  # fmt: skip
+        return replace(problem, binding=variables[0])
     from heliograph.errors import SetupError
     from heliograph.harness.resolve import Harnesses
 
@@ -347,8 +340,9 @@ def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> Manifest
             isinstance(written, str) and "$" in written
         )  # its value may be a secret, so the message has no part of it
         message = f"the value of {safe_repr(written)} is no model that can be used" if is_expanded else error.message
-        return manifest.document.problem("missing_model", message, pointer, "use another model: --model" if is_expanded else
-                                         error.hint or "use another model: --model")  # fmt: skip
+        problem = manifest.document.problem("missing_model", message, pointer, "use another model: --model" if is_expanded else
+                                            error.hint or "use another model: --model")  # fmt: skip
+        return replace(problem, binding=str(written) if is_expanded else name)
     return None
 
 

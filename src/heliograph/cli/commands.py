@@ -113,6 +113,11 @@ def _add_bindings(to: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for the manifest of an agent: other programs run the tools without a binding",
     )
+    to.add_argument(
+        "--allow-secret-literals",
+        action="store_true",
+        help="for the manifest of an agent: give a warning, and no error, for what looks like a secret in clear text",
+    )
 
 
 def _add_validate(validate: argparse.ArgumentParser) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from heliograph.cli.agent_manifests import Bindings, bind, not_run, read_bindings, valid_agent
+from heliograph.cli.agent_manifests import Bindings, bind, not_run, parse_agent, read_bindings, valid_agent
 from heliograph.cli.commands import LEVELS
 from heliograph.cli.files import read_file
 from heliograph.cli.manifests import load_routing, load_runtime
@@ -18,7 +19,7 @@ from heliograph.errors import InvalidInput, NotFound
 from heliograph.manifest.document import Document
 from heliograph.manifest.ossa import KINDS, validate_ossa
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted, in_order
-from heliograph.manifest.reader import kind_of, parse_manifest
+from heliograph.manifest.reader import kind_of
 from heliograph.manifest.runtime_spec import is_fragment
 
 _BINDINGS = {
@@ -26,6 +27,7 @@ _BINDINGS = {
     "missing_model": "model",
     "missing_credential": "credential",
     "missing_agent": "agent",
+    "env_missing": "variable",
 }
 _MISUSED = 2
 
@@ -43,7 +45,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         missing = [
-            {"binding": _BINDINGS[each.code], "line": each.line, "column": each.column, "path": each.pointer, "message": each.message}
+            {"binding": _BINDINGS[each.code], "name": each.binding, "line": each.line, "column": each.column, "path": each.pointer, "message": each.message}
             for each in self.problems if each.code in _BINDINGS and not each.is_warning
         ]  # fmt: skip
         levels = {level: self.reached > n for n, level in enumerate(LEVELS)}
@@ -82,7 +84,7 @@ def check(path: Path, bindings: Bindings) -> Report:
             ManifestProblem(report.file, 1, 1, error.code, error.message, "", error.hint or "check the path")
         )
         return report
-    document = parse_manifest(data, str(path))
+    document = parse_agent(data, str(path), bindings)
     if not document.is_readable:
         report.problems += document.problems
         return report
@@ -100,16 +102,25 @@ def check(path: Path, bindings: Bindings) -> Report:
                 report.problems += each
             report.reached += application is not None
         elif report.kind == "MessageRouting":
-            report.problems += load_routing(str(path)).warnings
-            report.reached = len(LEVELS)  # a valid one can be applied
+            _check_applied(report, lambda: load_routing(str(path)).warnings)
         elif report.kind == "RuntimeSpec" or is_fragment(document):
-            report.problems += load_runtime(str(path)).warnings
-            report.reached = len(LEVELS)
+            _check_applied(report, lambda: load_runtime(str(path)).warnings)
         else:
             _check_other(document, report)
     except ManifestRejected as rejected:
         report.problems += rejected.problems
     return report
+
+
+def _check_applied(report: Report, read: Callable[[], Iterable[ManifestProblem]]) -> None:
+    """Check a manifest that is applied to applications: a valid one is runnable if its variables have values."""
+    try:
+        report.problems += read()
+        report.reached = len(LEVELS)
+    except ManifestRejected as rejected:
+        report.problems += rejected.problems
+        if all(each.is_warning or each.code == "env_missing" for each in rejected.problems):
+            report.reached = LEVELS.index("valid") + 1
 
 
 def _check_other(document: Document, report: Report) -> None:
@@ -135,5 +146,5 @@ def _print(report: Report) -> None:
         line(f"  phases    {', '.join(report.phases)} (shown only)")
     for each in report.problems:
         line(f"  {'warning: ' if each.is_warning else ''}{each}")
-        if each.hint and not each.is_warning:
+        if each.hint:
             line(f"    hint: {each.hint}")

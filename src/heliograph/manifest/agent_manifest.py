@@ -53,7 +53,7 @@ REASONS = {
 _NAME_MAX = 63  # of applications; those of agents may have one more
 _STEPS_MAX = 10_000
 _SECONDS_MAX = 31_622_400
-_DELAY_MAX = 10**9  # milliseconds
+_DELAY_MIN, _DELAY_MAX = 1, 10**9  # milliseconds
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}
 
@@ -115,7 +115,9 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
             "no_effect",
             f"{dotted(pointer)} has no effect; {_reason(pointer)}",
             pointer,
-            "remove it, or ignore this warning",
+            f"did you mean {similar}?"
+            if (similar := fields.similar_key(pointer)) is not None
+            else "remove it, or ignore this warning",
         )
     return replace(made, warnings=tuple(accepted([*document.problems, *fields.problems])))
 
@@ -175,7 +177,7 @@ def _retry(fields: ManifestFields) -> RetryPolicy | None:
     initial = fields.number(f"{place}/initial_delay_ms", low=0, high=_DELAY_MAX)
     longest = fields.number(f"{place}/max_delay_ms", low=0, high=_DELAY_MAX)
     strategy = fields.value(f"{place}/backoff_strategy")
-    delay = 0 if strategy == "none" else 1000 if initial is None else initial
+    delay = max(_DELAY_MIN, 0 if strategy == "none" else 1000 if initial is None else initial)
     return RetryPolicy(
         3 if attempts is None else attempts, "linear" if strategy == "linear" else "exponential", delay / 1000,
         max(delay, 30_000 if longest is None else longest) / 1000, retryable_errors="recoverable",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from heliograph.types import Json, JsonObject
 _NOT_CALLED = ("webhook", "schedule", "pipeline", "workflow", "artifact", "git-commit", "ci-status", "comment")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _NAME_MAX = 64
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
+_PLACES = ("/spec/tools", "/spec/tools/allow", "/spec/functions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ToolReference:
 
 @dataclass(frozen=True, slots=True)
 class ServerReference:
-    """An MCP server that a manifest declares. Values from the environment stand in env and headers as `secret://NAME`.
+    """An MCP server that a manifest declares, as it is written: `${NAME}` and `secret://NAME` are not yet replaced.
 
     tools: the names of its tools that the agent may use; None for all.
     """
@@ -56,10 +56,12 @@ class ServerReference:
 
 
 def read_tools(fields: ManifestFields) -> tuple[tuple[ToolReference, ...], tuple[ServerReference, ...]]:
-    """Read the tools, the functions and the MCP servers of a manifest."""
+    """Read the tools, the functions and the MCP servers of a manifest. Tools are a list, or an object with a list `allow`."""
     servers = [*_declared_servers(fields)]
     tools: list[ToolReference] = []
-    for pointer, item in [*fields.items("/spec/tools"), *fields.items("/spec/functions")]:
+    if fields.mapping("/spec/tools"):
+        fields.value("/spec/tools/deny")  # the agent has only the tools of `allow`
+    for pointer, item in [each for place in _PLACES for each in fields.items(place)]:
         tool, server = _tool(fields, pointer, item)
         if tool is not None:
             tools.append(tool)
@@ -134,6 +136,9 @@ def _server_of_tool(name: str | None, item: Mapping[str, Json], pointer: str) ->
 
 
 def _server(name: str | None, given: Mapping[str, Json], pointer: str) -> ServerReference | None:
+    """Return the server that an object describes, in its own keys or below `transport`; None without a program and a URL."""
+    transport = given.get("transport")
+    given = {**(transport if isinstance(transport, dict) else {}), **given}
     url = _text(given.get("url")) or _text(given.get("endpoint"))
     command = _command(given)
     if command is not None and url:
@@ -146,7 +151,7 @@ def _server(name: str | None, given: Mapping[str, Json], pointer: str) -> Server
         if isinstance(tools, list)
         else []
     )
-    env, headers = (_kept(given.get(each)) for each in ("env", "headers"))
+    env, headers = (_texts(given.get(each)) for each in ("env", "headers"))
     label = name or (command[0] if command else url)
     return ServerReference(label, pointer, command, url or None, env, headers, tuple(filter(None, names)) or None)
 
@@ -163,7 +168,7 @@ def _command(given: Mapping[str, Json]) -> tuple[str, ...] | None:
     else:
         return None
     args = given.get("args")
-    return (*parts, *(str(each) for each in args)) if isinstance(args, list) else tuple(parts) or None
+    return (*parts, *(_scalar_text(each) for each in args)) if isinstance(args, list) else tuple(parts) or None
 
 
 def _split(line: str) -> list[str]:
@@ -173,11 +178,14 @@ def _split(line: str) -> list[str]:
         return [line]
 
 
-def _kept(given: Json) -> dict[str, str]:
-    """Return the variables or headers of a server, with `secret://NAME` in place of `${NAME}`. Their values are never read here."""
-    if not isinstance(given, dict):
-        return {}
-    return {key: _VARIABLE.sub(r"secret://\1", str(value)) for key, value in given.items()}
+def _texts(given: Json) -> dict[str, str]:
+    """Return the variables or headers of a server, all of them as texts."""
+    return {key: _scalar_text(value) for key, value in given.items()} if isinstance(given, dict) else {}
+
+
+def _scalar_text(value: Json) -> str:
+    """Return a value as the text that stands in the manifest: `true`, and not `True`."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _key(value: Json, key: str) -> Json:

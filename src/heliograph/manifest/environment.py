@@ -13,9 +13,14 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]{0,127})(?::-([^{}]*))
 _OTHER = re.compile(r"\$\$\{|(\$\{(?!\{)[^{}]{0,200}\}?)")
 
 
-def variables_in(text: str) -> list[str]:
-    """Return the names of the variables that a text uses."""
-    return [found[1] for found in _VARIABLE.finditer(text) if found[1]]
+def is_expanded(text: str) -> bool:
+    """Whether a text uses variables, or has the escape `$${`."""
+    return _VARIABLE.search(text) is not None
+
+
+def values_in(text: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the values that variables of the environment have in a text, without its defaults."""
+    return [environment[found[1]] for found in _VARIABLE.finditer(text) if found[1] and environment.get(found[1])]
 
 
 def missing_in(text: str, environment: Mapping[str, str]) -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
-from heliograph.manifest.document import Document, dotted
+from heliograph.manifest.document import Document, dotted, tokens_of
 from heliograph.manifest.environment import expand, missing_in
 from heliograph.manifest.problems import ManifestProblem
 from heliograph.types import Json
 
+_SIMILARITY_MIN = 0.75  # of a misspelt key
 _DIVIDED = ("", "/spec", "/extensions")  # each key below gets a warning of its own
 
 
@@ -23,6 +26,7 @@ class ManifestFields:
         self._document = document
         self._environment = environment
         self._read: set[str] = set()
+        self._asked: set[str] = set()  # also the objects and lists whose parts are read
         self.problems: list[ManifestProblem] = []
 
     def value(self, pointer: str) -> Json:
@@ -44,10 +48,11 @@ class ManifestFields:
             if (text := self.text(pointer)) is None:
                 continue
             if missing := missing_in(text, self._environment):
-                self.problems.append(self._document.problem(
+                problem = self._document.problem(
                     "env_missing", f"{dotted(pointer)} uses the environment variable {missing[0]}, which has no value", pointer,
                     f"set {missing[0]}, or write a default: ${{{missing[0]}:-…}}", is_warning=is_optional,
-                ))  # fmt: skip
+                )  # fmt: skip
+                self.problems.append(replace(problem, binding=missing[0]))
                 return None
             return expand(text, self._environment)
         return None
@@ -74,11 +79,13 @@ class ManifestFields:
 
     def mapping(self, pointer: str) -> Mapping[str, Json]:
         """Return the object at a pointer without counting it as read; empty if there is none."""
+        self._asked.add(pointer)
         value = self._document.value_at(pointer)
         return value if isinstance(value, dict) else {}
 
     def items(self, pointer: str) -> list[tuple[str, Json]]:
         """Return the items of the list at a pointer, each with its own pointer, without counting them as read."""
+        self._asked.add(pointer)
         value = self._document.value_at(pointer)
         return [(f"{pointer}/{n}", each) for n, each in enumerate(value)] if isinstance(value, list) else []
 
@@ -96,6 +103,17 @@ class ManifestFields:
     def unread(self, is_information: Callable[[str], bool]) -> Iterator[str]:
         """Yield the pointers of the outermost values that nobody has read, without those that only inform people."""
         yield from self._unread(self._document.value, "", is_information)
+
+    def similar_key(self, pointer: str) -> str | None:
+        """Return the key that was probably meant at a pointer that nobody has read; None if no key is similar."""
+        parent, _, key = pointer.rpartition("/")
+        below = f"{parent}/"
+        asked = self._read | self._asked
+        known = {each.removeprefix(below).partition("/")[0] for each in asked if each.startswith(below)}
+        near = get_close_matches(
+            tokens_of(f"/{key}")[0], sorted(known - self.mapping(parent).keys()), 1, _SIMILARITY_MIN
+        )
+        return near[0] if near else None
 
     def _unread(self, value: Json, pointer: str, is_information: Callable[[str], bool]) -> Iterator[str]:
         if pointer in self._read or is_information(pointer):

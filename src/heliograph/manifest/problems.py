@@ -15,6 +15,7 @@ PROBLEMS_MAX = 50
 class ManifestProblem:
     """One problem. line, column: from 1. pointer: the JSON pointer of its value. hint: the next step.
 
+    binding: the exact name of what is missing: of a tool, model, variable or agent; empty for other problems.
     Its texts contain no secret and no value of an environment variable.
     """
 
@@ -26,6 +27,7 @@ class ManifestProblem:
     pointer: str = ""
     hint: str = ""
     is_warning: bool = False
+    binding: str = ""
 
     @property
     def place(self) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.manifest.document import Document, Place
 from heliograph.manifest.document_builder import DocumentBuilder, Expression, Unreadable
-from heliograph.manifest.environment import expand, missing_in, variables_in
+from heliograph.manifest.environment import expand, is_expanded, missing_in
 from heliograph.manifest.problems import ManifestProblem
 from heliograph.manifest.scalars import plain_scalar, quoted_scalar
 from heliograph.manifest.yaml_syntax import describe_syntax_error
@@ -140,13 +141,14 @@ def _add(builder: DocumentBuilder, event: Event, place: Place) -> None:
 def _expand(document: Document, found: Expression, environment: Mapping[str, str]) -> None:
     """Replace the variables of a text, or report those that are missing."""
     written = found.owner[found.key]
-    if not variables_in(written):
+    if not is_expanded(written):
         return
     if names := missing_in(written, environment):
         is_one = len(names) == 1
-        document.problems.append(document.problem(
+        problem = document.problem(
             "env_missing", f"the variable{'' if is_one else 's'} {', '.join(names)} {'is' if is_one else 'are'} not set", found.pointer,
-            f"set {'it' if is_one else 'them'}, or give a default: ${{{names[0]}:-default}}"))  # fmt: skip
+            f"set {'it' if is_one else 'them'}, or give a default: ${{{names[0]}:-default}}")  # fmt: skip
+        document.problems.append(replace(problem, binding=names[0]))
         return
     document.replaced[found.pointer] = written
     text = expand(written, environment)

@@ -1,0 +1,90 @@
+"""The levels that `helio validate` reports for each kind of manifest, and the exact names of missing bindings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heliograph import ScriptedModel
+from heliograph.cli.agent_manifests import Bindings, load_agent
+from heliograph.cli.commands import LEVELS
+from heliograph.cli.validate import Report, check
+from heliograph.manifest.problems import ManifestRejected
+
+AGENT = "apiVersion: ossa/v0.5\nkind: Agent\nmetadata: {name: a}\nspec: {role: R}\n"
+RUNTIME = "apiVersion: ossa/v0.4.9\nkind: RuntimeSpec\nlifecycle:\n  max_iterations: VALUE\n"
+ROUTING = """\
+apiVersion: ossa/v0.4.9
+kind: MessageRouting
+routes:
+  - match: {signal_type: delegation}
+    destination:
+      queue: VALUE
+"""
+
+
+def checked(tmp_path: Path, text: str, bindings: Bindings | None = None) -> Report:
+    (tmp_path / "m.yaml").write_text(text)
+    return check(tmp_path / "m.yaml", bindings or Bindings())
+
+
+def level(report: Report) -> str:
+    return ("", *LEVELS)[report.reached]
+
+
+@pytest.mark.parametrize("manifest", [RUNTIME, ROUTING])
+@pytest.mark.parametrize(
+    ("value", "reached"), [("5", "runnable"), ("${NOT_SET}", "valid"), ("{a: 1}", "parsed"), ("{", "")]
+)
+def test_levels_of_manifests_that_are_applied_to_applications(
+    tmp_path: Path, manifest: str, value: str, reached: str
+) -> None:
+    value = "'5'" if value == "5" and manifest is ROUTING else value
+    assert level(checked(tmp_path, manifest.replace("VALUE", value))) == reached
+
+
+def test_variable_without_a_value_is_a_missing_binding(tmp_path: Path) -> None:
+    (missing,) = checked(tmp_path, RUNTIME.replace("VALUE", "${NOT_SET}")).to_json()["missing"]
+    assert (missing["binding"], missing["name"], missing["line"]) == ("variable", "NOT_SET", 4)
+
+
+@pytest.mark.parametrize(
+    ("lines", "binding", "name"),
+    [
+        ("  tools: [{type: function, name: stock.count}]", "tool", "stock.count"),
+        ("  tools: [{type: a2a, name: writer}]", "agent", "writer"),
+        ("  llm: {provider: anthropic, model: m}", "credential", "ANTHROPIC_API_KEY"),
+        ("  llm: {provider: custom, model: m}", "model", "HELIOGRAPH_MODEL"),
+        ("  llm: {provider: anthropic, model: m, maxTokens: '${SIZE}'}", "variable", "SIZE"),
+    ],
+)
+def test_missing_binding_of_an_agent_is_named_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, binding: str, name: str
+) -> None:
+    for each in ("ANTHROPIC_API_KEY", "HELIOGRAPH_MODEL", "SIZE"):
+        monkeypatch.delenv(each, raising=False)
+    report = checked(tmp_path, AGENT.replace("{role: R}", f"\n  role: R\n{lines}"))
+    assert level(report) == "valid"
+    assert (binding, name) in [(each["binding"], each["name"]) for each in report.to_json()["missing"]]
+
+
+def test_text_that_looks_like_a_secret_is_allowed_by_the_operator(tmp_path: Path) -> None:
+    text = AGENT + "extensions: {x: {api_key: 'Abcdefgh12345678'}}\n"
+    report = checked(tmp_path, text)
+    assert level(report) == "parsed"
+    assert "--allow-secret-literals" in report.problems[0].hint
+    report = checked(tmp_path, text, Bindings(model=ScriptedModel(["Hi."]), allows_secrets=True))
+    assert level(report) == "runnable"
+    assert ("secret_literal", True) in [(each.code, each.is_warning) for each in report.problems]
+    assert "Abcdefgh12345678" not in str(report.to_json())
+
+
+@pytest.mark.parametrize(("manifest", "option"), [(RUNTIME, "--runtime"), (ROUTING, "--routing")])
+def test_run_of_a_manifest_that_is_no_agent_names_the_right_command(tmp_path: Path, manifest: str, option: str) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(manifest.replace("VALUE", "5"))
+    with pytest.raises(ManifestRejected) as caught:
+        load_agent(path, Bindings())
+    (found,) = caught.value.problems
+    assert (found.code, found.hint) == ("not_runnable", f"write helio run FILE.py:app {option} {path}")
