@@ -61,6 +61,7 @@ def command_parser() -> Parser:
     _add_init(command(nouns, "init", "init:init", "write a commented manifest to start from"))
     _add_exports(noun("export", "write an agent in another format"), command)
     _add_schema(command(nouns, "schema", "schema:show", "list the kinds of manifests, or print the JSON Schema of one"))
+    _add_conformance(command(nouns, "conformance", "conformance:check", "run the black-box suite against a system"))
     _add_signals(noun("signal", "read the log of signals"), command)
     add_database(noun("db", "install, inspect or maintain the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults: see helio sim --help", add_help=False)
@@ -152,6 +153,13 @@ def _add_manifests(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--routing", metavar="FILE", help="a MessageRouting: the pools and gateways of delegations and external tools"
     )
+
+
+def _add_conformance(conformance: argparse.ArgumentParser) -> None:
+    conformance.add_argument("ids", metavar="ID", nargs="*", help="requirements, or families of them like SIG (all)")
+    conformance.add_argument("--surface", metavar="FILE.toml", help="the commands of the system (Heliograph itself)")
+    conformance.add_argument("--keep", metavar="FOLDER", help="a new folder in which the logs of the runs remain")
+    conformance.add_argument("--list", action="store_true", help="run nothing; list the checks")
 
 
 def _add_schema(schema: argparse.ArgumentParser) -> None:

@@ -1,0 +1,79 @@
+"""The runs that the checks observe. Each one is an agents file, which the system under test executes, and how the run is disturbed.
+
+An agents file is JSON: {"name", "agents": [{"name", "activate_on", "emits", "updates", "runs_if", "on_request", "steps"}]}. runs_if: false
+for a guard that is never true. The steps of an agent run in order, and the last one may set its output:
+
+    {"tool": NAME, "result": VALUE}        a tool call with this result
+    {"tool": NAME, "error": MESSAGE}       a tool call that fails; the agent continues
+    {"tool": NAME, "appends": FILE}        a tool call that appends a line with its name to a file
+    {"tool": NAME, "waits_for": FILE}      a tool call that ends when the file exists
+    {"delegate": AGENT, "task": OBJECT}    a delegation; the agent continues after a failure, unless "required" is true
+    {"report_error": CODE, "message": TEXT}  a recoverable error
+    {"fail": MESSAGE}                      the agent fails with an error from which it does not recover
+    {"output": VALUE}                      the output of the agent
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+START = ["workflow:start"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A run. state: its initial state. disturbance: what happens to it when the tool call `middle` has started."""
+
+    name: str
+    agents: tuple[dict[str, Any], ...]
+    state: dict[str, Any]
+    disturbance: Literal["none", "kill", "stop"] = "none"
+
+
+CHAIN = Scenario(
+    "chain",
+    (
+        {"name": "writer", "activate_on": START, "emits": ["draft:ready"], "updates": "draft",
+         "steps": [{"tool": "measure", "result": {"words": 3}}, {"output": "three short words"}]},
+        {"name": "critic", "activate_on": ["nothing:ready", "draft:ready"], "emits": ["verdict:ready"], "updates": "verdict",
+         "steps": [{"output": "good"}]},
+        {"name": "censor", "activate_on": ["draft:ready"], "runs_if": False, "steps": [{"output": "never"}]},
+        {"name": "printer", "activate_on": ["state:verdict:changed"], "updates": "printed", "steps": [{"output": True}]},
+        {"name": "one-segment", "activate_on": ["draft:*"], "steps": [{"output": 1}]},
+        {"name": "leading", "activate_on": ["*:ready"], "steps": [{"output": 1}]},
+        {"name": "many-segments", "activate_on": ["verdict:**"], "steps": [{"output": 1}]},
+        {"name": "bystander", "activate_on": ["draft:removed"], "steps": [{"output": "never"}]},
+    ),
+    {"title": "words"},
+)  # fmt: skip
+CALLS = Scenario(
+    "calls",
+    (
+        {"name": "editor", "activate_on": START, "updates": "text", "steps": [
+            {"tool": "weather", "result": {"celsius": 3}}, {"tool": "printer", "error": "no ink"},
+            {"delegate": "author", "task": {"topic": "ink"}}, {"delegate": "critic", "task": {"topic": "ink"}},
+            {"report_error": "NETWORK_ERROR", "message": "no line"}, {"output": "done"}]},
+        {"name": "author", "on_request": True, "steps": [{"output": "all about ink"}]},
+        {"name": "critic", "on_request": True, "steps": [{"fail": "too short"}]},
+    ),
+    {},
+)  # fmt: skip
+FAILURE = Scenario(
+    "failure",
+    (
+        {"name": "writer", "activate_on": START, "emits": ["draft:ready"], "steps": [{"fail": "no paper"}]},
+        {"name": "critic", "activate_on": ["draft:ready"], "steps": [{"output": "never"}]},
+        {"name": "editor", "activate_on": START, "steps": [{"delegate": "author", "task": {"topic": "ink"}, "required": True}]},
+        {"name": "author", "on_request": True, "steps": [{"fail": "no idea"}]},
+    ),
+    {},
+)  # fmt: skip
+_LONG = {"name": "writer", "activate_on": START, "emits": ["draft:ready"], "updates": "draft", "steps": [
+    {"tool": "first", "appends": "effects"}, {"tool": "middle", "waits_for": "gate"},
+    {"tool": "last", "appends": "effects"}, {"output": "done"}]}  # fmt: skip
+_AFTER = {"name": "critic", "activate_on": ["draft:ready"], "steps": [{"output": "good"}]}
+KILL = Scenario("kill", (_LONG, _AFTER), {}, "kill")
+STOP = Scenario("stop", (_LONG, _AFTER), {}, "stop")
+
+SCENARIOS = {each.name: each for each in (CHAIN, CALLS, FAILURE, KILL, STOP)}

@@ -1,0 +1,38 @@
+"""Run the checks on a surface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from heliograph.errors import NotFound
+from heliograph.testing.blackbox.check import Check, Result, judged
+from heliograph.testing.blackbox.checks import CHECKS
+from heliograph.testing.blackbox.play import play
+from heliograph.testing.blackbox.scenarios import SCENARIOS
+from heliograph.testing.blackbox.surface import Surface
+
+HERE = Path(__file__).resolve().parent
+OWN_SURFACE = HERE / "heliograph.toml"
+
+
+def chosen(ids: Sequence[str]) -> tuple[Check, ...]:
+    """Return the checks with these ids or of these families, like SIG; all of them without any. Raises NotFound."""
+    known = {each.id for each in CHECKS} | {each.id.partition("-")[0] for each in CHECKS}
+    if unknown := [each for each in ids if each not in known]:
+        raise NotFound(f"there is no check {unknown[0]}", code="unknown_check",
+                       hint="helio conformance --list lists them")  # fmt: skip
+    return tuple(each for each in CHECKS if not ids or {each.id, each.id.partition("-")[0]} & set(ids))
+
+
+def run(surface: Surface, checks: Sequence[Check], folder: Path, show: Callable[[str], None]) -> list[Result]:
+    """Play each scenario that the checks need, once, in a folder; return the results in the order of the checks.
+
+    show: receives the name of each scenario before it starts. Raises InvalidInput for a command that cannot run.
+    """
+    evidence = {}
+    for name, scenario in SCENARIOS.items():
+        if any(each.scenario == name for each in checks):
+            show(name)
+            evidence[name] = play(surface, scenario, folder / name)
+    return [judged(each, evidence[each.scenario]) for each in checks]

@@ -1,0 +1,79 @@
+"""A system under test that replays recorded runs, with one defect: `broken_system.py COMMAND DEFECT RECORDINGS APPLICATION FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+Lines = list[dict[str, Any]]
+
+
+def without_parents(log: Lines) -> Lines:
+    return [{**each, "source": {"agent": (each.get("source") or {}).get("agent")}} for each in log]
+
+
+def delivered_twice(log: Lines) -> Lines:
+    return [copy for each in log for copy in [each] * (2 if each["name"] in ("agent:completed", "agent:failed") else 1)]
+
+
+def ready_after_plan(log: Lines) -> Lines:
+    names = {"ready": "plan_ready", "plan_ready": "ready"}
+    return [{**each, "name": names.get(each["name"], each["name"])} for each in log]
+
+
+def unnamed_tools(envelopes: Lines) -> Lines:
+    for each in envelopes:
+        each["signal"]["payload"].pop("tool_name", None)
+    return envelopes
+
+
+def trace_of_its_own(envelopes: Lines) -> Lines:
+    return [{**each, "trace_id": each["id"]} for each in envelopes]
+
+
+def unknown_codes(log: Lines) -> Lines:
+    return [
+        {**each, "payload": {**each["payload"], "error_code": "E1"}} if each["name"] == "error" else each
+        for each in log
+    ]
+
+
+DEFECTS = {
+    "none": ("signals", list),
+    "SIG": ("signals", without_parents),
+    "L0": ("signals", delivered_twice),
+    "LC": ("signals", ready_after_plan),
+    "CTL": ("envelopes", unnamed_tools),
+    "ENV": ("envelopes", trace_of_its_own),
+    "ERR": ("signals", unknown_codes),
+}
+
+
+def main(command: str, defect: str, recordings: str, application: str, folder: str) -> None:
+    if command == "worker":
+        with Path(folder, "workers").open("a", encoding="utf-8") as file:
+            file.write("started\n")
+        recorded = Path(recordings, application.split("-")[1], "effects")
+        if recorded.exists():
+            Path(folder, "effects").write_text(recorded.read_text(encoding="utf-8"), encoding="utf-8")
+        time.sleep(60)
+    elif command in ("signals", "envelopes"):
+        text = Path(recordings, application.split("-")[1], f"{command}.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.splitlines()]
+        if command == "signals" and application.startswith("conformance-kill") and _workers(folder) < 2:
+            lines = lines[: len(lines) // 2]
+        damaged, damage = DEFECTS[defect]
+        for line in damage(lines) if damaged == command else lines:
+            print(json.dumps({"envelope": line} if command == "envelopes" else line))
+
+
+def _workers(folder: str) -> int:
+    path = Path(folder, "workers")
+    return len(path.read_text(encoding="utf-8").split()) if path.exists() else 0
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

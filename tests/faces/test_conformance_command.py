@@ -1,0 +1,117 @@
+"""`helio conformance`: Heliograph passes the black-box suite, and systems with one defect do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heliograph.errors import InvalidInput
+from heliograph.testing.blackbox.check import judged
+from heliograph.testing.blackbox.checks import CHECKS
+from heliograph.testing.blackbox.evidence import Evidence
+from heliograph.testing.blackbox.scenarios import SCENARIOS
+from heliograph.testing.blackbox.surface import read_surface
+from tests.faces.broken_system import DEFECTS
+from tests.faces.cli_support import Shell
+
+BROKEN = Path(__file__).parent / "broken_system.py"
+REPLAY = '["{{python}}", "{script}", "{command}", "{defect}", "{recordings}", "{{application}}", "{{folder}}"]'
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path, "postgresql://nobody@127.0.0.1:1/none")
+
+
+def write_surface(folder: Path, recordings: Path, defect: str) -> Path:
+    """Write the surface of a system that replays recordings with a defect."""
+    commands = [
+        f"{command} = {REPLAY.format(script=BROKEN, command=command, defect=defect, recordings=recordings)}"
+        for command in ("worker", "start", "signals", "envelopes", "stop")
+    ]
+    path = folder / f"{defect}.toml"
+    path.write_text("\n".join(["seconds = 20", "[commands]", *commands]), encoding="utf-8")
+    return path
+
+
+def outcomes(shell: Shell, *arguments: str) -> tuple[int, dict[str, str]]:
+    done = shell.helio("conformance", "--json", *arguments)
+    return done.returncode, {row["id"]: row["outcome"] for row in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.more
+def test_heliograph_passes_every_check_and_each_broken_system_fails_in_its_family(
+    tmp_path: Path, database_url: str
+) -> None:
+    shell = Shell(tmp_path, database_url)
+    code, found = outcomes(shell, "--keep", "runs")
+    assert {key: outcome for key, outcome in found.items() if outcome != "passed"} == {}
+    assert (code, len(found)) == (0, len(CHECKS))
+    for defect in DEFECTS:
+        ids = [] if defect == "none" else [defect]
+        code, found = outcomes(shell, "--surface", str(write_surface(tmp_path, tmp_path / "runs", defect)), *ids)
+        failed = {key.partition("-")[0] for key, outcome in found.items() if outcome == "failed"}
+        assert (code, defect in failed) == ((0, False) if defect == "none" else (1, True)), (defect, failed)
+
+
+def test_checks_cover_six_families_and_each_id_once() -> None:
+    ids = [each.id for each in CHECKS]
+    assert len(ids) == len(set(ids)) >= 90
+    assert {each.partition("-")[0] for each in ids} == {"SIG", "L0", "LC", "CTL", "ENV", "ERR"}
+
+
+@pytest.mark.parametrize("log", [[], [{}], [{"name": 7, "payload": "x", "source": []}], [{"name": "workflow:end"}]])
+def test_log_without_a_run_fails_every_check(log: list[dict[str, object]]) -> None:
+    for each in CHECKS:
+        evidence = Evidence(SCENARIOS[each.scenario], log, [], False, 0, [])
+        if not (each.id in ("SIG-11", "SIG-12", "SIG-14", "SIG-62") and log):
+            assert judged(each, evidence).outcome == "failed", each.id
+
+
+def test_system_without_envelopes_leaves_their_checks_open() -> None:
+    for each in CHECKS:
+        if each.reads == "envelopes":
+            assert judged(each, Evidence(SCENARIOS[each.scenario], [], None, True, 0, [])).outcome == "not observable"
+
+
+def test_list_names_the_chosen_checks_and_runs_nothing(shell: Shell) -> None:
+    done = shell.helio("conformance", "--list", "ENV", "SIG-10")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["SIG-10", *(f"ENV-0{n}" for n in range(1, 9))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [(("SIG-99",), 3, "there is no check SIG-99"), (("--surface", "none.toml"), 2, "none.toml is no surface"), (("--keep", "."), 2, "exists")],
+)  # fmt: skip
+def test_wrong_arguments_have_their_exit_code(
+    shell: Shell, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    done = shell.helio("conformance", *arguments)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+
+
+def test_command_that_does_not_exist_is_named(tmp_path: Path, shell: Shell) -> None:
+    path = write_surface(tmp_path, tmp_path, "none")
+    path.write_text(path.read_text(encoding="utf-8").replace("{python}", "no-such-program"), encoding="utf-8")
+    done = shell.helio("conformance", "--surface", str(path), "SIG-10")
+    assert (done.returncode, "cannot run the command worker of none" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[commands", "is no surface"), ("speed = 1", "there are no keys speed"), ("commands = 1", "are tables"), ("", "the command worker is missing"),
+     ("[commands]\nworker=['a']\nstart=['a']\nsignals=['a']\nstop=['a']\nfly=['a']", "no command fly"),
+     ("[commands]\nworker='a'\nstart=['a']\nsignals=['a']\nstop=['a']", "worker is a list"),
+     ("[commands]\nworker=['{app}']\nstart=['a']\nsignals=['a']\nstop=['a']", r"no placeholder \{app\}"),
+     ("seconds=0\n[commands]\nworker=['a']\nstart=['a']\nsignals=['a']\nstop=['a']", "above 0"),
+     ("[environment]\nA=1\n[commands]\nworker=['a']\nstart=['a']\nsignals=['a']\nstop=['a']", "variable A")],
+)  # fmt: skip
+def test_malformed_surface_is_rejected_with_its_problem(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "surface.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput, match=message) as caught:
+        read_surface(path)
+    assert caught.value.code == "invalid_surface"
