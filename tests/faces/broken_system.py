@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def unknown_codes(log: Lines) -> Lines:
     ]
 
 
-DEFECTS = {
+DEFECTS: dict[str, tuple[str, Callable[[Lines], Lines]]] = {
     "none": ("signals", list),
     "SIG": ("signals", without_parents),
     "L0": ("signals", delivered_twice),

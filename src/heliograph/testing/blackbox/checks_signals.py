@@ -46,7 +46,7 @@ def _rebuilds_state(run: Evidence) -> bool:
     state = dict(payload_of(run.log[0])["state"])
     for each in run.named("state:*:changed"):
         state[each["name"].split(":")[1]] = payload_of(each)["value"]
-    return state == payload_of(run.log[-1])["state"] != run.scenario.state
+    return state == as_object(payload_of(run.log[-1])["state"]) and state != run.scenario.state
 
 
 def _cause_of(run: Evidence, agent: str) -> str | None:
