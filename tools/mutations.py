@@ -3,6 +3,7 @@
     python -m tools.mutations                     run every mutation, on two processes
     python -m tools.mutations L0-01 K14           run the mutations of these requirements
     python -m tools.mutations --sample 20         run twenty, drawn by --seed
+    python -m tools.mutations --new               run those without a recorded kill: new ones, and those with changed tests
     python -m tools.mutations --check             run none; check that every mutation applies and every claim has one
 
 tests/mutations/*.toml lists them, one small change of the product each:
@@ -15,7 +16,7 @@ tests/mutations/*.toml lists them, one small change of the product each:
     test = "tests/...py::test_x"     # optional: run only this claiming test, because the others take long
 
 A mutation is killed when, for each of its ids, a test that claims to prove the id fails. A test whose setup
-fails proves nothing: such a mutation is reported as broken.
+fails proves nothing: such a mutation is reported as broken. Each run records the kills in tests/mutations/killed.txt, see `tools.kills`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from typing import Literal
 from xml.etree import ElementTree  # reads the report of our own pytest run
 
 from tools.conformance import ROOT, BadMark, collect
+from tools.kills import key_of, read_kills, write_kills
 
 MUTATIONS = ROOT / "tests" / "mutations"
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", ".heliograph", "dist", ".*_cache", ".hypothesis", "__pycache__")
@@ -52,12 +54,16 @@ class BadMutation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A small change that removes behaviour. tests: the test nodes by requirement id. text: the changed file's content."""
+    """A small change that removes behaviour. tests: the test nodes by requirement id. text: the changed file's content.
+
+    key: see `tools.kills`.
+    """
 
     where: str
     file: str
     text: str
     tests: Mapping[str, Sequence[str]]
+    key: str
 
 
 def read_mutations(folder: Path, claims: Mapping[str, Sequence[str]]) -> list[Mutation]:
@@ -88,7 +94,7 @@ def _read(where: str, entry: Mapping[str, object], claims: Mapping[str, Sequence
     if test is not None and (unclaimed := [each for each in ids if not _claims(str(test), claims[each])]):
         raise BadMutation(f"{where}: {test} does not claim {unclaimed}")
     tests = {each: [str(test)] if test is not None else sorted(claims[each], key=_cost) for each in ids}
-    return Mutation(where, file, text.replace(old, new), tests)
+    return Mutation(where, file, text.replace(old, new), tests, key_of(entry, tests, ROOT))
 
 
 def _cost(node: str) -> int:
@@ -196,9 +202,10 @@ def shared_server(scratch: Path) -> Iterator[str]:
         server.close()
 
 
-def run(mutations: Sequence[Mutation], jobs: int) -> int:
-    """Run the mutations, print a line for each that survives, and return their number."""
+def run(mutations: Sequence[Mutation], jobs: int, every: Sequence[Mutation]) -> int:
+    """Run the mutations, record the kills, print a line for each that survives, and return their number. every: all mutations."""
     counts: dict[Verdict, int] = {"killed": 0, "survived": 0, "broken": 0}
+    known = [each.key for each in every]
     # a server that starts too late, or stops, still writes there: that error must not hide the first one
     scratch_folder = tempfile.TemporaryDirectory(prefix="mutations-", ignore_cleanup_errors=True)
     with scratch_folder as scratch, shared_server(Path(scratch)) as url:
@@ -206,6 +213,9 @@ def run(mutations: Sequence[Mutation], jobs: int) -> int:
         with ThreadPoolExecutor(jobs) as pool:
             for mutation, (verdict, output) in zip(mutations, pool.map(runner.verdict, mutations), strict=True):
                 counts[verdict] += 1
+                is_killed = verdict == "killed"
+                kills = {mutation.key: ", ".join(mutation.tests)} if is_killed else {}
+                write_kills(MUTATIONS, kills, [] if is_killed else [mutation.key], known)
                 if verdict != "killed":
                     print(f"{verdict}: {mutation.where} in {mutation.file}\n{output}\n", flush=True)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
@@ -220,13 +230,14 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="run nothing; check that each mutation applies and each claim has one"
     )
+    parser.add_argument("--new", action="store_true", help="run those without a recorded kill")
     parser.add_argument("--sample", type=int, help="run this many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the draw")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default 2)")
     options = parser.parse_args()
     try:
         claims = collect(ROOT / "tests")
-        mutations = read_mutations(MUTATIONS, claims)
+        mutations = every = read_mutations(MUTATIONS, claims)
     except (BadMark, BadMutation) as bad:
         print(f"mutations: {bad}")
         return 1
@@ -237,9 +248,12 @@ def main() -> int:
         return 1 if missing else 0
     if options.ids:
         mutations = [mutation for mutation in mutations if set(options.ids) & set(mutation.tests)]
+    if options.new:
+        killed = read_kills(MUTATIONS)
+        mutations = [mutation for mutation in mutations if mutation.key not in killed]
     if options.sample is not None:
         mutations = random.Random(options.seed).sample(mutations, min(options.sample, len(mutations)))  # noqa: S311 - a draw that can be repeated
-    return 1 if run(mutations, options.jobs) else 0
+    return 1 if run(mutations, options.jobs, every) else 0
 
 
 if __name__ == "__main__":
