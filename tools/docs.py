@@ -22,6 +22,7 @@ from heliograph.codes import CODES, REASONS, RUN_CODES
 from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
 from heliograph.ledger.sqlstates import REJECTIONS
+from heliograph.manifest.unsupported_inputs import rows as unsupported_inputs
 from heliograph.signals.catalog import CATALOG, Shape
 from heliograph.turn.phases import NEXT, STOP, Phase
 from tools.kernel_reference import render_kernel
@@ -92,6 +93,15 @@ def render_sqlstates() -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_unsupported_inputs() -> str:
+    """Render the inputs that the schemas of manifests allow and Heliograph does not carry out."""
+    lines = ["| Kind | Input that is not carried out | Result |", "|---|---|---|"]
+    return (
+        "\n".join([*lines, *(f"| {kind} | {given} | {result} |" for kind, given, result in unsupported_inputs())])
+        + "\n"
+    )
+
+
 def render_moves() -> str:
     """Render the moves of an agent's status as a table, from the rows of head_transitions in the migrations."""
     lines = ["| Move | From | To | Epoch | By | What it means |", "|---|---|---|---|---|---|"]
@@ -138,6 +148,7 @@ PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("internals/states.md", render_moves),
     ("internals/states.md", render_phases),
     ("reference/kernel.md", render_kernel),
+    ("reference/manifests.md", render_unsupported_inputs),
 )
 
 

@@ -100,7 +100,8 @@ observability:
       - {name: signal_errors, type: counter}
 """)  # fmt: skip
     assert [(each.code, each.pointer, each.line) for each in spec.warnings] == [
-        ("no_effect", "/observability/signals/metrics/0/labels", 6)
+        ("no_effect", "/observability/signals/metrics", 5),
+        ("no_effect", "/observability/signals/metrics/0/labels", 6),
     ]
 
 
@@ -382,3 +383,16 @@ def test_problem_has_a_place_and_a_form_for_programs() -> None:
     assert problem.to_json() == {
         "severity": "warning", "code": "c", "message": "m", "file": "f.yaml", "line": 2, "column": 3, "path": "/p", "hint": "h",
     }  # fmt: skip
+
+
+def test_list_of_metrics_selects_nothing_and_the_others_are_named() -> None:
+    (found,) = runtime(RUNTIME + "observability: {signals: {metrics: []}}\n").warnings
+    assert (found.code, found.pointer, found.column) == ("no_effect", "/observability/signals/metrics", 27)
+    assert "signal_latency_ms, signal_count, signal_errors are published too" in found.message
+
+
+def test_settings_of_tracing_that_nothing_enables_get_a_warning_each() -> None:
+    found = runtime(RUNTIME + "observability: {tracing: {propagation: b3, sample_rate: 0.5}}\n").warnings
+    assert {each.code for each in found} == {"no_effect"}
+    assert [each.pointer.rpartition("/")[2] for each in found] == ["propagation", "sample_rate"]
+    assert runtime(RUNTIME + "observability: {tracing: {enabled: false, propagation: b3}}\n").warnings == ()

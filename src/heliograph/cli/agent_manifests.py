@@ -14,12 +14,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heliograph.cli.bound_tools import add_tool, approved_tool, external_tool_of, other_parameters, restricted_server
 from heliograph.cli.files import read_file
 from heliograph.cli.load_application import load_app, load_object
 from heliograph.cli.manifest_servers import server_of
 from heliograph.cli.output import note
 from heliograph.error_text import safe_repr
-from heliograph.errors import InvalidInput
+from heliograph.errors import HeliographError, InvalidInput
 from heliograph.manifest.agent_manifest import OPTIONS, AgentManifest, read_agent
 from heliograph.manifest.agent_tools import ServerReference, ToolReference
 from heliograph.manifest.document import Document
@@ -190,8 +191,8 @@ def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None
             **options,
         )
         application.workflow  # noqa: B018  checked as a whole
-    except InvalidInput as error:
-        raise ManifestRejected([_of_option(manifest, error)]) from error
+    except HeliographError as error:  # also Rejected, for a reserved name of a signal
+        raise ManifestRejected([_of_option(manifest, error), *problems]) from error
     return application, problems
 
 
@@ -207,51 +208,58 @@ def prompt_of(context: Context) -> str:
 def _tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> list[Any]:
     """Return the tools of the agent, and add those without a binding to `missing`."""
     bound: dict[str, Any] = {}
+    used: dict[str, Any] = {}  # MCP servers, by their labels
     declared = {each.name: each for each in manifest.servers}
     needed: set[str] = set()
     approved: set[str] = set()  # servers with a tool whose calls require an approval: then all their calls require one
     for tool in manifest.tools:
-        if {tool.name, tool.bound_name} & manifest.blocked:
+        if not manifest.rules.permits(tool.name, *([tool.server] if tool.server else [])):
             continue
+        requires = tool.needs_approval or manifest.rules.requires_approval(tool.name)
         found = bindings.tools.get(tool.name) or bindings.tools.get(tool.bound_name)
         server = None if found is not None else _server_with(tool, bindings)
         if found is not None:
-            bound[tool.bound_name] = _approved(found, manifest.needs_approval(tool))
+            missing += other_parameters(manifest, tool, found)
+            add_tool(manifest, tool, approved_tool(found, requires), bound, missing)
         elif server is not None:
-            bound[f"server {server.label}"] = server
-            approved |= {server.label} if manifest.needs_approval(tool) else set()
+            used[server.label] = server
+            approved |= {server.label} if requires else set()
         elif (reference := _declared(tool, declared, bindings)) is not None:
             needed.add(reference.name)
-            approved |= {reference.name} if manifest.needs_approval(tool) else set()
+            approved |= {reference.name} if requires else set()
         elif bindings.external:
-            bound[tool.bound_name] = _external(tool, manifest.needs_approval(tool))
+            add_tool(manifest, tool, external_tool_of(manifest, tool, requires), bound, missing)
         else:
             missing.append(_missing_tool(manifest, tool, bindings))
     named = {tool.server for tool in manifest.tools} | {tool.name for tool in manifest.tools}
     for reference in manifest.servers:
-        if reference.name in needed or reference.name not in named:
-            if reference.name in bindings.tools:  # the application has a tool instead
-                bound[reference.name] = _approved(bindings.tools[reference.name], _needs_approval(manifest, reference))
-                continue
-            made = bindings.servers.get(reference.name) or server_of(
-                manifest.document, reference, may_start=bindings.starts_servers
-            )
-            if isinstance(made, ManifestProblem):
-                is_optional = bindings.external and not bindings.starts_servers and reference.name not in needed
-                missing.append(replace(made, is_warning=is_optional))  # other programs run the tools
-                continue
-            bound[f"server {reference.name}"] = made
-            approved |= {reference.name} if _needs_approval(manifest, reference) else set()
-    return [
-        _approved(each, key.removeprefix("server ") in approved) if key.startswith("server ") else each
-        for key, each in bound.items()
-    ]
+        if reference.name not in needed and (reference.name in named or not _permits(manifest, reference)):
+            continue
+        requires = manifest.rules.requires_approval(reference.name, *(reference.tools or ()))
+        if reference.name in bindings.tools:  # the application has a tool instead
+            bound[reference.name] = approved_tool(bindings.tools[reference.name], requires)
+            continue
+        made = bindings.servers.get(reference.name) or server_of(
+            manifest.document, reference, may_start=bindings.starts_servers
+        )
+        if isinstance(made, ManifestProblem):
+            is_optional = bindings.external and not bindings.starts_servers and reference.name not in needed
+            missing.append(replace(made, is_warning=is_optional))  # other programs run the tools
+            continue
+        used[reference.name] = made
+        approved |= {reference.name} if requires else set()
+    servers = [approved_tool(each, label in approved) for label, each in used.items()]
+    return [*bound.values(), *(restricted_server(manifest, each) for each in servers)]
 
 
-def _needs_approval(manifest: AgentManifest, reference: ServerReference) -> bool:
-    """Whether the manifest requires an approval for calls of a server: of all tools, of the server, or of a tool that it lists."""
-    names = manifest.approvals
-    return names if isinstance(names, bool) else not names.isdisjoint((reference.name, *(reference.tools or ())))
+def _permits(manifest: AgentManifest, reference: ServerReference) -> bool:
+    """Whether the agent may use a server, or one of the tools that it lists."""
+    permits = manifest.rules.permits_of_server
+    return (
+        permits(reference.name)
+        if not reference.tools
+        else any(permits(reference.name, each) for each in reference.tools)
+    )
 
 
 def _server_with(tool: ToolReference, bindings: Bindings) -> Any:
@@ -272,17 +280,6 @@ def _declared(
     found = servers.get(tool.server or "") or next(offering, None)
     is_usable = found is None or bindings.starts_servers or not bindings.external
     return found if is_usable else None
-
-
-def _approved(tool: Any, needs_approval: bool) -> Any:
-    return replace(tool, approval=True) if needs_approval and getattr(tool, "effect", None) != "pure" else tool
-
-
-def _external(tool: ToolReference, needs_approval: bool) -> Any:
-    from heliograph.definitions.tool import external_tool
-
-    schema = tool.parameters if tool.parameters is not None and tool.parameters.get("type") == "object" else None
-    return external_tool(tool.bound_name, tool.description, schema, approval=needs_approval)
 
 
 def _missing_tool(manifest: AgentManifest, tool: ToolReference, bindings: Bindings) -> ManifestProblem:
@@ -346,7 +343,7 @@ def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> Manifest
     return None
 
 
-def _of_option(manifest: AgentManifest, error: InvalidInput) -> ManifestProblem:
+def _of_option(manifest: AgentManifest, error: HeliographError) -> ManifestProblem:
     """Return the problem of an option that `define_agent` rejects, at its place in the manifest."""
     option = (error.path or "").removeprefix(f"/agents/{manifest.name}/").partition("/")[0]
     if error.path in ("/name", "/agents"):

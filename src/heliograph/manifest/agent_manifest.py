@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heliograph.error_text import safe_repr
+from heliograph.error_text import repr_of, safe_repr
 from heliograph.manifest.agent_models import ModelReference, read_models
 from heliograph.manifest.agent_tools import ServerReference, ToolReference, read_tools
 from heliograph.manifest.document import Document, dotted
-from heliograph.manifest.manifest_fields import ManifestFields
+from heliograph.manifest.manifest_fields import ManifestFields, escaped
 from heliograph.manifest.problems import ManifestProblem, accepted
-from heliograph.policy.retry import RetryPolicy
+from heliograph.manifest.tool_rules import ToolRules, read_rules
+from heliograph.manifest.unsupported_inputs import REASONS
+from heliograph.policy.retry import RetryPolicy, Strategy
 
 # The options of `define_agent` that `extensions.heliograph` may have. A manifest cannot make itself trusted.
 OPTIONS = (
@@ -22,39 +24,15 @@ OPTIONS = (
     "model_timeout_seconds", "must_end_with", "price", "priority", "prompt", "retries", "ttl_seconds", "updates",
 )  # fmt: skip
 INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description", "/spec/capabilities", "/spec/taxonomy", "/spec/type",
-               "/spec/lifecycle/phases")  # fmt: skip
-# What the schemas allow and Heliograph does not carry out, with what to do instead. docs/reference/manifests.md has the table.
-REASONS = {
-    "/extensions": "it is for another runtime",
-    "/security": "use the sandbox of isolated tools, and HELIOGRAPH_MCP_ALLOW",
-    "/protocols": "MCP servers count only with the role client; a Gateway serves other systems",
-    "/token_efficiency": "use max_steps, budgets and the settings of the model",
-    "/cognition": "use hooks for the phases of a turn",
-    "/governance": "policies of Cedar or OPA are not evaluated",
-    "/composition": "write an application for several agents",
-    "/runtime": "pools and workers of Heliograph run the agent",
-    "/spec/knowledge_sources": "give the agent a tool that searches",
-    "/spec/memory": "use tools for memories",
-    "/spec/state": "the state of a run is durable, and lives as long as the run",
-    "/spec/messaging": "use signals: activate_on and emits",
-    "/spec/observability": "the settings of telemetry are those of the process",
-    "/spec/identity": "credentials are variables of the environment, and secrets",
-    "/spec/workflow": "write an application for several agents",
-    "/spec/subAgents": "write an application for several agents",
-    "/spec/delegation": "write an application for several agents",
-    "/spec/safety": "of safety, only limits and approvals are carried out",
-    "/spec/autonomy": "of autonomy, approval_required, allowed_actions and blocked_actions are carried out",
-    "/spec/constraints": "of constraints, timeoutSeconds and maxTokensPerRequest are carried out",
-    "/spec/lifecycle": "of lifecycle, max_turns and turn_timeout are carried out",
-    "/spec/completion": "of completion, max_iterations and timeout_seconds are carried out",
-    "/spec/llm": "of the model, provider, model, temperature, maxTokens, fallback_models and retry_config are carried out",
-}
+               "/spec/lifecycle/phases", "/protocols/mcp/version")  # fmt: skip
 
+_TOOLS = ("/spec/tools/", "/spec/functions/")
 _NAME_MAX = 63  # of applications; those of agents may have one more
 _STEPS_MAX = 10_000
 _SECONDS_MAX = 31_622_400
 _DELAY_MIN, _DELAY_MAX = 1, 10**9  # milliseconds
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)(ms|s|m|h)?")
+_BACKOFFS = ("none", "linear", "exponential")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}
 
 
@@ -63,8 +41,7 @@ class AgentManifest:
     """An agent that a manifest describes.
 
     name: that of the agent and of its application. system: the system prompt. models: the models to try, in this order.
-    tools, servers: what it names; the operator binds them. approvals: the tools whose calls require the approval of a person, or True for
-    all of them. blocked: the tools that it must not use; allowed: None, or the only ones that it may use.
+    tools, servers: what it names; the operator binds them. rules: which of them it may use, and which calls require an approval.
     options: further options of `define_agent`. phases: the phases of a turn that the manifest names, for people only.
     """
 
@@ -75,18 +52,10 @@ class AgentManifest:
     models: tuple[ModelReference, ...] = ()
     tools: tuple[ToolReference, ...] = ()
     servers: tuple[ServerReference, ...] = ()
-    approvals: frozenset[str] | bool = False
-    blocked: frozenset[str] = frozenset()
+    rules: ToolRules = field(default_factory=ToolRules)
     options: Mapping[str, Any] = field(default_factory=dict)
     phases: tuple[str, ...] = ()
     warnings: tuple[ManifestProblem, ...] = ()
-
-    def needs_approval(self, tool: ToolReference) -> bool:
-        """Whether the manifest requires an approval for calls of this tool."""
-        names = self.approvals
-        return tool.needs_approval or (
-            names if isinstance(names, bool) else not names.isdisjoint((tool.name, tool.bound_name))
-        )
 
 
 def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManifest:
@@ -97,6 +66,8 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
     fields = ManifestFields(document, environment)
     name = str(fields.value("/metadata/name"))
     options = {**_limits(fields), **_own_options(fields)}
+    if (budget := stricter_budget(_guardrails(fields), options.get("budget"))) is not None:
+        options["budget"] = budget
     choice = read_models(fields)
     options |= {
         key: each
@@ -104,11 +75,10 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
         if each is not None
     }
     tools, servers = read_tools(fields)
-    approvals, blocked = _approvals(fields, tools)
     made = AgentManifest(
         name=_short(_text(fields, "/extensions/heliograph/name") or name), document=document, system=_system(fields),
-        version=_text(fields, "/metadata/version") or "1", models=choice.models, tools=tools, servers=servers, approvals=approvals,
-        blocked=blocked, options=options, phases=tuple(fields.texts("/spec/lifecycle/phases")),
+        version=_text(fields, "/metadata/version") or "1", models=choice.models, tools=tools, servers=servers,
+        rules=read_rules(fields, tools, servers), options=options, phases=tuple(fields.texts("/spec/lifecycle/phases")),
     )  # fmt: skip
     for pointer in fields.unread(_is_information):
         fields.warn(
@@ -158,14 +128,31 @@ def _limits(fields: ManifestFields) -> dict[str, Any]:
     ]  # fmt: skip
     if given := [each for each in seconds if each is not None]:
         limits["timeout_seconds"] = min(given)
-    tokens = fields.number("/spec/constraints/cost/maxTokensPerRequest", low=1, high=10**12, whole=True)
-    calls = fields.number("/spec/safety/guardrails/max_tool_calls", low=1, high=10**9, whole=True)
-    budget = {key: each for key, each in (("tokens", tokens), ("tool_calls", calls)) if each is not None}
-    if budget:
-        limits["budget"] = budget
     if (policy := _retry(fields)) is not None:
         limits["retry"] = policy
     return limits
+
+
+def _guardrails(fields: ManifestFields) -> dict[str, int | float]:
+    """Read the limits of a turn that are a budget."""
+    tokens = fields.number("/spec/constraints/cost/maxTokensPerRequest", low=1, high=10**12, whole=True)
+    calls = fields.number("/spec/safety/guardrails/max_tool_calls", low=1, high=10**9, whole=True)
+    return {key: each for key, each in (("tokens", tokens), ("tool_calls", calls)) if each is not None}
+
+
+def stricter_budget(guardrails: Mapping[str, int | float], own: Any) -> Any:
+    """Return the budget with the smaller amount of each kind; an invalid one as it is, because `define_agent` rejects it."""
+    if own is None:
+        return dict(guardrails) or None
+    if not isinstance(own, Mapping):
+        return own
+    amounts = {kind: most for kind, most in guardrails.items() if _is_smaller(most, own.get(kind))}
+    return {**own, **amounts}
+
+
+def _is_smaller(most: int | float, given: Any) -> bool:
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return given is None or (is_number and most < given)
 
 
 def _retry(fields: ManifestFields) -> RetryPolicy | None:
@@ -177,37 +164,15 @@ def _retry(fields: ManifestFields) -> RetryPolicy | None:
     initial = fields.number(f"{place}/initial_delay_ms", low=0, high=_DELAY_MAX)
     longest = fields.number(f"{place}/max_delay_ms", low=0, high=_DELAY_MAX)
     strategy = fields.value(f"{place}/backoff_strategy")
+    if strategy is not None and strategy not in _BACKOFFS:
+        fields.reject("invalid_enum", f"there is no backoff {safe_repr(repr_of(strategy))}", f"{place}/backoff_strategy",
+                      f"write one of {', '.join(_BACKOFFS)}")  # fmt: skip
+        return None
     delay = max(_DELAY_MIN, 0 if strategy == "none" else 1000 if initial is None else initial)
-    return RetryPolicy(
-        3 if attempts is None else attempts, "linear" if strategy == "linear" else "exponential", delay / 1000,
-        max(delay, 30_000 if longest is None else longest) / 1000, retryable_errors="recoverable",
-    )  # fmt: skip
-
-
-def _approvals(
-    fields: ManifestFields, tools: tuple[ToolReference, ...]
-) -> tuple[frozenset[str] | bool, frozenset[str]]:
-    """Return the tools whose calls require an approval, or True for all, and those that the agent must not use."""
-    required = fields.value("/spec/autonomy/approval_required")
-    names = {each for tool in tools for each in (tool.name, tool.bound_name)}
-    approvals = (
-        frozenset(each for each in required if isinstance(each, str))
-        if isinstance(required, list)
-        else frozenset[str]()
-    )
-    for each in sorted(approvals - names):
-        fields.warn("no_effect", f"approval_required names {safe_repr(each)}, which is no tool of the agent", "/spec/autonomy/approval_required",
-                    "name its tools")  # fmt: skip
-    permissions = "/governance/authorization/tool_permissions"
-    for pointer, item in fields.items(permissions):
-        if isinstance(item, dict) and item.get("requires_approval") is True and isinstance(item.get("tool"), str):
-            fields.value(pointer)
-            approvals |= {str(item["tool"])}
-    allowed = fields.texts("/spec/autonomy/allowed_actions")
-    blocked = frozenset(fields.texts("/spec/autonomy/blocked_actions")) & names
-    if names & set(allowed):  # otherwise the actions are no tools
-        blocked |= frozenset(tool.name for tool in tools if not {tool.name, tool.bound_name} & set(allowed))
-    return (True if required is True else approvals), blocked
+    longest = max(_DELAY_MIN, longest) if longest is not None else max(delay, 30_000)
+    kind: Strategy = "constant" if strategy == "none" else "linear" if strategy == "linear" else "exponential"
+    return RetryPolicy(3 if attempts is None else attempts, kind, min(delay, longest) / 1000, longest / 1000,
+                       retryable_errors="recoverable")  # fmt: skip
 
 
 def _own_options(fields: ManifestFields) -> dict[str, Any]:
@@ -215,24 +180,42 @@ def _own_options(fields: ManifestFields) -> dict[str, Any]:
     place = "/extensions/heliograph"
     found: dict[str, Any] = {}
     for key in fields.mapping(place):
-        if key == "name":
-            continue
-        if key not in OPTIONS:
-            fields.value(f"{place}/{key}")
-            fields.reject("unknown_field", f"a manifest cannot set {safe_repr(key)} of an agent", f"{place}/{key}",
+        pointer = f"{place}/{escaped(key)}"
+        if key in OPTIONS:
+            found[key] = fields.whole(pointer)
+        elif key != "name":
+            fields.reject("unknown_field", f"a manifest cannot set {safe_repr(key)} of an agent", pointer,
                           f"remove it; there are {', '.join(OPTIONS)}")  # fmt: skip
-            continue
-        found[key] = fields.value(f"{place}/{key}")
     return found
 
 
 def _duration(fields: ManifestFields, pointer: str) -> float | None:
-    """Return the seconds of a duration like 300s or 5m."""
-    text = fields.value(pointer)
-    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        return float(text) if isinstance(text, int | float) and not isinstance(text, bool) and text > 0 else None
-    return min(float(found[1]) * _UNITS[found[2]], _SECONDS_MAX) or None
+    """Return the seconds of a duration like 300s or 5m, or of a number of seconds. Another form is an error: a limit must hold."""
+    value = fields.value(pointer)
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if value is None:
+        return None
+    if found is not None:
+        seconds = float(found[1]) * _UNITS[found[2]]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        fields.reject(
+            "invalid_format",
+            f"{dotted(pointer)} is no duration",
+            pointer,
+            "write a number with a unit, like 300s or 5m",
+        )
+        return None
+    if not 0 < seconds <= _SECONDS_MAX:
+        fields.reject(
+            "out_of_range",
+            f"{dotted(pointer)} must be above 0 and at most {_SECONDS_MAX} seconds",
+            pointer,
+            "write a time in this range",
+        )
+        return None
+    return seconds
 
 
 def _text(fields: ManifestFields, pointer: str) -> str | None:
@@ -241,7 +224,7 @@ def _text(fields: ManifestFields, pointer: str) -> str | None:
 
 
 def _is_information(pointer: str) -> bool:
-    return pointer in INFORMATION
+    return pointer in INFORMATION or (pointer.endswith("/description") and pointer.startswith(_TOOLS))
 
 
 def _reason(pointer: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from heliograph.manifest.document import dotted
 from heliograph.manifest.manifest_fields import ManifestFields
 
 OUTPUT_TOKENS_MAX = 10_000_000
@@ -15,14 +16,19 @@ _MODEL_NAME = re.compile(r"(?!.*//)[A-Za-z0-9._:/+-]{1,200}")
 _PREFIXES = {"openai": "openai-chat", "gemini": "google", "vertexai": "google-cloud", "vertex-ai": "google-cloud"}
 _WITHOUT_MODEL = ("custom", "auto", "any", "local")  # the operator names the model of these
 _PLACES = ("/spec/llm", "/spec/model")
+_KEYS = ("model", "name", "id", "model_name")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """A model that a manifest names. name: None if it names only a provider that Heliograph cannot map. pointer: where it stands."""
+    """A model that a manifest names. name: None if Heliograph cannot map its provider, or a variable has no value. pointer: where it stands.
+
+    is_set: whether all of its variables have values.
+    """
 
     name: str | None
     pointer: str
+    is_set: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,11 @@ def read_models(fields: ManifestFields) -> ModelChoice:
         return ModelChoice((ModelReference(_named(None, name), "/spec/model"),) if name else ())
     models = [_model(fields, place)]
     for pointer, _ in fields.items(f"{place}/fallback_models"):
-        models.append(_model(fields, pointer))
+        fallback = _model(fields, pointer)
+        models.append(fallback)
+        if fallback is not None and fallback.name is None and fallback.is_set:
+            fields.drop("no_effect", f"{dotted(pointer)} has no effect, because its provider is none that Heliograph knows", pointer,
+                        "name a provider, like openai or anthropic")  # fmt: skip
     inner = (place, f"{place}/parameters")
     temperature = fields.number(*(f"{each}/temperature" for each in inner), low=0, high=2)
     tokens = fields.number(
@@ -55,13 +65,12 @@ def read_models(fields: ManifestFields) -> ModelChoice:
 
 
 def _model(fields: ManifestFields, place: str) -> ModelReference | None:
-    provider = _expanded(fields, f"{place}/provider")
-    keys = ("model", "name", "id", "model_name")
-    key = next((each for each in keys if f"{place}/{each}" and each in fields.mapping(place)), None)
+    key = next((each for each in _KEYS if each in fields.mapping(place)), None)
     if key is None:
         return None
+    provider = _expanded(fields, f"{place}/provider")
     name = _expanded(fields, f"{place}/{key}")
-    return ModelReference(_named(provider, name), f"{place}/{key}")
+    return ModelReference(_named(provider, name), f"{place}/{key}", is_set=name is not None)
 
 
 def _expanded(fields: ManifestFields, pointer: str) -> str | None:

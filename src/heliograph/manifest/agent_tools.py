@@ -6,9 +6,11 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from heliograph.manifest.manifest_fields import ManifestFields
+from heliograph.definitions.schema_references import reference_cycle
+from heliograph.error_text import safe_repr
+from heliograph.manifest.document import dotted
+from heliograph.manifest.manifest_fields import ManifestFields, escaped
 from heliograph.types import Json, JsonObject
 
 # Entries of `tools` that start or report work instead of being called by the model.
@@ -16,6 +18,13 @@ _NOT_CALLED = ("webhook", "schedule", "pipeline", "workflow", "artifact", "git-c
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _NAME_MAX = 64
 _PLACES = ("/spec/tools", "/spec/tools/allow", "/spec/functions")
+_OF_PROGRAMS = ("stdio",)
+_OF_URLS = ("http", "https", "streamable-http", "streamable_http")  # the transports that MCP servers at URLs have here
+
+
+def bound_name(name: str) -> str:
+    """Return the name under which Heliograph has a tool."""
+    return "".join(c if c in _NAME_CHARACTERS else "_" for c in name)[:_NAME_MAX]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class ToolReference:
     @property
     def bound_name(self) -> str:
         """The name under which Heliograph has the tool: other characters than letters, digits, '_' and '-' become '_'."""
-        return "".join(c if c in _NAME_CHARACTERS else "_" for c in self.name)[:_NAME_MAX]
+        return bound_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +65,12 @@ class ServerReference:
 
 
 def read_tools(fields: ManifestFields) -> tuple[tuple[ToolReference, ...], tuple[ServerReference, ...]]:
-    """Read the tools, the functions and the MCP servers of a manifest. Tools are a list, or an object with a list `allow`."""
+    """Read the tools, the functions and the MCP servers of a manifest. Tools are a list, or an object with a list `allow`.
+
+    Keys that are not read here have no effect, and get a warning.
+    """
     servers = [*_declared_servers(fields)]
     tools: list[ToolReference] = []
-    if fields.mapping("/spec/tools"):
-        fields.value("/spec/tools/deny")  # the agent has only the tools of `allow`
     for pointer, item in [each for place in _PLACES for each in fields.items(place)]:
         tool, server = _tool(fields, pointer, item)
         if tool is not None:
@@ -71,45 +81,65 @@ def read_tools(fields: ManifestFields) -> tuple[tuple[ToolReference, ...], tuple
 
 
 def _tool(fields: ManifestFields, pointer: str, item: Json) -> tuple[ToolReference | None, ServerReference | None]:
-    fields.value(pointer)
     if isinstance(item, str) and item:
+        fields.value(pointer)
         return ToolReference(item, pointer), None
     if not isinstance(item, dict):
-        fields.warn(
+        fields.drop(
             "wrong_type", "a tool is an object with a name, so this one has no effect", pointer, "give it a name"
         )
         return None, None
-    kind = _text(item.get("type"))
-    name = _name_of(item)
+    kind = fields.string(f"{pointer}/type") or ""
+    name = _name_of(fields, pointer)
     if kind in _NOT_CALLED:
-        fields.warn("no_effect", f"a tool of type {kind} starts or reports work, and no model calls it", pointer,
+        fields.drop("no_effect", f"a tool of type {kind} starts or reports work, and no model calls it", pointer,
                     "remove it, or start runs from outside, for example with cron and helio run")  # fmt: skip
         return None, None
-    server = _server_of_tool(name, item, pointer) if kind == "mcp" else None
+    server = _server(fields, name, pointer, f"{pointer}/config") if kind == "mcp" else None
     if name is None:
         fields.warn("missing_name", f"a tool{f' of type {kind}' if kind else ''} has no name, so nothing can be bound to it", pointer,
                     "give it a name")  # fmt: skip
         return None, server
-    schema: Any = next(
-        (item[each] for each in ("parameters", "input_schema", "inputSchema") if isinstance(item.get(each), dict)), None
-    )
-    needs_approval = any(item.get(each) is True for each in ("requires_approval", "approval_required"))
-    server_name = server.name if server is not None else _text(item.get("server")) or None
-    return ToolReference(
-        name, pointer, kind, _text(item.get("description")), schema, server_name, needs_approval
-    ), server
+    needs_approval = fields.flag(*(f"{pointer}/{key}" for key in ("requires_approval", "approval_required")))
+    named = server.name if server is not None else fields.string(f"{pointer}/server")
+    return ToolReference(name, pointer, kind, fields.string(f"{pointer}/description") or "", _parameters(fields, pointer),
+                         named, needs_approval), server  # fmt: skip
 
 
-def _name_of(item: Mapping[str, Json]) -> str | None:
+def _name_of(fields: ManifestFields, pointer: str) -> str | None:
     """Return the name of an entry of `tools`: its own, or else that of its server, capability or function."""
-    handler, function = item.get("handler"), item.get("function")
-    capabilities = item.get("capabilities")
-    first = capabilities[0] if isinstance(capabilities, list) and capabilities else None
-    candidates = (
-        item.get("name"), item.get("id"), function if isinstance(function, str) else _key(function, "name"), item.get("server"),
-        _key(handler, "capability"), _key(first, "name"), item.get("ref"), item.get("source"),
-    )  # fmt: skip
-    return next((each for each in candidates if isinstance(each, str) and each), None)
+    names = (
+        "name",
+        "id",
+        "function",
+        "function/name",
+        "server",
+        "handler/capability",
+        "capabilities/0/name",
+        "ref",
+        "source",
+    )
+    return fields.string(*(f"{pointer}/{each}" for each in names))
+
+
+def _parameters(fields: ManifestFields, pointer: str) -> JsonObject | None:
+    """Return the schema of the arguments of a tool. One that refers only to itself would accept everything, so it is rejected."""
+    for place in (f"{pointer}/{each}" for each in ("parameters", "input_schema", "inputSchema")):
+        if isinstance(schema := fields.value(place), dict):
+            if schema.get("type", "object") != "object":
+                fields.drop(
+                    "no_effect",
+                    f"{dotted(place)} has no effect, because arguments are an object",
+                    place,
+                    "write type: object",
+                )
+                return None
+            fields.whole(place)
+            if (cycle := reference_cycle(schema)) is not None:
+                fields.reject("invalid_schema", f"the reference {safe_repr(cycle)} leads back to itself, so the schema describes nothing", place,
+                              "refer to a definition, or remove the reference")  # fmt: skip
+            return schema
+    return None
 
 
 def _declared_servers(fields: ManifestFields) -> Sequence[ServerReference]:
@@ -117,58 +147,57 @@ def _declared_servers(fields: ManifestFields) -> Sequence[ServerReference]:
     places = ["/extensions/mcp/servers", "/spec/extensions/mcp/servers"]
     if fields.mapping("/protocols/mcp").get("role") in ("client", "both"):
         fields.value("/protocols/mcp/role")
-        fields.value("/protocols/mcp/version")
         places.append("/protocols/mcp/servers")
     found: list[ServerReference] = []
     for place in places:
-        for pointer, item in fields.items(place):
-            fields.value(pointer)
-            if isinstance(item, dict) and (server := _server(_text(item.get("name")), item, pointer)) is not None:
+        for pointer, _ in fields.items(place):
+            if (server := _server(fields, fields.string(f"{pointer}/name"), pointer)) is not None:
                 found.append(server)
     return found
 
 
-def _server_of_tool(name: str | None, item: Mapping[str, Json], pointer: str) -> ServerReference | None:
-    """Return the server that a tool of type mcp declares, in its own keys or below `config`; None if it only names one."""
-    config = item.get("config")
-    given = {**item, **(config if isinstance(config, dict) else {})}
-    return _server(name, given, pointer)
-
-
-def _server(name: str | None, given: Mapping[str, Json], pointer: str) -> ServerReference | None:
-    """Return the server that an object describes, in its own keys or below `transport`; None without a program and a URL."""
-    transport = given.get("transport")
-    given = {**(transport if isinstance(transport, dict) else {}), **given}
-    url = _text(given.get("url")) or _text(given.get("endpoint"))
-    command = _command(given)
-    if command is not None and url:
-        url = ""
-    if command is None and not url:
+def _server(fields: ManifestFields, name: str | None, pointer: str, *inner: str) -> ServerReference | None:
+    """Return the server that an entry describes; None if it only names one. Objects within it are stronger, and `transport` is weaker."""
+    own = (pointer, *inner)
+    places = (*(f"{each}/transport" for each in own), *own)
+    command = _command(fields, places)
+    keys = () if command is not None else ("url", "endpoint")
+    url = fields.string(*(f"{each}/{key}" for key in keys for each in reversed(places)))
+    if command is None and url is None:
         return None
-    tools = given.get("tools")
-    names = (
-        [each if isinstance(each, str) else _text(_key(each, "name")) for each in tools]
-        if isinstance(tools, list)
-        else []
-    )
-    env, headers = (_texts(given.get(each)) for each in ("env", "headers"))
-    label = name or (command[0] if command else url)
-    return ServerReference(label, pointer, command, url or None, env, headers, tuple(filter(None, names)) or None)
+    for each in (f"{place}/{key}" for place in own for key in ("transport", "transport/type")):
+        if fields.given(each) in (_OF_PROGRAMS if command is not None else _OF_URLS):
+            fields.value(each)
+    listing = next((each for each in reversed(places) if isinstance(fields.mapping(each).get("tools"), list)), pointer)
+    tools = [fields.string(each, f"{each}/name") for each, _ in fields.items(f"{listing}/tools")]
+    label = name or (command[0] if command else url) or ""
+    return ServerReference(
+        label, pointer, command, url, env={} if command is None else _kept(fields, "env", places),
+        headers=_kept(fields, "headers", places) if command is None else {}, tools=tuple(filter(None, tools)) or None,
+    )  # fmt: skip
 
 
-def _command(given: Mapping[str, Json]) -> tuple[str, ...] | None:
+def _command(fields: ManifestFields, places: Sequence[str]) -> tuple[str, ...] | None:
     """Return the program and its arguments: `command` with `args`, or a command line in `server`."""
-    command, server = given.get("command"), given.get("server")
-    if isinstance(command, list):
-        parts = [each for each in command if isinstance(each, str)]
-    elif isinstance(command, str) and command:
-        parts = [command] if given.get("args") is not None else _split(command)
-    elif isinstance(server, str) and " " in server:
-        parts = _split(server)
-    else:
-        return None
-    args = given.get("args")
-    return (*parts, *(_scalar_text(each) for each in args)) if isinstance(args, list) else tuple(parts) or None
+    for place in reversed(places):
+        given = fields.mapping(place)
+        command, server, has_args = given.get("command"), given.get("server"), isinstance(given.get("args"), list)
+        if isinstance(command, list) and command:
+            parts = fields.texts(f"{place}/command")
+        elif fields.string(f"{place}/command") is not None:
+            parts = [str(command)] if has_args else _split(str(command))
+        elif isinstance(server, str) and " " in server:
+            fields.value(f"{place}/server")
+            parts = _split(server)
+        else:
+            continue
+        args = [
+            fields.value(pointer)
+            for pointer, each in fields.items(f"{place}/args")
+            if isinstance(each, str | int | float)
+        ]
+        return (*parts, *map(_scalar_text, args)) or None
+    return None
 
 
 def _split(line: str) -> list[str]:
@@ -178,19 +207,16 @@ def _split(line: str) -> list[str]:
         return [line]
 
 
-def _texts(given: Json) -> dict[str, str]:
+def _kept(fields: ManifestFields, key: str, places: Sequence[str]) -> dict[str, str]:
     """Return the variables or headers of a server, all of them as texts."""
-    return {key: _scalar_text(value) for key, value in given.items()} if isinstance(given, dict) else {}
+    return {
+        name: _scalar_text(fields.value(f"{place}/{key}/{escaped(name)}"))
+        for place in places
+        for name, value in fields.mapping(f"{place}/{key}").items()
+        if isinstance(value, str | int | float)
+    }
 
 
 def _scalar_text(value: Json) -> str:
     """Return a value as the text that stands in the manifest: `true`, and not `True`."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _key(value: Json, key: str) -> Json:
-    return value.get(key) if isinstance(value, dict) else None
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else ""

@@ -30,10 +30,33 @@ class ManifestFields:
         self.problems: list[ManifestProblem] = []
 
     def value(self, pointer: str) -> Json:
-        """Return the value at a pointer, which counts as read as a whole; None if there is none."""
+        """Return the value at a pointer; None if there is none. An object or a list counts as read only where its parts are read."""
+        self._asked.add(pointer)
+        value: Json = self._document.value_at(pointer)
+        if not isinstance(value, dict | list):
+            self._read.add(pointer)
+        return value
+
+    def given(self, pointer: str) -> Json:
+        """Return the value at a pointer without counting it as read."""
+        self._asked.add(pointer)
+        value: Json = self._document.value_at(pointer)
+        return value
+
+    def whole(self, pointer: str) -> Json:
+        """Return the value at a pointer, which counts as read with all of its parts: the caller carries out every one of them."""
         self._read.add(pointer)
         value: Json = self._document.value_at(pointer)
         return value
+
+    def string(self, *pointers: str) -> str | None:
+        """Return the first text at the pointers that is not empty. Other values stay unread."""
+        for pointer in pointers:
+            value = self.given(pointer)
+            if isinstance(value, str) and value:
+                self._read.add(pointer)
+                return value
+        return None
 
     def text(self, *pointers: str) -> str | None:
         """Return the first text at the pointers that is not empty."""
@@ -69,10 +92,10 @@ class ManifestFields:
                 value = int(value)
             kind = int if whole else int | float
             if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
-                self.problems.append(self._document.problem(
+                self.reject(
                     "out_of_range", f"{dotted(pointer)} must be a {'whole ' if whole else ''}number from {low:g} to {high:g}, not "
                     f"{self._document.text_of(pointer, self._document.value_at(pointer))}", pointer, "write a number in this range",
-                ))  # fmt: skip
+                )  # fmt: skip
                 return None
             return value
         return None
@@ -90,14 +113,28 @@ class ManifestFields:
         return [(f"{pointer}/{n}", each) for n, each in enumerate(value)] if isinstance(value, list) else []
 
     def texts(self, pointer: str) -> list[str]:
-        """Return the texts of the list at a pointer, which counts as read."""
-        value = self.value(pointer)
-        return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+        """Return the texts of the list at a pointer. Its other items stay unread."""
+        return [text for place, _ in self.items(pointer) if (text := self.string(place)) is not None]
+
+    def flag(self, *pointers: str) -> bool:
+        """Whether a value at the pointers is true. One that is neither true nor false is an error: it may be meant as true."""
+        found = [(pointer, self.whole(pointer)) for pointer in pointers]
+        for pointer, value in found:
+            if value is not None and not isinstance(value, bool):
+                self.reject("wrong_type", f"{dotted(pointer)} must be true or false, not "
+                            f"{self._document.text_of(pointer, value)}", pointer, "write true or false")  # fmt: skip
+        return any(value is True for _, value in found)
 
     def warn(self, code: str, message: str, pointer: str, hint: str = "") -> None:
         self.problems.append(self._document.problem(code, message, pointer, hint, at_key=True, is_warning=True))
 
+    def drop(self, code: str, message: str, pointer: str, hint: str = "") -> None:
+        """Warn of a value that is not carried out as a whole."""
+        self._read.add(pointer)
+        self.warn(code, message, pointer, hint)
+
     def reject(self, code: str, message: str, pointer: str, hint: str = "") -> None:
+        self._read.add(pointer)
         self.problems.append(self._document.problem(code, message, pointer, hint))
 
     def unread(self, is_information: Callable[[str], bool]) -> Iterator[str]:
@@ -133,7 +170,7 @@ class ManifestFields:
         value = self.value(pointer)
         if value is None or isinstance(value, kind):
             return value
-        self.warn("wrong_type", f"{dotted(pointer)} is not {name}, so it has no effect", pointer, f"write {name}")
+        self.drop("wrong_type", f"{dotted(pointer)} is not {name}, so it has no effect", pointer, f"write {name}")
         return None
 
     @staticmethod

@@ -71,7 +71,7 @@ def read_runtime_spec(document: Document) -> RuntimeSpec:
     observability = read_section(document, "/observability", read_observability, found)
     error = read_section(document, f"{_SIGNALS}/error", _read_error, found)
     if observability is not None:
-        found += _warn_of_labels(document, observability)
+        found += [*_warn_of_metrics(document, observability), *_warn_of_tracing(document)]
     warnings = accepted(found)
     return RuntimeSpec(document, lifecycle, signals, error.retries if error else {}, error.recoverable if error else {},
                        observability, tuple(warnings))  # fmt: skip
@@ -146,11 +146,30 @@ def _warn_of_policy(document: Document, pointer: str) -> list[ManifestProblem]:
     ]  # fmt: skip
 
 
-def _warn_of_labels(document: Document, observability: Observability) -> list[ManifestProblem]:
-    """Return a warning for each metric with fewer labels than it is published with."""
-    return [
+def _warn_of_metrics(document: Document, observability: Observability) -> list[ManifestProblem]:
+    """Return a warning for metrics that are not listed, and for each metric with fewer labels than it is published with."""
+    place = "/observability/signals/metrics"
+    found = [
         document.problem("no_effect", f"{metric.name} is always published with its labels {', '.join(METRICS[metric.name][1])}",
-                         f"/observability/signals/metrics/{n}/labels", "list all of them, or remove `labels`", is_warning=True)
+                         f"{place}/{n}/labels", "list all of them, or remove `labels`", is_warning=True)
         for n, metric in enumerate(observability.signals.metrics)
         if metric.labels and set(metric.labels) != set(METRICS[metric.name][1])
+    ]  # fmt: skip
+    listed = {metric.name for metric in observability.signals.metrics}
+    if document.value_at(place) is not None and (others := [each for each in METRICS if each not in listed]):
+        found.append(document.problem("no_effect", f"the list selects nothing: {', '.join(others)} {'is' if len(others) == 1 else 'are'} "
+                                      "published too", place, "list all metrics, or remove the list", at_key=True, is_warning=True))  # fmt: skip
+    return found
+
+
+def _warn_of_tracing(document: Document) -> list[ManifestProblem]:
+    """Return a warning for each setting of tracing if nothing switches it on."""
+    place = "/observability/tracing"
+    given = document.value_at(place)
+    if not isinstance(given, dict) or "enabled" in given:
+        return []
+    return [
+        document.problem("no_effect", f"'{key}' has no effect, because tracing is not enabled", f"{place}/{key}",
+                         "write enabled: true", at_key=True, is_warning=True)
+        for key in given
     ]  # fmt: skip

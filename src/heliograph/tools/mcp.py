@@ -163,7 +163,7 @@ class MCPServer:
             return await connection.call(offered.name, arguments, may_repeat=effect != "once")
 
         return Tool(
-            _name(self.prefix + offered.name), call, offered.description[:_DESCRIPTION_MAX], offered.parameters, effect=effect,
+            safe_name(self.prefix + offered.name), call, offered.description[:_DESCRIPTION_MAX], offered.parameters, effect=effect,
             timeout_seconds=self.timeout_seconds, concurrency=self.concurrency, approval=approval, in_doubt=self.in_doubt,
             trusted=self.trusted,
         )  # fmt: skip
@@ -213,6 +213,6 @@ class MCPTools(Sequence[Tool]):
         return len(self._tools)
 
 
-def _name(name: str) -> str:
+def safe_name(name: str) -> str:
     """Replace the characters that MCP allows in names but model providers do not."""
     return "".join(c if c in _NAME_CHARACTERS else "_" for c in name)

@@ -1,0 +1,83 @@
+"""The tools and servers of a manifest's agent, once they are bound: with the manifest's approvals and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from heliograph.error_text import safe_repr
+from heliograph.errors import HeliographError
+from heliograph.manifest.agent_manifest import AgentManifest
+from heliograph.manifest.agent_tools import ToolReference
+from heliograph.manifest.problems import ManifestProblem, ManifestRejected
+
+
+def add_tool(
+    manifest: AgentManifest, tool: ToolReference, made: Any, bound: dict[str, Any], warnings: list[ManifestProblem]
+) -> None:
+    """Add a tool, with a warning for one that is named before: an approval of either counts."""
+    if tool.bound_name in bound:
+        warnings.append(manifest.document.problem(
+            "no_effect", f"the tool {safe_repr(tool.bound_name)} is named twice, and the agent has it once", tool.pointer, "remove one of them",
+            is_warning=True,
+        ))  # fmt: skip
+        approvals = (bound[tool.bound_name].approval, made.approval)
+        made = replace(made, approval=True if True in approvals else approvals[0] or approvals[1])
+    bound[tool.bound_name] = made
+
+
+def other_parameters(manifest: AgentManifest, tool: ToolReference, found: Any) -> list[ManifestProblem]:
+    """Return a warning if the manifest describes other arguments than the bound tool has: those of the bound tool count."""
+    from heliograph.tools.bound_tool import BoundTool
+
+    if tool.parameters is None:
+        return []
+    own = BoundTool(found).spec.parameters
+    described: list[Mapping[str, Any]] = [own, tool.parameters]
+    keys = [(set(each.get("properties") or ()), set(each.get("required") or ())) for each in described]
+    return [] if keys[0] == keys[1] else [manifest.document.problem(
+        "no_effect", f"the parameters of {safe_repr(tool.name)} have no effect, because the bound tool has others", tool.pointer,
+        "remove them, or write those of the bound tool", is_warning=True)]  # fmt: skip
+
+
+def restricted_server(manifest: AgentManifest, server: Any) -> Any:
+    """Return a server without the tools that the manifest excludes. Raises ManifestRejected for a toolset that has no such limit."""
+    from heliograph.tools.mcp import MCPServer
+    from heliograph.tools.restricted_server import restricted
+
+    rules = manifest.rules
+    if not rules.narrows_servers:
+        return server
+    if not isinstance(server, MCPServer):
+        raise ManifestRejected([manifest.document.problem(
+            "not_allowed", "the bound toolset is no MCP server, so the manifest cannot limit its tools", "/spec/autonomy",
+            "remove the limits, or bind single tools")])  # fmt: skip
+    return restricted(server, partial(rules.permits_of_server, server.label), rules.requires_approval)
+
+
+def approved_tool(tool: Any, needs_approval: bool) -> Any:
+    """Return a tool or a server; one whose calls require an approval if that is so."""
+    return replace(tool, approval=True) if needs_approval else tool
+
+
+def external_tool_of(manifest: AgentManifest, tool: ToolReference, needs_approval: bool) -> Any:
+    """Return the external tool that the manifest describes. Raises ManifestRejected, for example for an invalid schema."""
+    from heliograph.definitions.tool import external_tool
+    from heliograph.tools.bound_tool import BoundTool
+
+    schema = tool.parameters
+    try:
+        made = external_tool(
+            tool.bound_name,
+            tool.description,
+            None if schema is None else {"type": "object", **schema},
+            approval=needs_approval,
+        )
+        BoundTool(made)  # checks the schema
+    except HeliographError as error:
+        raise ManifestRejected(
+            [manifest.document.problem(error.code, error.message, tool.pointer, error.hint or "correct the tool")]
+        ) from error
+    return made

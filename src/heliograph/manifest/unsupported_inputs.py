@@ -1,0 +1,85 @@
+"""What the schemas of manifests allow and Heliograph does not carry out. The table of docs/reference/manifests.md is made from this."""
+
+from __future__ import annotations
+
+# Of kind Agent: the value at a pointer, and everything below it that nothing reads, has no effect for this reason.
+REASONS = {
+    "/extensions": "it is for another runtime",
+    "/security": "use the sandbox of isolated tools, and HELIOGRAPH_MCP_ALLOW",
+    "/protocols": "MCP servers count only with the role client; a Gateway serves other systems",
+    "/token_efficiency": "use max_steps, budgets and the settings of the model",
+    "/cognition": "use hooks for the phases of a turn",
+    "/governance": "policies of Cedar or OPA are not evaluated; of the permissions of tools, requires_approval is carried out",
+    "/composition": "write an application for several agents",
+    "/runtime": "pools and workers of Heliograph run the agent",
+    "/spec/knowledge_sources": "give the agent a tool that searches",
+    "/spec/memory": "use tools for memories",
+    "/spec/state": "the state of a run is durable, and lives as long as the run",
+    "/spec/messaging": "use signals: activate_on and emits",
+    "/spec/observability": "the settings of telemetry are those of the process",
+    "/spec/identity": "credentials are variables of the environment, and secrets",
+    "/spec/workflow": "write an application for several agents",
+    "/spec/subAgents": "write an application for several agents",
+    "/spec/delegation": "write an application for several agents",
+    "/spec/safety": "of safety, only limits and approvals are carried out",
+    "/spec/autonomy": "of autonomy, approval_required, allowed_actions and blocked_actions are carried out",
+    "/spec/constraints": "of constraints, timeoutSeconds and maxTokensPerRequest are carried out",
+    "/spec/lifecycle": "of lifecycle, max_turns and turn_timeout are carried out",
+    "/spec/completion": "of completion, max_iterations and timeout_seconds are carried out",
+    "/spec/tools": "of a tool, its name, type, description, parameters, server and approval are carried out",
+    "/spec/functions": "of a function, its name, description and parameters are carried out",
+    "/extensions/mcp": "of its servers, name, command, args, env, url, headers, transport and tools are carried out",
+    "/spec/access": "logins and projects decide about access",
+    "/spec/adapters": "a Gateway serves other systems",
+    "/spec/checkpointing": "each step of a turn is recorded, and a turn continues from there",
+    "/spec/code_compliance": "use tools that check code",
+    "/spec/compliance": "it depends on the deployment",
+    "/spec/mandatory_knowledge_sources": "give the agent a tool that searches",
+    "/spec/principal": "credentials are variables of the environment, and secrets",
+    "/spec/prompts": "of prompts, system is carried out",
+    "/spec/separation": "logins and projects decide about access",
+    "/spec/token_efficiency": "use max_steps, budgets and the settings of the model",
+    "/spec/llm": "of the model, provider, model, temperature, maxTokens, fallback_models and retry_config are carried out",
+}
+
+# The kind, the input, and the result, in words.
+OTHERS = (
+    ("RuntimeSpec", "`async` of a control signal with another value than that of its type, `timeout_seconds` of `halt` other than 5",
+     "error `no_effect`"),
+    ("RuntimeSpec", "`payload` of `tool_call`, `delegation`, `halt`, `ready`, `heartbeat`",
+     "warning `no_effect`: the runtime writes these payloads, with ids of its own"),
+    ("RuntimeSpec", "`message`, `details`, `stack_trace` in `control_signals.error.payload`", "warning `no_effect`: each error has its own"),
+    ("RuntimeSpec", "a setting of `lifecycle` for a hook or plan that no agent has, or that every agent has in code",
+     "warning `setting_without_effect`"),
+    ("RuntimeSpec", "a metric other than the three of the specification, or a label that it does not have",
+     "error `unknown_metric`, `unknown_label`"),
+    ("RuntimeSpec", "a list of some of the metrics, a metric with only some of its labels",
+     "warning `no_effect`: all are always published, with all labels"),
+    ("RuntimeSpec", "settings of `observability.tracing` without `enabled`", "warning `no_effect`: nothing switches it on"),
+    ("RuntimeSpec", "the endpoint of Jaeger for Thrift (`:14268/api/traces`)", "error `jaeger_thrift_endpoint`: export is OTLP only"),
+    ("MessageRouting", "a route of another type of signal than `delegation` and `tool_call`", "warning `no_effect`"),
+    ("MessageRouting", "a gateway that is neither a URL nor a name that the application has", "error `unknown_gateway`"),
+    ("each", "`metadata`, except for name and version of an Agent", "read by people only"),
+    ("Task, Flow", "the whole", "error `not_runnable`: they are validated, and not run"),
+    ("Agent", "tools of the types `webhook`, `schedule`, `pipeline`, `workflow`, `artifact`, `git-commit`, `ci-status`, `comment`",
+     "warning `no_effect`: other programs start runs"),
+    ("Agent", "a tool without a name; a second tool of the same name; parameters of other names than those of the bound tool",
+     "warning `missing_name` or `no_effect`"),
+    ("Agent", "a name in `approval_required`, `allowed_actions` or `blocked_actions` that no tool has",
+     "warning `no_effect`, unless an MCP server may have it"),
+    ("Agent", "a value that is not true, false or a list of names where approvals and actions are given; a duration or backoff of another form",
+     "error: a limit is never dropped"),
+    ("Agent", "`fallback_models` of a provider that Heliograph does not know", "warning `no_effect`"),
+    ("Agent", "a setting that is given in two places, for example as `max_turns` and `max_iterations`",
+     "warning `no_effect` for the second; of times and budgets the smaller holds"),
+    ("Agent", "a value of the wrong type, where the schema of v0.5 leaves it open", "warning `wrong_type` or `no_effect`"),
+)  # fmt: skip
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Return the rows of the table: kind, input, result."""
+    reasons = [
+        ("Agent", f"`{pointer.removeprefix('/').replace('/', '.')}`", f"warning `no_effect`: {reason}")
+        for pointer, reason in REASONS.items()
+    ]
+    return [*OTHERS, *sorted(reasons)]

@@ -1,0 +1,186 @@
+"""Bind the tools of agent manifests: limits hold for each tool of a server, and every error has its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph import Heliograph, MCPServer, ScriptedModel, external_tool, tool
+from heliograph.cli.agent_manifests import Bindings, load_agent
+from heliograph.manifest.problems import ManifestProblem, ManifestRejected
+from heliograph.tools.mcp_decoding import OfferedTool
+from heliograph.tools.restricted_server import RestrictedServer
+
+HEAD = "apiVersion: ossa/v0.5\nkind: Agent\nmetadata: {name: clerk}\nspec:\n  role: Keep a shop.\n"
+OFFERED = [OfferedTool(name, "", {"type": "object"}) for name in ("merge", "read", "repo.list")]
+BLOCKED = "  autonomy: {blocked_actions: [merge]}\n"
+
+
+def load(
+    tmp_path: Path, text: str, servers: dict[str, Any] | None = None, tools: dict[str, Any] | None = None, **permissions: bool
+) -> tuple[Heliograph, list[ManifestProblem]]:  # fmt: skip
+    (tmp_path / "agent.yaml").write_text(HEAD + text)
+    return load_agent(
+        tmp_path / "agent.yaml", Bindings(tools or {}, servers or {}, ScriptedModel(["hello"]), **permissions)
+    )
+
+
+def offered(application: Heliograph) -> dict[str, Any]:
+    """The tools that the agent's only server gives to its model, and whether their calls require an approval."""
+    (server,) = application.workflow.agents["clerk"].tools
+    connection: Any = None
+    return {each.name: each.approval for each in server.allowed(OFFERED, connection)}
+
+
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize("server", ["{type: mcp, name: git, command: [sh]}", "{type: mcp, name: git}"])
+@pytest.mark.parametrize(
+    ("actions", "names"),
+    [
+        ("blocked_actions: [merge]", ["read", "repo_list"]),
+        ("blocked_actions: [repo.list, git.read]", ["merge"]),
+        ("blocked_actions: [repo_list, 'git/merge']", ["read"]),
+        ("allowed_actions: [read]", ["read"]),
+        ("allowed_actions: [git]", ["merge", "read", "repo_list"]),
+        ("allowed_actions: [git], blocked_actions: ['git:merge']", ["read", "repo_list"]),
+        ("allowed_actions: []", []),
+        ("allowed_actions: [fly]", []),
+    ],
+)
+def test_actions_narrow_the_tools_of_a_server(tmp_path: Path, server: str, actions: str, names: list[str]) -> None:
+    bound = {} if "command" in server else {"git": MCPServer(["server"], name="git")}
+    text = f"  tools: [{server}]\n  autonomy: {{{actions}}}\n"
+    assert sorted(offered(load(tmp_path, text, bound, starts_servers=True)[0])) == names
+
+
+def test_actions_narrow_a_server_with_a_prefix(tmp_path: Path) -> None:
+    bound = {"git": MCPServer(["server"], name="git", prefix="my.")}
+    text = f"  tools: [{{type: mcp, name: git}}]\n{BLOCKED}"
+    assert sorted(offered(load(tmp_path, text, bound)[0])) == ["my_read", "my_repo_list"]
+
+
+def test_blocked_tool_of_a_server_is_excluded_although_another_tool_binds_the_server(tmp_path: Path) -> None:
+    tools = "  tools: [{type: mcp, name: merge, server: git}, {type: mcp, name: read, server: git}]\n"
+    bound = {"git": MCPServer(["server"], name="git")}
+    assert sorted(offered(load(tmp_path, tools + BLOCKED, bound)[0])) == ["read", "repo_list"]
+
+
+@pytest.mark.parametrize("place", ["tools: [{type: mcp, name: git, command: [sh]}]", "role: R"])
+def test_blocked_server_is_not_started(tmp_path: Path, place: str) -> None:
+    more = "extensions: {mcp: {servers: [{name: git, command: sh}]}}\n" if place == "role: R" else ""
+    text = (f"  {place}\n" if not more else "") + "  autonomy: {blocked_actions: [git]}\n" + more
+    assert load(tmp_path, text, starts_servers=True)[0].workflow.agents["clerk"].tools == ()
+
+
+def test_approval_of_a_tool_that_only_the_server_has_applies_to_its_calls(tmp_path: Path) -> None:
+    text = "  tools: [{type: mcp, name: git, command: [sh]}]\n  autonomy: {approval_required: [merge]}\n"
+    found = offered(load(tmp_path, text, starts_servers=True)[0])
+    assert found == {"merge": True, "read": False, "repo_list": False}
+
+
+def test_server_without_limits_is_unchanged(tmp_path: Path) -> None:
+    bound = MCPServer(["server"], name="git")
+    application, _ = load(tmp_path, "  tools: [{type: mcp, name: git}]\n", {"git": bound})
+    assert application.workflow.agents["clerk"].tools == (bound,)
+    assert not isinstance(bound, RestrictedServer)
+
+
+def test_limits_are_rejected_for_a_toolset_that_has_none(tmp_path: Path) -> None:
+    class Own:
+        label = "git"
+        tools = None
+
+        def open_tools(self) -> None: ...
+
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, f"  tools: [{{type: mcp, name: git}}]\n{BLOCKED}", {"git": Own()})
+    assert [(each.code, each.line) for each in caught.value.problems] == [("not_allowed", 7)]
+
+
+@pytest.mark.parametrize("effect", ["pure", "once"])
+def test_approval_of_a_manifest_applies_to_each_effect(tmp_path: Path, effect: Any) -> None:
+    @tool(effect=effect)
+    def look(item: str) -> str:
+        return item
+
+    application, _ = load(tmp_path, "  tools: [look]\n  autonomy: {approval_required: true}\n", tools={"look": look})
+    assert [each.approval for each in application.workflow.agents["clerk"].tools] == [True]
+
+
+def test_tool_that_is_named_twice_gets_a_warning_and_an_approval_of_either_counts(tmp_path: Path) -> None:
+    tools = {"look_up": external_tool("look_up", "")}
+    application, warnings = load(
+        tmp_path, "  tools: [{name: look.up, requires_approval: true}, look_up]\n", tools=tools
+    )
+    assert [each.approval for each in application.workflow.agents["clerk"].tools] == [True]
+    assert [(each.code, each.pointer) for each in warnings] == [("no_effect", "/spec/tools/1")]
+
+
+def test_parameters_that_the_bound_tool_does_not_have_get_a_warning(tmp_path: Path) -> None:
+    bound = {"look": external_tool("look", "", {"type": "object", "properties": {"item": {"type": "string"}}})}
+    text = "  tools: [{{type: function, name: look, parameters: {{type: object, properties: {{{}: {{type: string}}}}}}}}]\n"
+    assert load(tmp_path, text.format("item"), tools=bound)[1] == []
+    assert [each.pointer for each in load(tmp_path, text.format("thing"), tools=bound)[1]] == ["/spec/tools/0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line", "column"),
+    [
+        ("  tools:\n    - {name: final_result}\n", "reserved_name", 7, 7),
+        (
+            "  tools:\n    - {name: f, parameters: {type: object, properties: {a: {type: nothing}}}}\n",
+            "invalid_schema",
+            7,
+            7,
+        ),
+        ("  tools:\n    - {name: f, parameters: {$ref: 'https://x.example/s'}}\n", "invalid_schema", 7, 7),
+        ("extensions:\n  heliograph:\n    emits: [agent:activated]\n", "reserved_name", 8, 12),
+        ("extensions:\n  heliograph:\n    emits: 7\n", "wrong_type", 8, 12),
+        ("extensions:\n  heliograph:\n    budget: {cows: 1}\n", "unknown_field", 8, 13),
+    ],
+)
+def test_error_of_a_binding_has_its_place(tmp_path: Path, text: str, code: str, line: int, column: int) -> None:
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text, external=True)
+    found = caught.value.problems[0]
+    assert (found.code, found.line, found.column) == (code, line, column)
+    assert found.file.endswith("agent.yaml")
+    assert found.hint
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.proves("S16")
+@pytest.mark.parametrize("server", ["command: [sh]", "url: https://docs.example/mcp"])
+@pytest.mark.parametrize("place", ["tool", "extension"])
+def test_server_of_a_manifest_is_used_only_with_the_consent_of_the_operator(
+    tmp_path: Path, server: str, place: str
+) -> None:
+    item = f"{{type: mcp, name: docs, {server}, headers: {{X: '${{HOME}}'}}}}"
+    text = f"  tools: [{item}]\n" if place == "tool" else f"extensions: {{mcp: {{servers: [{item}]}}}}\n"
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text)
+    assert [each.code for each in caught.value.problems if not each.is_warning] == ["missing_tool"]
+    assert len(load(tmp_path, text, starts_servers=True)[0].workflow.agents["clerk"].tools) == 1
+
+
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  tools: [{type: mcp, name: git, command: [sh], tools: [merge, read]}]\n  autonomy: {approval_required: [merge]}\n",
+        "  tools: [{type: mcp, name: git, command: [sh]}, {type: mcp, name: merge, server: git, requires_approval: true}, {type: mcp, name: read, server: git}]\n",
+        "  autonomy: {approval_required: [git]}\nextensions: {mcp: {servers: [{name: git, command: sh}]}}\n",
+    ],
+)
+def test_approval_of_one_tool_holds_for_all_calls_of_a_declared_server(tmp_path: Path, text: str) -> None:
+    (server,) = load(tmp_path, text, starts_servers=True)[0].workflow.agents["clerk"].tools
+    assert server.approval is True
+
+
+@pytest.mark.proves("S12")
+def test_approval_of_one_tool_holds_for_all_calls_of_a_bound_server(tmp_path: Path) -> None:
+    text = "  tools: [{type: mcp, name: merge, server: git, requires_approval: true}, {type: mcp, name: read, server: git}]\n"
+    (server,) = load(tmp_path, text, {"git": MCPServer(["server"], name="git")})[0].workflow.agents["clerk"].tools
+    assert server.approval is True

@@ -1,0 +1,135 @@
+"""Inputs of an agent's manifest are carried out, rejected or warned about by name; none is dropped silently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph.definitions.schema_references import reference_cycle
+from heliograph.manifest.problems import ManifestRejected
+from tests.rules.agent_manifest_kit import HEAD_5, agent, warned
+
+
+def rejected(spec: str, more: str = "") -> list[tuple[str, str]]:
+    with pytest.raises(ManifestRejected) as caught:
+        agent(spec, HEAD_5, more)
+    return [(each.code, each.pointer) for each in caught.value.problems if not each.is_warning]
+
+
+@pytest.mark.parametrize(
+    "key", ["endpoint: https://x.example", "auth: {type: bearer}", "timeout: 5", "resources: [a]", "transport: sse", "risk_level: high", "id: other",
+            "config: {retries: 3}", "handler: {runtime: node}", "enabled: false"],
+)  # fmt: skip
+def test_key_of_a_tool_without_effect_gets_a_warning_of_its_own(key: str) -> None:
+    (pointer,) = warned(agent(f"role: R\ntools: [{{type: function, name: send, {key}}}]", HEAD_5))
+    assert pointer.startswith(f"/spec/tools/0/{key.partition(':')[0]}")
+
+
+def test_key_of_a_server_without_effect_gets_a_warning_of_its_own() -> None:
+    made = agent("role: R", HEAD_5, """
+        extensions:
+          mcp:
+            servers:
+              - {name: files, transport: stdio, command: npx, args: [a, 1, true], url: "https://x.example", headers: {A: b}, cwd: /x}
+              - {name: docs, transport: sse, url: "https://x.example", env: {A: b}, auth: {type: oauth}}
+              - {name: good, transport: http, url: "https://x.example", headers: {A: b}}
+        """)  # fmt: skip
+    place = "/extensions/mcp/servers"
+    assert warned(made) == [
+        f"{place}/0/url", f"{place}/0/headers", f"{place}/0/cwd", f"{place}/1/transport", f"{place}/1/env", f"{place}/1/auth",
+    ]  # fmt: skip
+    assert made.servers[0].command == ("npx", "a", "1", "true")
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("5m", 300), ("300s", 300), ("1h", 3600), ("90", 90), ("1.5", 1.5), ("250ms", 0.25)]
+)
+def test_durations_of_a_turn_become_its_timeout(given: str, seconds: float) -> None:
+    assert agent(f"role: R\nlifecycle: {{turn_timeout: {given}}}", HEAD_5).options["timeout_seconds"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "pointer"),
+    [
+        ("lifecycle: {turn_timeout: 5 minutes}", "invalid_format", "/spec/lifecycle/turn_timeout"),
+        ("lifecycle: {turn_timeout: PT5M}", "invalid_format", "/spec/lifecycle/turn_timeout"),
+        ("lifecycle: {turn_timeout: true}", "invalid_format", "/spec/lifecycle/turn_timeout"),
+        ("lifecycle: {turn_timeout: [5]}", "invalid_format", "/spec/lifecycle/turn_timeout"),
+        ("lifecycle: {turn_timeout: 0s}", "out_of_range", "/spec/lifecycle/turn_timeout"),
+        ("lifecycle: {turn_timeout: -3}", "out_of_range", "/spec/lifecycle/turn_timeout"),
+        ("execution: {timeout: 99999999h}", "out_of_range", "/spec/execution/timeout"),
+        ("llm: {provider: openai, model: m, retry_config: {backoff_strategy: jitter}}", "invalid_enum", "/spec/llm/retry_config/backoff_strategy"),
+        ("autonomy: {approval_required: send}", "wrong_type", "/spec/autonomy/approval_required"),
+        ("autonomy: {approval_required: [send, 1]}", "wrong_type", "/spec/autonomy/approval_required"),
+        ("autonomy: {blocked_actions: send}", "wrong_type", "/spec/autonomy/blocked_actions"),
+        ("autonomy: {allowed_actions: {send: true}}", "wrong_type", "/spec/autonomy/allowed_actions"),
+        ("tools: [{name: send, requires_approval: 'yes'}]", "wrong_type", "/spec/tools/0/requires_approval"),
+        ("functions: [{name: f, description: d, parameters: {$ref: '#'}}]", "invalid_schema", "/spec/functions/0/parameters"),
+    ],
+)  # fmt: skip
+def test_limit_or_permission_in_another_form_is_rejected_at_its_place(spec: str, code: str, pointer: str) -> None:
+    assert rejected(f"role: R\n{spec}") == [(code, pointer)]
+
+
+def test_fallback_of_an_unknown_provider_gets_a_warning() -> None:
+    made = agent("llm: {provider: openai, model: gpt-5, fallback_models: [{provider: custom, model: ours}]}", HEAD_5)
+    assert [each.pointer for each in made.warnings if each.code == "no_effect"] == ["/spec/llm/fallback_models/0"]
+
+
+def test_provider_without_a_model_gets_a_warning() -> None:
+    assert "/spec/llm/provider" in warned(agent("role: R\nllm: {provider: openai}", HEAD_5))
+
+
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize(
+    ("own", "budget"),
+    [
+        ("{tool_calls: 9, usd: 1}", {"tool_calls": 3, "usd": 1, "tokens": 500}),
+        ("{tool_calls: 2, tokens: 900}", {"tool_calls": 2, "tokens": 500}),
+    ],
+)
+def test_stricter_of_guardrails_and_own_budget_holds(own: str, budget: dict[str, Any]) -> None:
+    made = agent("role: R\nsafety: {guardrails: {max_tool_calls: 3}}\nconstraints: {cost: {maxTokensPerRequest: 500}}", HEAD_5,
+                 f"extensions: {{heliograph: {{budget: {own}}}}}\n")  # fmt: skip
+    assert made.options["budget"] == budget
+
+
+def test_names_that_no_tool_has_get_a_warning_unless_a_server_may_have_them() -> None:
+    rules = "autonomy: {approval_required: [pay], blocked_actions: [drop], allowed_actions: [send, read]}"
+    made = agent(f"role: R\ntools: [{{name: send}}]\n{rules}", HEAD_5)
+    assert [each.message.split(",")[0] for each in made.warnings] == [
+        "approval_required names pay", "blocked_actions names drop", "allowed_actions names read",
+    ]  # fmt: skip
+    assert warned(agent(f"role: R\ntools: [{{name: send}}, {{name: git, type: mcp}}]\n{rules}", HEAD_5)) == []
+
+
+def test_rules_apply_to_names_as_heliograph_has_them() -> None:
+    made = agent(
+        "role: R\ntools: [{name: file.edit}]\nautonomy: {approval_required: [file_edit], blocked_actions: [file.edit]}",
+        HEAD_5,
+    )
+    assert made.rules.requires_approval("file.edit")
+    assert not made.rules.permits("file.edit")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}},
+        {"properties": {"x": {"$ref": "#/properties/x"}}}, {"if": {"$ref": "#"}}, {"$ref": "#x", "$defs": {"x": {"$anchor": "x", "$ref": "#x"}}},
+    ],
+)  # fmt: skip
+def test_reference_that_leads_back_to_itself_is_found(schema: dict[str, Any]) -> None:
+    assert reference_cycle(schema) is not None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"child": {"$ref": "#"}}}, {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}},
+        {"$ref": "https://elsewhere.example/x"}, {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {}}}, {"$ref": "#/nowhere"},
+    ],
+)  # fmt: skip
+def test_recursive_schema_that_steps_into_its_value_is_accepted(schema: dict[str, Any]) -> None:
+    assert reference_cycle(schema) is None
