@@ -36,8 +36,13 @@ CHILD_SECONDS = 300.0
 Figures = dict[str, float]
 
 
-def measure_tree(tree: Path, place: Place, work: str, load: str, seconds: float) -> Figures:
-    """Measure one load with the code of a checkout. Raises RuntimeError with the last lines of its stderr."""
+def measure_tree(
+    tree: Path, place: Place, work: str, load: str, seconds: float, environment: Mapping[str, str] | None = None
+) -> Figures:
+    """Measure one load with the code of a checkout. environment: further variables.
+
+    Raises RuntimeError with the last lines of its stderr.
+    """
     cell = {
         "url": place.url, "bin": str(place.bin), "work": work, "callers": CALLERS[load], "seconds": seconds,
         "is_single": load == SINGLE,
@@ -45,7 +50,7 @@ def measure_tree(tree: Path, place: Place, work: str, load: str, seconds: float)
     done = subprocess.run(  # noqa: S603  our own
         [sys.executable, "-P", str(HERE / "bench" / "measure_tree.py")],
         input=json.dumps(cell) + "\n", capture_output=True, text=True, check=False,
-        cwd=tree, env={**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}"}, timeout=CHILD_SECONDS, start_new_session=True,
+        cwd=tree, env={**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}", **(environment or {})}, timeout=CHILD_SECONDS, start_new_session=True,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"the measurement of {tree} failed: {done.stderr[-800:]}")
