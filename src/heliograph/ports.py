@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 from heliograph.reactive.reaction import Reaction
-from heliograph.records import Claimed, PendingSignal
+from heliograph.records import Callback, Claimed, PendingSignal
 from heliograph.types import Json, JsonObject
 
 
@@ -199,8 +200,13 @@ class ToolCallTrace(Protocol):
 class TurnTrace(Protocol):
     """The spans of one owned turn, from its claim until it ends or is released.
 
-    An exception that leaves the body of a `with` statement is recorded as the error of the span.
+    An exception that leaves the body of a `with` statement is recorded as the error of the span. Telemetry raises none of its own.
     """
+
+    @property
+    def ids(self) -> tuple[str, str] | None:
+        """The ids of the trace and of the turn's span, in hexadecimal; None without telemetry."""
+        ...
 
     def claimed(self) -> AbstractContextManager[None]:
         """Make the turn current, until this worker no longer owns it."""
@@ -212,6 +218,10 @@ class TurnTrace(Protocol):
 
     def headers_of(self, call_id: str) -> dict[str, str]:
         """Return the headers that continue the trace in the system that executes a call; empty without telemetry."""
+        ...
+
+    def delegated(self, call_id: str, agent: str, turn_id: str) -> None:
+        """Record the activation of a child, after the commit that suspended this turn."""
         ...
 
     def released(self, outcome: str) -> None:
@@ -252,4 +262,12 @@ class Tracer(Protocol):
 
     def headers_of(self, run_id: str, turn_id: str | None, memory: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers of a message about a turn, or about a run, which continue its trace."""
+        ...
+
+    def called_back(self, callback: Callback, began_at: datetime, result: Mapping[str, Any]) -> None:
+        """Record an attempt to send a callback. result: as for `record_callbacks`."""
+        ...
+
+    def sent(self, url: str, headers: Mapping[str, str], began_at: datetime, attempt: int, status: int | None) -> None:
+        """Record a request to a gateway. headers: those of its trace. status: of the response; None without one."""
         ...

@@ -118,7 +118,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
     epoch: the fencing token. waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred.
     budget: the rest of its budgets, by kind; None without budgets. has_emitted_signals: whether an earlier owner has logged
-    anything except suspensions. age_seconds: the time since the first claim. depth: how many delegations led to the turn.
+    anything except suspensions. age_seconds: the time since the first claim. earlier_epoch: that of the claim before. depth: how many delegations led to the turn.
     stop: a graceful stop that came while nobody owned the turn.
     """
 
@@ -147,6 +147,7 @@ class Claimed(msgspec.Struct, frozen=True):
     budget: dict[str, int] | None = None
     has_emitted_signals: bool = False
     age_seconds: float = 0.0
+    earlier_epoch: int | None = None
     stop: StopOrder | None = None
 
 
@@ -271,14 +272,29 @@ class SweepResult(msgspec.Struct, frozen=True):
         return any((self.recovered, self.ended, self.resolved, self.resumed, self.stopped, self.stopping))
 
 
+class EndedTurn(msgspec.Struct, frozen=True):
+    """A turn that the kernel has ended, as its trace needs it.
+
+    cause_turn_id: the turn that emitted its cause. claimed_at: its first claim; None without one. calls: those that are not inline,
+    without their results.
+    """
+
+    parent_turn_id: str | None = None
+    parent_call_id: str | None = None
+    cause_turn_id: str | None = None
+    claimed_at: datetime | None = None
+    calls: list[Wait] = []
+
+
 class PendingSignal(msgspec.Struct, frozen=True):
-    """A signal without a reaction yet."""
+    """A signal without a reaction yet. ended: the turn whose end it is, if the kernel has ended it."""
 
     seq: int
     name: str
     payload: Any
     agent: str | None = None
     turn_id: str | None = None
+    ended: EndedTurn | None = None
 
 
 class RunFailure(msgspec.Struct, frozen=True):

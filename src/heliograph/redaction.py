@@ -24,6 +24,7 @@ SECRET_PREFIX = "HELIOGRAPH_SECRET_"  # noqa: S105  of variables
 # Providers' keys and tokens are long. A password may be short, but short words also occur in ordinary text.
 _KEY_ENDS, _KEY_LENGTH_MIN = ("KEY", "TOKEN"), 16
 _PASSWORD_ENDS, _WORD_LENGTH_MIN = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE"), 16
+_HEADERS = tuple(f"OTEL_EXPORTER_OTLP_{part}HEADERS" for part in ("", "TRACES_", "METRICS_"))
 _CHARACTER_CLASSES = ("[a-z]", "[A-Z]", "[0-9]", r"[^A-Za-z0-9_.\s-]")
 # Default passwords, and words that occur in many records.
 _COMMON = frozenset(("postgres", "postgresql", "password", "password1", "changeme", "changeit", "heliograph", "12345678",
@@ -59,9 +60,10 @@ def keep_keys_out(environment: Mapping[str, str]) -> None:
     """Redact the secrets of an environment, even if they are never resolved.
 
     These are the variables HELIOGRAPH_SECRET_*, PGPASSWORD, those with a name like OPENAI_API_KEY, GITHUB_TOKEN or
-    SMTP_PASSWORD, and the passwords of URLs. A value that looks like an ordinary word is left alone.
+    SMTP_PASSWORD, the headers for OTLP, and the passwords of URLs. A value that looks like an ordinary word is left alone.
     """
     found = [value for name, value in environment.items() if _is_secret(name.upper(), value)]
+    found += [part for name in _HEADERS for part in _header_values(environment.get(name, ""))]
     keep_out(*found, *(password for value in environment.values() for password in _passwords(value)))
 
 
@@ -101,8 +103,14 @@ def is_clean(text: str | bytes) -> bool:
 def guard_logs() -> None:
     """Redact the records of Heliograph's loggers, for every handler."""
     for name in (*LOGGERS, "asyncio"):
-        if _guard not in (logger := logging.getLogger(name)).filters:
-            logger.addFilter(_guard)
+        guarded_logger(name)
+
+
+def guarded_logger(name: str) -> logging.Logger:
+    """Return a logger whose own records are redacted; the filters of a logger do not apply to those below it."""
+    if _guard not in (logger := logging.getLogger(name)).filters:
+        logger.addFilter(_guard)
+    return logger
 
 
 def _guard(record: logging.LogRecord) -> bool:
@@ -116,6 +124,13 @@ def _guard(record: logging.LogRecord) -> bool:
             if not is_clean(trace):
                 record.exc_text, record.exc_info = redacted_text(trace).rstrip(), None
     return True
+
+
+def _header_values(text: str) -> Iterator[str]:
+    """Yield the values of headers like `authorization=Bearer%20abc`, percent-decoded, and their last words."""
+    for pair in text.split(","):
+        value = unquote(pair.partition("=")[2]).strip()
+        yield from (value, value.rpartition(" ")[2])
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faces.cli_support import Shell, open_shell
-from tests.reach.test_otlp_metrics import receiving_http
+from tests.reach.otlp_receiver import receiving_http
 
 
 @pytest.mark.more

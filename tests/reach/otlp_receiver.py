@@ -1,4 +1,4 @@
-"""A real receiver of OTLP, over HTTP and over gRPC, which keeps the spans that it receives."""
+"""A real receiver of OTLP, over HTTP and over gRPC, which keeps the spans and the metrics that it receives."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
+    MetricsServiceServicer,
+    add_MetricsServiceServicer_to_server,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -41,18 +49,29 @@ class SeenSpan:
 
 @dataclass(slots=True)
 class Receiver:
-    """status: of its responses over HTTP. delay: the seconds before each response."""
+    """metrics: by name. status: of its responses over HTTP. delay: the seconds before each response."""
 
     endpoint: str
+    metrics: dict[str, Any] = field(default_factory=dict)
     spans: list[SeenSpan] = field(default_factory=list)
     requests: int = 0
     status: int = 200
     delay: float = 0.0
+    answer: bytes = b""  # an empty message of the protocol
 
     def take(self, request: ExportTraceServiceRequest) -> None:
         for group in request.resource_spans:
             service = {each.key: each.value.string_value for each in group.resource.attributes}["service.name"]
             self.spans += [_seen(span, service) for scope in group.scope_spans for span in scope.spans]
+
+    def take_metrics(self, request: ExportMetricsServiceRequest) -> None:
+        for group in request.resource_metrics:
+            for scope in group.scope_metrics:
+                self.metrics.update({metric.name: metric for metric in scope.metrics})
+
+    def points(self, name: str, kind: str) -> dict[tuple[str, ...], Any]:
+        data = getattr(self.metrics[name], kind)
+        return {tuple(f"{a.key}={a.value.string_value}" for a in each.attributes): each for each in data.data_points}
 
     def named(self, name: str) -> list[SeenSpan]:
         return [span for span in self.spans if span.name == name]
@@ -78,9 +97,12 @@ def receiving_http() -> Iterator[Receiver]:
             receiver.requests += 1
             time.sleep(receiver.delay)
             if receiver.status == 200:
-                assert self.path == "/v1/traces"
-                receiver.take(ExportTraceServiceRequest.FromString(body))
-            answer = ExportTraceServiceResponse().SerializeToString()
+                if self.path == "/v1/traces":
+                    receiver.take(ExportTraceServiceRequest.FromString(body))
+                else:
+                    assert self.path == "/v1/metrics"
+                    receiver.take_metrics(ExportMetricsServiceRequest.FromString(body))
+            answer = receiver.answer
             self.send_response(receiver.status)
             self.send_header("content-type", "application/x-protobuf")
             self.send_header("content-length", str(len(answer)))
@@ -106,15 +128,21 @@ def receiving_http() -> Iterator[Receiver]:
 def receiving_grpc() -> Iterator[Receiver]:
     """Receive OTLP over gRPC."""
 
-    class Servicer(TraceServiceServicer):
+    class Traces(TraceServiceServicer):
         def Export(self, request: ExportTraceServiceRequest, context: Any) -> ExportTraceServiceResponse:
             receiver.requests += 1
             receiver.take(request)
             return ExportTraceServiceResponse()
 
+    class Metrics(MetricsServiceServicer):
+        def Export(self, request: ExportMetricsServiceRequest, context: Any) -> ExportMetricsServiceResponse:
+            receiver.take_metrics(request)
+            return ExportMetricsServiceResponse()
+
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool)
-        add_TraceServiceServicer_to_server(Servicer(), server)  # type: ignore[no-untyped-call]  # it is generated
+        add_TraceServiceServicer_to_server(Traces(), server)  # type: ignore[no-untyped-call]  # it is generated
+        add_MetricsServiceServicer_to_server(Metrics(), server)  # type: ignore[no-untyped-call]
         receiver = Receiver(f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
         server.start()
         try:

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import grpc
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
-    MetricsServiceServicer,
-    add_MetricsServiceServicer_to_server,
-)
 
 from heliograph.errors import InvalidInput
 from heliograph.redaction import keep_out
@@ -29,72 +15,7 @@ from heliograph.telemetry.opening import open_metric_export
 from heliograph.telemetry.otel_metrics import MetricExport
 from heliograph.telemetry.settings import TelemetrySettings
 from heliograph.turn.phases import Phase
-
-
-class Receiver:
-    """Keeps the metrics that it receives, by name. status: of its responses over HTTP."""
-
-    def __init__(self) -> None:
-        self.endpoint = ""
-        self.status = 200
-        self.metrics: dict[str, Any] = {}
-
-    def take(self, request: ExportMetricsServiceRequest) -> None:
-        for group in request.resource_metrics:
-            for scope in group.scope_metrics:
-                self.metrics.update({metric.name: metric for metric in scope.metrics})
-
-    def points(self, name: str, kind: str) -> dict[tuple[str, ...], Any]:
-        data = getattr(self.metrics[name], kind)
-        return {tuple(f"{a.key}={a.value.string_value}" for a in each.attributes): each for each in data.data_points}
-
-
-@contextmanager
-def receiving_http() -> Iterator[Receiver]:
-    receiver = Receiver()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if receiver.status == 200 and self.path == "/v1/metrics":
-                receiver.take(ExportMetricsServiceRequest.FromString(body))
-            self.send_response(receiver.status)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002  the name of the base class
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    receiver.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield receiver
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@contextmanager
-def receiving_grpc() -> Iterator[Receiver]:
-    receiver = Receiver()
-
-    class Servicer(MetricsServiceServicer):
-        def Export(self, request: ExportMetricsServiceRequest, context: Any) -> ExportMetricsServiceResponse:
-            receiver.take(request)
-            return ExportMetricsServiceResponse()
-
-    with ThreadPoolExecutor(2) as pool:
-        server = grpc.server(pool)
-        add_MetricsServiceServicer_to_server(Servicer(), server)  # type: ignore[no-untyped-call]  # it is generated
-        receiver.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        server.start()
-        try:
-            yield receiver
-        finally:
-            server.stop(0).wait()
+from tests.reach.otlp_receiver import receiving_grpc, receiving_http
 
 
 def recorded() -> Registry:

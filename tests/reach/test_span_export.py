@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
@@ -9,10 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.trace import Link, SpanContext
 
-from heliograph.redaction import keep_out
+from heliograph.redaction import keep_keys_out, keep_out, redacted_text
 from heliograph.telemetry.opening import open_telemetry
-from heliograph.telemetry.otel_export import FLUSH_SECONDS, SpanExport
+from heliograph.telemetry.otel_export import FLUSH_SECONDS, SpanExport, resource
+from heliograph.telemetry.otel_outage import ExportOutage
+from heliograph.telemetry.otel_redaction import without_secrets
 from heliograph.telemetry.otel_spans import RunContext
 from heliograph.telemetry.settings import TelemetrySettings
 from tests.reach.otlp_receiver import receiving_http
@@ -110,6 +115,76 @@ async def test_secrets_in_the_spans_of_libraries_are_redacted() -> None:
         record(export, 1, error="it is export-canary-1", parts=["export-canary-1", "b"], number=1)
         await export.flush()
     assert receiver.spans[0].attributes == {"error": "it is ***", "parts": ["***", "b"], "number": 1}
+
+
+async def test_secrets_in_events_links_and_the_resource_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_out("export-canary-2")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=shop,token=export-canary-2")
+    assert resource().attributes["token"] == "***"
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("library")
+    context = SpanContext(1, 2, is_remote=True)
+    for name, links in (("export-canary-2", []), ("clean", [Link(context, {"of": "export-canary-2"})])):
+        span = tracer.start_span("span", links=links)
+        span.add_event(name)
+        span.end()
+        assert isinstance(span, ReadableSpan)
+        assert "canary" in f"{span.events[0].name} {[link.attributes for link in span.links]}"
+        clean = without_secrets(span)
+        assert "canary" not in f"{clean.events[0].name} {[link.attributes for link in clean.links]}"
+        assert "***" in f"{clean.events[0].name} {[link.attributes for link in clean.links]}"
+
+
+def test_headers_for_the_collector_are_secrets() -> None:
+    keep_keys_out({"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20export-canary-3,x-key=export-canary-4"})
+    assert redacted_text("Bearer export-canary-3, export-canary-3, export-canary-4") == "***, ***, ***"
+
+
+async def test_collector_that_answers_nonsense_costs_no_more_than_its_spans(caplog: pytest.LogCaptureFixture) -> None:
+    with receiving_http() as receiver, caplog.at_level(logging.INFO):
+        receiver.answer = b"\xff" * 1000
+        export = export_to(receiver.endpoint)
+        record(export, 1)
+        await export.flush()
+        assert len(receiver.spans) == 1
+        assert lines(caplog) == []
+        for status in (404, 413):
+            receiver.status = status
+            record(export, 1)
+            await export.flush()
+    assert [level for level, _ in lines(caplog)] == ["WARNING"], caplog.text
+
+
+async def test_collector_that_closes_each_connection_is_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0.2")
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+        export = export_to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        for _ in range(2):
+            record(export, 1)
+            await export.flush()
+    assert [level for level, _ in lines(caplog)] == ["WARNING"]
+
+
+def test_sustained_overload_is_one_line_although_the_collector_accepts_some_batches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = iter(range(0, 10_000, 10))
+    outage = ExportOutage("http://collector:4318", lambda: float(next(clock)))
+    with caplog.at_level(logging.INFO):
+        for _ in range(50):
+            outage.was_full()
+            outage.succeeded()
+            assert not outage.is_rejecting
+        assert [level for level, _ in lines(caplog)] == ["WARNING"]
+        for _ in range(10):
+            outage.succeeded()
+    assert [level for level, _ in lines(caplog)] == ["WARNING", "INFO"]
+    assert "50 items were lost" in lines(caplog)[1][1]
 
 
 async def test_telemetry_that_is_off_has_a_tracer_without_spans() -> None:

@@ -80,6 +80,8 @@ def test_endpoint_over_http_gets_the_path_of_its_signal() -> None:
         return [signal_endpoint(settings, "traces"), signal_endpoint(settings, "metrics")]
 
     assert of(COLLECTOR) == [f"{COLLECTOR}/v1/traces", f"{COLLECTOR}/v1/metrics"]
+    assert of(f"{COLLECTOR}/v1/traces") == of(f"{COLLECTOR}/v1/metrics") == of(f"{COLLECTOR}/") == of(COLLECTOR)
+    assert of(f"{COLLECTOR}/own/v1/traces/") == [f"{COLLECTOR}/own/v1/traces", f"{COLLECTOR}/own/v1/metrics"]
     assert of(f"{COLLECTOR}/own") == [f"{COLLECTOR}/own"] * 2
     assert of("http://collector:4317", protocol="grpc") == ["http://collector:4317"] * 2
     assert of(None) == [None, None]
@@ -116,3 +118,56 @@ def test_rate_outside_its_range_is_rejected() -> None:
     for rate in (-0.1, 1.1):
         with pytest.raises(InvalidInput, match="from 0 to 1"):
             TelemetrySettings(sample_rate=rate)
+
+
+def test_traces_and_metrics_may_have_different_protocols() -> None:
+    both = read_telemetry(
+        {
+            "HELIOGRAPH_OTEL": "1",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+            "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf",
+        }
+    )
+    assert [both.protocol_of("traces"), both.protocol_of("metrics")] == ["grpc", "http/protobuf"]
+    one = read_telemetry({"HELIOGRAPH_OTEL": "1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert [one.protocol_of("traces"), one.protocol_of("metrics")] == ["grpc", "grpc"]
+    with pytest.raises(InvalidInput, match="OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"):
+        read_telemetry({"HELIOGRAPH_OTEL": "1", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/json"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER=console"),
+        ({"OTEL_METRICS_EXPORTER": "otlp,prometheus"}, "/metrics of `helio worker --listen`"),
+        ({"OTEL_LOGS_EXPORTER": "otlp"}, "OTEL_LOGS_EXPORTER=otlp"),
+        ({"OTEL_CONFIG_FILE": "otel.yaml"}, "OTEL_CONFIG_FILE"),
+        ({"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "EVENT_ONLY"}, "no events"),
+        ({"OTEL_SDK_DISABLED": "true"}, "OTEL_SDK_DISABLED"),
+    ],
+)  # fmt: skip
+def test_variable_without_effect_has_one_warning(environment: dict[str, str], named: str) -> None:
+    [warning] = read_telemetry({"HELIOGRAPH_OTEL": "1", **environment}).warnings
+    assert named in warning
+    assert read_telemetry({"HELIOGRAPH_OTEL": "0", **environment}).warnings == ()
+
+
+def test_exporters_and_contents_follow_the_standard_values() -> None:
+    found = read_telemetry(
+        {"HELIOGRAPH_OTEL": "1", "OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "otlp,prometheus"}
+    )
+    assert (found.traces, found.metrics) == (False, True)
+    modes = {
+        "NO_CONTENT": False,
+        "span_only": True,
+        "EVENT_ONLY": False,
+        "SPAN_AND_EVENT": True,
+        "true": True,
+        "0": False,
+        "": False,
+    }
+    for mode, captures in modes.items():
+        settings = read_telemetry({"HELIOGRAPH_OTEL": "1", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": mode})
+        assert settings.captures_content is captures
+    with pytest.raises(InvalidInput, match="CAPTURE_MESSAGE_CONTENT"):
+        read_telemetry({"HELIOGRAPH_OTEL": "1", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "some"})

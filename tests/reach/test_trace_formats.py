@@ -75,3 +75,20 @@ def test_memory_of_a_run_keeps_a_context_as_text_and_ignores_other_values() -> N
     assert found is not None
     assert (found.trace_id, found.span_id) == (int(TRACE, 16), int(SPAN, 16))
     assert [read_w3c(value) for value in (None, 5, "", "broken", {"traceparent": 1})] == [None] * 5
+
+
+def test_several_headers_of_the_vendors_part_are_one_list_and_a_long_part_is_dropped() -> None:
+    parts = [(b"traceparent", HEADERS["w3c"]["traceparent"].encode()), (b"tracestate", b"a=1"), (b"tracestate", b"b=2")]
+    found = Formats(["w3c"]).read(parts)
+    assert found is not None
+    assert found.trace_state.to_header() == "a=1,b=2"
+    many = [(b"tracestate", f"key{n}=1".encode()) for n in range(1000)]
+    for hostile in (
+        many,
+        [(b"tracestate", b",".join(value for _, value in many))],
+        [(b"tracestate", "é=\u2028".encode())],
+    ):
+        found = Formats(["w3c"]).read(parts[:1] + hostile)
+        assert found is not None
+        assert found.trace_id == int(TRACE, 16)
+        assert len(found.trace_state.to_header()) <= 512

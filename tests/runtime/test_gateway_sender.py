@@ -17,6 +17,7 @@ from heliograph import Context, Delegation, DelegationFailed, Heliograph, Invali
 from heliograph.egress.post import Posted, PostFailed
 from heliograph.policy.gateway_answers import report_of
 from heliograph.records import Reported
+from heliograph.telemetry.null_tracer import NULL_TRACER
 from heliograph.worker.gateway_sender import HIDDEN_SECONDS, GatewaySender
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import SECRET
@@ -65,7 +66,7 @@ class Services:
             for n in range(rows)
         ]
         self.project, self.world, self.post = project, Clock(), post
-        self.gateways, self.ledger = SimpleNamespace(send=self._send), self
+        self.gateways, self.ledger, self.tracer = SimpleNamespace(send=self._send), self, NULL_TRACER
         self.reports: list[Any] = []
         self.outages = 0
 

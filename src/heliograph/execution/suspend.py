@@ -56,6 +56,9 @@ async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTu
         services.ring(*([RELAY] if services.sends_commands else []),
                       *sorted(f"calls:{tool}" for tool in tools if tool == GATEWAY or not services.sends_commands))  # fmt: skip
     if result.outcome == "suspended":
+        for item in items:
+            if (child := item["child"]) is not None:
+                owned.trace.delegated(item["call_id"], child["agent"], child["turn_id"])
         for step_id in dict.fromkeys(request.step_id for request in effect.calls):
             emit_step_event(world, claimed, step_id, owned.signals.phase)
         # by call, the newest last; a turn may suspend again for calls that it opened before

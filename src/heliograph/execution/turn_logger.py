@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
+from heliograph.redaction import guarded_logger
+
 
 class TurnLogger(logging.LoggerAdapter[logging.Logger]):
     """A standard logger, `heliograph.agents.<agent>`, whose records have the attributes run_id, turn_id, agent_id, agent, phase and attempt.
@@ -14,7 +16,7 @@ class TurnLogger(logging.LoggerAdapter[logging.Logger]):
     """
 
     def __init__(self, agent: str, fields: Mapping[str, object], is_replaying: Callable[[], bool]):
-        super().__init__(logging.getLogger(f"heliograph.agents.{agent}"), fields)
+        super().__init__(guarded_logger(f"heliograph.agents.{agent}"), fields)
         self._fields = fields
         self._is_replaying = is_replaying
 

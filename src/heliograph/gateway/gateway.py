@@ -36,7 +36,7 @@ from heliograph.gateway.responses import is_ended, status_of
 from heliograph.gateway.targets import Target, Targets
 from heliograph.gateway.tasks import Tasks, either
 from heliograph.policy.webhook_signature import check_secrets
-from heliograph.runtime import Runtime, open_runtime
+from heliograph.runtime import Runtime, open_runtime, telemetry_of
 from heliograph.turn.interruptions import check_seconds
 from heliograph.types import JsonObject
 
@@ -68,7 +68,8 @@ class Gateway:
         trusted: bool = False, critical_sources: Sequence[str] = (), wait_seconds: float = 60.0, url: str | None = None,
         project: str | None = None,
     ):  # fmt: skip
-        self._targets = Targets([app.workflow for app in apps], agents)
+        self._workflows = [app.workflow for app in apps]
+        self._targets = Targets(self._workflows, agents)
         self._secrets = None if secrets is None else check_secrets(secrets)
         self._trusted = trusted
         self._critical_sources = read_sources(critical_sources)
@@ -99,7 +100,10 @@ class Gateway:
                 if self._secrets is None:
                     self._secrets = check_secrets(settings.gateway_secrets)
                 self._runtime = await self._stack.enter_async_context(
-                    open_runtime(replace(settings, gateway_secrets=tuple(self._secrets)))
+                    open_runtime(
+                        replace(settings, gateway_secrets=tuple(self._secrets)),
+                        telemetry_of(self._workflows, os.environ),
+                    )
                 )
             return self._runtime
 

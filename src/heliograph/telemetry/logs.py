@@ -56,8 +56,8 @@ def fields_of(record: logging.LogRecord) -> dict[str, str]:
         field: getattr(record, attribute, None) or getattr(turn, attribute, None)
         for field, attribute in _FIELDS.items()
     }
-    if (ids := trace_ids()) is not None:
-        found["trace"], found["span"] = ids
+    own = getattr(record, "trace_id", None), getattr(record, "span_id", None)
+    found["trace"], found["span"] = trace_ids() or (None, None) if own == (None, None) else own
     return {field: str(value) for field, value in found.items() if value is not None}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from typing import Any
 
 from heliograph.ports import ModelCallTrace, ModelReply, ModelRequest, ToolCallTrace
 from heliograph.reactive.reaction import Reaction
-from heliograph.records import Claimed, PendingSignal
+from heliograph.records import Callback, Claimed, PendingSignal
 from heliograph.types import Json, JsonObject
 
 
@@ -25,6 +26,8 @@ _CALL: AbstractContextManager[_NullCall] = nullcontext(_NullCall())
 class NullTurn:
     """The turn of a process without telemetry; one object for all turns."""
 
+    ids: tuple[str, str] | None = None
+
     def claimed(self) -> AbstractContextManager[None]:
         return _CURRENT
 
@@ -36,6 +39,8 @@ class NullTurn:
 
     def headers_of(self, call_id: str) -> dict[str, str]:
         return {}
+
+    def delegated(self, call_id: str, agent: str, turn_id: str) -> None: ...
 
     def released(self, outcome: str) -> None: ...
 
@@ -67,6 +72,12 @@ class NullTracer:
 
     def headers_of(self, run_id: str, turn_id: str | None, memory: Mapping[str, Any]) -> dict[str, str]:
         return {}
+
+    def called_back(self, callback: Callback, began_at: datetime, result: Mapping[str, Any]) -> None: ...
+
+    def sent(
+        self, url: str, headers: Mapping[str, str], began_at: datetime, attempt: int, status: int | None
+    ) -> None: ...
 
 
 NULL_TRACER = NullTracer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -14,6 +15,9 @@ from heliograph.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:
     from heliograph.telemetry.otel_metrics import MetricExport
+
+log = logging.getLogger("heliograph.telemetry")
+_warned: set[str] = set()
 
 
 def open_metric_export(settings: TelemetrySettings) -> MetricExport | None:
@@ -34,6 +38,10 @@ async def open_telemetry(settings: TelemetrySettings, now: Callable[[], datetime
 
     Raises SetupError (`no_otel_library`) if telemetry is on and not installed.
     """
+    for warning in settings.warnings:
+        if warning not in _warned:  # once in a process, which may open several databases
+            _warned.add(warning)
+            log.warning("%s", warning)
     if not (settings.is_on and settings.traces):
         yield NULL_TRACER
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ _TEXT_MAX = 8_000  # of one attribute
 
 
 def of_request(request: ModelRequest) -> dict[str, str]:
-    found = {s.INPUT_MESSAGES: _text([_message(each) for each in request.messages])}
+    found = {s.INPUT_MESSAGES: _newest([_message(each) for each in request.messages])}
     if request.system is not None:
         found[s.SYSTEM_INSTRUCTIONS] = _text([{"type": "text", "content": request.system}])
     return found
@@ -48,8 +49,38 @@ def _message(message: Message) -> dict[str, Any]:
             return {"role": "tool", "parts": [part]}
 
 
+def _newest(messages: Sequence[dict[str, Any]]) -> str:
+    """The messages as JSON, without the oldest ones if there is no room for them."""
+    found: list[str] = []
+    length = 2
+    for message in reversed(messages):
+        text = _text(message)
+        length += len(text) + 1
+        if found and length > _TEXT_MAX:
+            break
+        found.append(text)
+    return f"[{','.join(reversed(found))}]"
+
+
 def _text(value: object) -> str:
+    """A value as JSON. Of a value without room, the texts in it lose their middle, so that it remains JSON."""
     try:
-        return msgspec.json.encode(redacted(value)).decode()[:_TEXT_MAX]
+        clean, text = redacted(value), ""
+        for text_max in (_TEXT_MAX, 4_000, 1_000, 250, 50):
+            text = msgspec.json.encode(_shortened(clean, text_max)).decode()
+            if len(text) <= _TEXT_MAX:
+                return text
+        return msgspec.json.encode(f"{text[: _TEXT_MAX // 4]}…").decode()[:_TEXT_MAX]
     except (TypeError, ValueError, RecursionError):  # no reason to fail the turn
         return "null"
+
+
+def _shortened(value: Any, text_max: int) -> Any:
+    match value:
+        case str() if len(value) > text_max:
+            return f"{value[: text_max // 2]}…{value[-text_max // 2 :]}"
+        case dict():
+            return {_shortened(key, text_max): _shortened(each, text_max) for key, each in value.items()}
+        case list() | tuple():
+            return [_shortened(each, text_max) for each in value]
+    return value

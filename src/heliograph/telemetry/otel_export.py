@@ -17,17 +17,17 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import ProxyTracerProvider
 
-from heliograph.errors import SetupError
+from heliograph.redaction import redacted
 from heliograph.telemetry.otel_outage import ExportOutage, keep_quiet
 from heliograph.telemetry.otel_redaction import without_secrets
 from heliograph.telemetry.otel_spans import PlannedIds
 from heliograph.telemetry.otel_tracer import OtelTracer
-from heliograph.telemetry.settings import TelemetrySettings, signal_endpoint
+from heliograph.telemetry.otel_transport import open_exporter
+from heliograph.telemetry.settings import TelemetrySettings
 
 FLUSH_SECONDS = 2.0
 _FLUSH_SECONDS_IN_OUTAGE = 0.2
 _DELAY_MS = 1_000  # a killed worker loses the spans of at most this time
-_TIMEOUT_SECONDS = 10.0
 
 
 class SpanExport:
@@ -42,7 +42,7 @@ class SpanExport:
         self._sampler: Sampler = self._provider.sampler
         keep_quiet()
         delay = None if "OTEL_BSP_SCHEDULE_DELAY" in os.environ else _DELAY_MS
-        self._processor = _Batches(_Reported(_exporter(settings), self.outage), self.outage, delay)
+        self._processor = _Batches(_Reported(open_exporter(settings, "traces"), self.outage), self.outage, delay)
         self._provider.add_span_processor(self._processor)
 
     def serve_libraries(self) -> None:
@@ -64,7 +64,7 @@ class SpanExport:
                 loop.call_soon_threadsafe(done.set)
 
         threading.Thread(target=run, name="heliograph telemetry flush", daemon=True).start()
-        seconds = _FLUSH_SECONDS_IN_OUTAGE if self.outage.is_on else FLUSH_SECONDS
+        seconds = _FLUSH_SECONDS_IN_OUTAGE if self.outage.is_rejecting else FLUSH_SECONDS
         try:
             async with asyncio.timeout(seconds):
                 await done.wait()
@@ -88,7 +88,8 @@ def _span_export(settings: TelemetrySettings, _standard: tuple[tuple[str, str], 
 def resource() -> Resource:
     """Describe this process: as the standard variables do, and otherwise by the service name `heliograph`."""
     is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    return Resource.create({} if is_named else {"service.name": "heliograph"})
+    found = Resource.create({} if is_named else {"service.name": "heliograph"})
+    return Resource(redacted(dict(found.attributes)), found.schema_url)
 
 
 class _Batches(BatchSpanProcessor):
@@ -127,22 +128,3 @@ class _Reported(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
-
-
-def _exporter(settings: TelemetrySettings) -> SpanExporter:
-    endpoint = signal_endpoint(settings, "traces")
-    timeout = (
-        None
-        if any(name.endswith("_TIMEOUT") and name.startswith("OTEL_EXPORTER_OTLP") for name in os.environ)
-        else _TIMEOUT_SECONDS
-    )
-    if settings.protocol == "grpc":
-        try:
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
-        except ImportError as error:
-            raise SetupError("OTLP over gRPC needs its exporter: pip install 'heliograph[otel,otel-grpc]'",
-                             code="no_otel_library") from error  # fmt: skip
-        return GrpcExporter(endpoint, timeout=timeout)
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter(endpoint, timeout=timeout)

@@ -39,6 +39,8 @@ class Formats:
         carrier: dict[str, str] = {}
         for name, value in headers:
             if (key := name.decode("latin-1").lower()) in _NAMES:
+                if key == "tracestate" and key in carrier:  # several headers are one list
+                    value = carrier.pop(key).encode("latin-1") + b"," + value  # noqa: PLW2901
                 if key in carrier:  # which of the two is right is unknown
                     return None
                 if len(value) <= _VALUE_MAX:

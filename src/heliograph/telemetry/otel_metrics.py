@@ -25,12 +25,13 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from heliograph.error_text import safe_repr
-from heliograph.errors import InvalidInput, SetupError
+from heliograph.errors import InvalidInput
 from heliograph.redaction import redacted_text
 from heliograph.telemetry.metrics import Family, Metric
 from heliograph.telemetry.otel_export import resource
 from heliograph.telemetry.otel_outage import ExportOutage, keep_quiet
-from heliograph.telemetry.settings import TelemetrySettings, signal_endpoint
+from heliograph.telemetry.otel_transport import open_exporter
+from heliograph.telemetry.settings import TelemetrySettings
 
 _TIMEOUT_SECONDS = 10.0
 _UNKNOWN: tuple[Any, Any] = (None, None)  # the least and the greatest value, which the protocol does not require
@@ -45,7 +46,7 @@ class MetricExport:
     """
 
     def __init__(self, settings: TelemetrySettings):
-        self._exporter = _exporter(settings)
+        self._exporter: MetricExporter = open_exporter(settings, "metrics")
         self._outage = ExportOutage(settings.endpoint)
         self._resource = resource()
         self._started = time.time_ns()
@@ -111,22 +112,3 @@ def _data(family: Family, started: int, now: int) -> Sum | Gauge | Histogram:
 
 def _attributes(metric: Metric, values: Sequence[str]) -> dict[str, str]:
     return {label: redacted_text(value) for label, value in zip(metric.labels, values, strict=True)}
-
-
-def _exporter(settings: TelemetrySettings) -> MetricExporter:
-    endpoint = signal_endpoint(settings, "metrics")
-    timeout = (
-        None
-        if any(name.endswith("_TIMEOUT") and name.startswith("OTEL_EXPORTER_OTLP") for name in os.environ)
-        else _TIMEOUT_SECONDS
-    )
-    if settings.protocol == "grpc":
-        try:
-            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
-        except ImportError as error:
-            raise SetupError("OTLP over gRPC needs its exporter: pip install 'heliograph[otel,otel-grpc]'",
-                             code="no_otel_library") from error  # fmt: skip
-        return GrpcExporter(endpoint, timeout=timeout)
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-    return OTLPMetricExporter(endpoint, timeout=timeout)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 log = logging.getLogger("heliograph.telemetry")
+
+_FULL_SECONDS = 60.0
 
 # The loggers of OpenTelemetry that write a line for each batch.
 _LOGGERS = ("opentelemetry.sdk._shared_internal", "opentelemetry.exporter.otlp.proto.grpc.exporter",
@@ -16,25 +19,44 @@ _LOGGERS = ("opentelemetry.sdk._shared_internal", "opentelemetry.exporter.otlp.p
 
 
 class ExportOutage:
-    """The state of one way to a collector. where: its URL, for the log; None if a standard variable or a default chooses it."""
+    """The state of one way to a collector.
 
-    def __init__(self, where: str | None):
+    where: its URL, for the log; None if a standard variable or a default chooses it. is_rejecting: the last export failed.
+    """
+
+    def __init__(self, where: str | None, clock: Callable[[], float] = time.monotonic):
         self._where = where or "OTEL_EXPORTER_OTLP_ENDPOINT"
+        self._clock = clock
         self._lock = threading.Lock()
         self._lost = 0
-        self.is_on = False
+        self._is_on = False
+        self._full_until = 0.0  # a slow collector accepts batches, and the queue is full again at once
+        self.is_rejecting = False
 
     def failed(self, count: int, what: str) -> None:
-        """Note that `count` spans or metrics are lost."""
+        """Note that the collector did not accept `count` spans or metrics."""
+        self.is_rejecting = True
+        self._lose(count, what)
+
+    def was_full(self) -> None:
+        """Note that a span is lost because the queue is full. This outage ends after a minute without such a loss."""
+        self._full_until = self._clock() + _FULL_SECONDS
+        self._lose(1, "spans as fast as they are recorded")
+
+    def _lose(self, count: int, what: str) -> None:
         with self._lock:
-            is_new, self.is_on = not self.is_on, True
+            is_new, self._is_on = not self._is_on, True
             self._lost += count
         if is_new:
             log.warning("the collector at %s does not accept %s; they are lost until it does", self._where, what)
 
     def succeeded(self) -> None:
+        """Note that the collector has accepted data."""
+        self.is_rejecting = False
         with self._lock:
-            lost, self._lost, was_on, self.is_on = self._lost, 0, self.is_on, False
+            if self._clock() < self._full_until:
+                return
+            lost, self._lost, was_on, self._is_on = self._lost, 0, self._is_on, False
         if was_on:
             log.info("the collector at %s accepts data again; %d items were lost", self._where, lost)
 
@@ -67,7 +89,7 @@ class _Quiet(logging.Filter):
         if (outage := self.outage) is None:
             return True
         if str(record.msg).startswith("Queue full"):
-            outage.failed(1, "spans as fast as they are recorded")
+            outage.was_full()
         return False
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 
@@ -77,6 +77,19 @@ class Spans:
             )  # fmt: skip
         finally:
             self._ids.forget()
+
+    def copy(self, run: RunContext, span: Span, number: int) -> Span:
+        """Start a span like an unfinished one, with another id."""
+        assert isinstance(span, ReadableSpan)
+        parent = None if span.parent is None else span.parent.span_id
+        self._ids.plan(run.trace_id, number)
+        try:
+            above = Context() if parent is None else in_context(run.span(parent))
+            copied = self._tracer.start_span(span.name, above, span.kind, span.attributes, start_time=span.start_time)
+        finally:
+            self._ids.forget()
+        copied.set_status(span.status)
+        return copied
 
     def record(
         self, run: RunContext, name: str, parent: int | None, *, since: datetime, until: datetime, **options: Any

@@ -5,22 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from opentelemetry.trace import SpanKind, get_current_span
 
 from heliograph.ids import trace_id_of
+from heliograph.ports import TurnTrace
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_memory import RECEIVED_TRACE_ID, TRACE_PARENT
-from heliograph.records import Claimed, PendingSignal
+from heliograph.records import Callback, Claimed, PendingSignal
 from heliograph.telemetry import semantics as s
+from heliograph.telemetry.null_tracer import NullTurn
 from heliograph.telemetry.otel_formats import Formats, in_context, read_w3c, written_w3c
+from heliograph.telemetry.otel_guard import guarded, nothing
+from heliograph.telemetry.otel_records import enqueue_number, fail, record_ended
 from heliograph.telemetry.otel_spans import PlannedIds, Recording, RunContext, Spans, nanoseconds, span_number
-from heliograph.telemetry.otel_turn import OtelTurn, enqueue_number, fail
+from heliograph.telemetry.otel_turn import OtelTurn
 from heliograph.telemetry.settings import TelemetrySettings
 
+_CLIENT_ERROR = 400
+_RUNS_MAX = 1024
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 
 
@@ -32,11 +40,14 @@ class OtelTracer:
     ):  # fmt: skip
         self.recording = Recording(settings, Formats(settings.propagation), Spans(provider, ids), now)
         self._sampler = sampler
+        self._context_of = lru_cache(_RUNS_MAX)(self._compute)  # a process asks for a run several times in a row
 
+    @guarded(dict)
     def memory_of_start(self, headers: Iterable[tuple[bytes, bytes]] | None = None) -> dict[str, Any]:
         caller = get_current_span().get_span_context() if headers is None else self.recording.formats.read(headers)
         return {} if caller is None or not caller.is_valid else {TRACE_PARENT: written_w3c(caller)}
 
+    @guarded(nothing)
     def started(self, application: str, run_id: str, reaction: Reaction) -> None:
         run = self._run(run_id, reaction.memory or {})
         if run.is_sampled:
@@ -44,6 +55,7 @@ class OtelTracer:
                               kind=SpanKind.PRODUCER, attributes={s.CONVERSATION: run_id, s.APPLICATION: application})  # fmt: skip
         self.reacted(application, run_id, None, reaction)
 
+    @guarded(nothing)
     def reacted(
         self,
         application: str,
@@ -62,32 +74,52 @@ class OtelTracer:
                 attributes={s.CONVERSATION: run_id, s.AGENT_NAME: each["agent"], s.TURN_ID: each["turn_id"]},
             )  # fmt: skip
         for signal in pending:
-            self._record_ended(run, run_id, signal, now)
+            record_ended(self.recording, run, run_id, signal, now)
         if reaction.status == "ended":
             self._record_run(run, application, run_id, reaction, now)
 
-    def turn(self, claimed: Claimed, project: str) -> OtelTurn:
+    @guarded(NullTurn)
+    def turn(self, claimed: Claimed, project: str) -> TurnTrace:
         return OtelTurn(self.recording, self._run(claimed.run_id, claimed.run.memory), claimed, project)
 
+    @guarded(dict)
     def headers_of(self, run_id: str, turn_id: str | None, memory: Mapping[str, Any]) -> dict[str, str]:
         run = self._run(run_id, memory)
         return self.recording.formats.write(run.span(run.root if turn_id is None else span_number(turn_id)))
 
-    def _record_ended(self, run: RunContext, run_id: str, signal: PendingSignal, now: datetime) -> None:
-        """Record a turn that the kernel ended, so that its calls have a parent. Its beginning and its cause are unknown here."""
-        if signal.name != "agent:failed" or signal.turn_id is None:
+    @guarded(nothing)
+    def called_back(self, callback: Callback, began_at: datetime, result: Mapping[str, Any]) -> None:
+        run = self._run(callback.run_id, callback.trace)
+        if not run.is_sampled:
             return
-        payload = signal.payload if isinstance(signal.payload, dict) else {}
-        outcome, error = str(payload.get("outcome")), payload.get("error")
-        attributes = {s.OPERATION: s.INVOKE_AGENT, s.AGENT_NAME: str(signal.agent), s.CONVERSATION: run_id, s.TURN_ID: signal.turn_id,
-                      s.OUTCOME: outcome}  # fmt: skip
-        span = self.recording.spans.start(run, f"{s.INVOKE_AGENT} {signal.agent}", run.root, at=now, number=span_number(signal.turn_id),
-                                attributes=attributes)  # fmt: skip
-        fail(span, str(error.get("code") or outcome) if isinstance(error, dict) else outcome)
-        span.end(nanoseconds(now))
+        parent = run.root if callback.turn_id is None else span_number(callback.turn_id)
+        span = self.recording.spans.start(
+            run, "POST callback", parent, at=began_at, number=span_number(f"{callback.callback_id}/{callback.attempt}"), kind=SpanKind.CLIENT,
+            attributes={s.CONVERSATION: callback.run_id, s.CALLBACK_ID: callback.callback_id, s.ATTEMPT: callback.attempt, s.METHOD: "POST",
+                        s.SERVER: urlsplit(callback.url).hostname or ""},
+        )  # fmt: skip
+        if result["state"] != "delivered":
+            fail(span, str(result.get("error") or "").partition(":")[0])
+        span.end(nanoseconds(self.recording.now()))
+
+    @guarded(nothing)
+    def sent(self, url: str, headers: Mapping[str, str], began_at: datetime, attempt: int, status: int | None) -> None:
+        call = self.recording.formats.read((key.encode(), value.encode()) for key, value in headers.items())
+        if call is None or not call.trace_flags.sampled:
+            return
+        run = RunContext("", call.trace_id, None, is_sampled=True)
+        attributes: dict[str, Any] = {s.METHOD: "POST", s.SERVER: urlsplit(url).hostname or "", s.ATTEMPT: attempt}
+        if status is not None:
+            attributes[s.STATUS] = status
+        span = self.recording.spans.start(
+            run, "POST gateway", call.span_id, at=began_at, kind=SpanKind.CLIENT, attributes=attributes
+        )
+        if status is None or status >= _CLIENT_ERROR:
+            fail(span, "" if status is None else str(status))
+        span.end(nanoseconds(self.recording.now()))
 
     def _record_run(self, run: RunContext, application: str, run_id: str, reaction: Reaction, now: datetime) -> None:
-        attributes = {s.CONVERSATION: run_id, s.APPLICATION: application, s.OUTCOME: reaction.outcome}
+        attributes: dict[str, Any] = {s.CONVERSATION: run_id, s.APPLICATION: application, s.OUTCOME: reaction.outcome}
         if self.recording.settings.is_experimental:
             attributes |= {s.OPERATION: s.INVOKE_WORKFLOW, s.WORKFLOW_NAME: application}
         span = self.recording.spans.start(run, f"{s.INVOKE_WORKFLOW} {application}", None, at=_started_at(reaction.memory, now), number=run.root,
@@ -97,13 +129,12 @@ class OtelTracer:
         span.end(nanoseconds(now))
 
     def _run(self, run_id: str, memory: Mapping[str, Any]) -> RunContext:
-        parent = read_w3c(memory.get(TRACE_PARENT))
-        received = memory.get(RECEIVED_TRACE_ID)
-        own = (
-            received
-            if isinstance(received, str) and _TRACE_ID.fullmatch(received)
-            else trace_id_of(str(received or run_id))
-        )
+        caller, received = memory.get(TRACE_PARENT), memory.get(RECEIVED_TRACE_ID)
+        return self._context_of(run_id, str(caller) if caller else "", str(received) if received else "")
+
+    def _compute(self, run_id: str, caller: str, received: str) -> RunContext:
+        parent = read_w3c(caller)
+        own = received if _TRACE_ID.fullmatch(received) else trace_id_of(received or run_id)
         trace_id = int(own, 16) if parent is None else parent.trace_id
         sampled = self._sampler.should_sample(
             None if parent is None else in_context(parent), trace_id, s.INVOKE_WORKFLOW

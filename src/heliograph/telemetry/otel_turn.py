@@ -2,11 +2,14 @@
 
 The span of the turn has an id that follows from the turn's id. The worker that ends the turn records it, with the time since the
 first claim. So the calls of a worker that was killed have the right parent, and so have the calls of its successor.
+
+Likewise, the span of a tool call has an id that follows from the id of the call. If an exception leaves the call, another owner of the
+turn may make it again. So its span is undecided until this worker ends the turn or releases it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,8 +19,6 @@ from opentelemetry.trace import (
     Span,
     SpanContext,
     SpanKind,
-    Status,
-    StatusCode,
     format_span_id,
     format_trace_id,
     set_span_in_context,
@@ -25,10 +26,12 @@ from opentelemetry.trace import (
 
 from heliograph.errors import HeliographError
 from heliograph.ports import ModelReply, ModelRequest
-from heliograph.records import Claimed, Wait
+from heliograph.records import Claimed
 from heliograph.telemetry import otel_content as content
 from heliograph.telemetry import semantics as s
 from heliograph.telemetry.otel_formats import in_context
+from heliograph.telemetry.otel_guard import guarded, nothing
+from heliograph.telemetry.otel_records import call_number, enqueue_number, fail, record_call
 from heliograph.telemetry.otel_spans import Recording, RunContext, nanoseconds, span_number
 from heliograph.trace_context import in_trace
 from heliograph.turn.calls import delegation_of
@@ -49,15 +52,13 @@ class CurrentSpan:
     def headers(self) -> dict[str, str]:
         return self._recording.formats.write(self._context)
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        """Make it the current span, for Heliograph, and for all that OpenTelemetry instruments."""
-        token = attach(in_context(self._context))
-        try:
-            with in_trace(self):
-                yield
-        finally:
-            detach(token)
+    @guarded(ExitStack)
+    def entered(self, span: Span | None = None) -> ExitStack:
+        """Make it the current span, for Heliograph, and for all that OpenTelemetry instruments, until the returned stack is closed."""
+        with ExitStack() as stack:
+            stack.callback(detach, attach(in_context(self._context) if span is None else set_span_in_context(span)))
+            stack.enter_context(in_trace(self))
+            return stack.pop_all()
 
 
 class OtelCall:
@@ -67,6 +68,7 @@ class OtelCall:
         self._span = span
         self._has_content = recording.settings.captures_content
 
+    @guarded(nothing)
     def replied(self, reply: ModelReply) -> None:
         if self._span is None:
             return
@@ -82,6 +84,7 @@ class OtelCall:
         if self._has_content:
             self._span.set_attributes(content.of_reply(reply))
 
+    @guarded(nothing)
     def returned(self, status: str, output: Json, error: JsonObject | None) -> None:
         if self._span is None:
             return
@@ -103,48 +106,65 @@ class OtelTurn:
         self._own = {**self._common, s.AGENT_ID: claimed.agent_id, s.PROJECT: project, s.APPLICATION: claimed.target,
                      s.TURN_ID: claimed.turn_id}  # fmt: skip
         self._claim: Span | None = None
+        self._undecided: list[tuple[Span, int, datetime]] = []  # calls that an exception has left, with their ends
+        self._provider: dict[str, str] = {}
         self._began_at = recording.now()
+
+    @property
+    def ids(self) -> tuple[str, str] | None:
+        return format_trace_id(self._run.trace_id), format_span_id(self._number)
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
         self._begin()
-        try:
-            with CurrentSpan(self._recording, self._run.span(self._number)).current():
+        with CurrentSpan(self._recording, self._run.span(self._number)).entered():
+            try:
                 yield
-        except BaseException:
-            self.released("lost")
-            raise
+            except BaseException:
+                self.released("lost")
+                raise
         self.released("released")  # has no effect if the turn has ended, or was released for another reason
 
+    @guarded(nothing)
     def _begin(self) -> None:
         """Start the span of this claim. It links to the claim before it, which another worker may have had."""
         claimed = self._claimed
         if not self._run.is_sampled:
             return
-        earlier = max((wait.epoch for wait in claimed.waits if wait.epoch < claimed.epoch), default=None)
-        links = [enqueue_number(claimed.turn_id)] if earlier is None else [_claim_number(claimed.turn_id, earlier)]
+        earlier = claimed.earlier_epoch
+        link = enqueue_number(claimed.turn_id) if earlier is None else _claim_number(claimed.turn_id, earlier)
         self._claim = self._recording.spans.start(
             self._run, f"claim {claimed.agent}", self._number, at=self._began_at, number=_claim_number(claimed.turn_id, claimed.epoch),
-            kind=SpanKind.CONSUMER, links=links, attributes={**self._own, s.EPOCH: claimed.epoch, s.ATTEMPTS: claimed.attempts},
+            kind=SpanKind.CONSUMER, links=[link], attributes={**self._own, s.EPOCH: claimed.epoch, s.ATTEMPTS: claimed.attempts},
         )  # fmt: skip
 
     @contextmanager
     def model_call(self, model: str, request: ModelRequest) -> Iterator[OtelCall]:
-        attributes: dict[str, Any] = {
-            **self._common,
-            s.OPERATION: s.CHAT,
-            s.PROVIDER: s.provider_of(model),
-            s.REQUEST_MODEL: model,
-        }
+        span = self._begin_model_call(model, request)
+        with self._within(span) as call:
+            yield call
+
+    @guarded(nothing)
+    def _begin_model_call(self, model: str, request: ModelRequest) -> Span | None:
+        if not self._run.is_sampled:
+            return None
+        self._provider = {s.PROVIDER: s.provider_of(model)}
+        attributes: dict[str, Any] = {**self._common, **self._provider, s.OPERATION: s.CHAT, s.REQUEST_MODEL: model}
         if request.output_tokens_max is not None:
             attributes[s.REQUEST_MAX_TOKENS] = request.output_tokens_max
-        if self._run.is_sampled and self._recording.settings.captures_content:
+        if self._recording.settings.captures_content:
             attributes |= content.of_request(request)
-        with self._call(f"{s.CHAT} {model}", attributes, SpanKind.CLIENT) as call:
-            yield call
+        return self._start(f"{s.CHAT} {model}", attributes, SpanKind.CLIENT)
 
     @contextmanager
     def tool_call(self, call_id: str, tool: str, arguments: Json) -> Iterator[OtelCall]:
+        with self._within(self._begin_tool_call(call_id, tool, arguments), call_id) as call:
+            yield call
+
+    @guarded(nothing)
+    def _begin_tool_call(self, call_id: str, tool: str, arguments: Json) -> Span | None:
+        if not self._run.is_sampled:
+            return None
         attributes = {
             **self._common,
             s.OPERATION: s.EXECUTE_TOOL,
@@ -152,49 +172,78 @@ class OtelTurn:
             s.TOOL_CALL_ID: call_id,
             s.TOOL_TYPE: "function",
         }
-        if self._run.is_sampled and self._recording.settings.captures_content:
+        if self._recording.settings.captures_content:
             attributes[s.TOOL_ARGUMENTS] = content.of_value(arguments)
-        with self._call(f"{s.EXECUTE_TOOL} {tool}", attributes, SpanKind.INTERNAL, self._call_number(call_id)) as call:
-            yield call
+        return self._start(f"{s.EXECUTE_TOOL} {tool}", attributes, SpanKind.INTERNAL, self._call_number(call_id))
 
-    @contextmanager
-    def _call(
-        self, name: str, attributes: dict[str, Any], kind: SpanKind, number: int | None = None
-    ) -> Iterator[OtelCall]:  # fmt: skip
-        if not self._run.is_sampled:
-            yield OtelCall(self._recording, None)
-            return
-        span = self._recording.spans.start(
+    def _start(self, name: str, attributes: Mapping[str, Any], kind: SpanKind, number: int | None = None) -> Span:
+        return self._recording.spans.start(
             self._run, name, self._number, at=self._recording.now(), number=number, kind=kind, attributes=attributes
         )
-        try:
-            with ExitStack() as stack:
-                token = attach(set_span_in_context(span))
-                stack.callback(detach, token)
-                stack.enter_context(in_trace(CurrentSpan(self._recording, span.get_span_context())))
-                yield OtelCall(self._recording, span)
-        except BaseException as error:
-            fail(span, error.code if isinstance(error, HeliographError) else type(error).__name__)
-            raise
-        finally:
-            span.end(nanoseconds(self._recording.now()))
 
+    @contextmanager
+    def _within(self, span: Span | None, call_id: str | None = None) -> Iterator[OtelCall]:
+        """Make a span current, and end it. call_id: of a tool call, which another owner may make again after an exception."""
+        call = OtelCall(self._recording, span)
+        if span is None:
+            yield call
+            return
+        try:
+            with CurrentSpan(self._recording, span.get_span_context()).entered(span):
+                yield call
+        except BaseException as error:
+            self._left(span, error, call_id)
+            raise
+        self._end(span)
+
+    @guarded(nothing)
+    def _end(self, span: Span) -> None:
+        span.end(nanoseconds(self._recording.now()))
+
+    @guarded(nothing)
+    def _left(self, span: Span, error: BaseException, call_id: str | None) -> None:
+        fail(span, error.code if isinstance(error, HeliographError) else type(error).__name__)
+        if call_id is None:
+            self._end(span)
+        else:
+            number = span_number(f"{self._claimed.turn_id}:{call_id}/{self._claimed.epoch}")
+            self._undecided.append((span, number, self._recording.now()))
+
+    @guarded(dict)
     def headers_of(self, call_id: str) -> dict[str, str]:
         return self._recording.formats.write(self._run.span(self._call_number(call_id)))
 
+    @guarded(nothing)
+    def delegated(self, call_id: str, agent: str, turn_id: str) -> None:
+        if self._run.is_sampled:
+            now = self._recording.now()
+            self._recording.spans.record(
+                self._run, f"enqueue {agent}", self._call_number(call_id), since=now, until=now, number=enqueue_number(turn_id),
+                kind=SpanKind.PRODUCER,
+                attributes={s.CONVERSATION: self._claimed.run_id, s.AGENT_NAME: agent, s.TURN_ID: turn_id},
+            )  # fmt: skip
+
+    @guarded(nothing)
     def released(self, outcome: str) -> None:
+        for span, number, ended_at in self._undecided:  # the next owner may record these calls under their own ids
+            self._recording.spans.copy(self._run, span, number).end(nanoseconds(ended_at))
+        self._undecided.clear()
         if self._claim is not None:
             self._claim.set_attribute(s.OUTCOME, outcome)
-            self._claim.end(nanoseconds(self._recording.now()))
+            self._end(self._claim)
             self._claim = None
 
+    @guarded(nothing)
     def ended(self, claimed: Claimed, outcome: str, error: JsonObject | None, usage: tuple[int, int]) -> None:
         if not self._run.is_sampled:
             return
         now = self._recording.now()
+        for span, _, ended_at in self._undecided:
+            span.end(nanoseconds(ended_at))
+        self._undecided.clear()
         for wait in claimed.waits:
-            self._record_wait(wait, now)
-        attributes: dict[str, Any] = {**self._own, s.OPERATION: s.INVOKE_AGENT, s.OUTCOME: outcome}
+            record_call(self._recording, self._run, self._common, claimed.turn_id, wait, now)
+        attributes: dict[str, Any] = {**self._own, **self._provider, s.OPERATION: s.INVOKE_AGENT, s.OUTCOME: outcome}
         if usage != (0, 0):
             attributes |= {s.INPUT_TOKENS: usage[0], s.OUTPUT_TOKENS: usage[1]}
         span = self._recording.spans.start(
@@ -210,38 +259,11 @@ class OtelTurn:
         """The call that delegated the turn, or the turn that caused it, or the run."""
         claimed, delegation = self._claimed, delegation_of(self._claimed.cause)
         if claimed.parent_turn_id is not None and delegation is not None:
-            return span_number(f"{claimed.parent_turn_id}:{delegation.get('id')}")
+            return call_number(claimed.parent_turn_id, str(delegation.get("id")))
         return self._run.root if claimed.cause.turn_id is None else span_number(claimed.cause.turn_id)
 
-    def _record_wait(self, wait: Wait, now: datetime) -> None:
-        """Record a call that the turn waited for: a tool elsewhere, another agent, a person, or a timer."""
-        if wait.kind == "inline" or wait.opened_at is None:
-            return
-        attributes = {**self._common, s.CALL_KIND: wait.kind, s.TOOL_CALL_ID: wait.call_id}
-        operation = s.INVOKE_AGENT if wait.kind == "child" else s.EXECUTE_TOOL
-        attributes |= {s.OPERATION: operation, s.AGENT_NAME if wait.kind == "child" else s.TOOL_NAME: wait.tool}
-        span = self._recording.spans.start(
-            self._run, f"{operation} {wait.tool}", self._number, at=wait.opened_at, number=self._call_number(wait.call_id),
-            kind=SpanKind.CLIENT, attributes=attributes,
-        )  # fmt: skip
-        if wait.status is not None and wait.status != "success":
-            error = wait.content.get("error") if isinstance(wait.content, dict) else None
-            fail(span, str(error.get("code") or wait.status) if isinstance(error, dict) else wait.status)
-        span.end(nanoseconds(max(wait.opened_at, wait.resolved_at or now)))
-
     def _call_number(self, call_id: str) -> int:
-        return span_number(f"{self._claimed.turn_id}:{call_id}")
-
-
-def enqueue_number(turn_id: str) -> int:
-    """Return the id of the span that records the activation of a turn."""
-    return span_number(f"{turn_id}/enqueue")
-
-
-def fail(span: Span, code: str) -> None:
-    """Mark a span as failed. Messages may have contents, so it gets the code only."""
-    span.set_attribute(s.ERROR_TYPE, code)
-    span.set_status(Status(StatusCode.ERROR, code))
+        return call_number(self._claimed.turn_id, call_id)
 
 
 def _claim_number(turn_id: str, epoch: int) -> int:

@@ -21,6 +21,7 @@ TOOL_NAME = "gen_ai.tool.name"
 TOOL_TYPE = "gen_ai.tool.type"
 TOOL_CALL_ID = "gen_ai.tool.call.id"
 ERROR_TYPE = "error.type"
+OTHER_ERROR = "_OTHER"  # the convention for an error without a code
 
 # With OTEL_SEMCONV_STABILITY_OPT_IN only.
 INVOKE_WORKFLOW = "invoke_workflow"
@@ -42,6 +43,13 @@ EPOCH = "heliograph.turn.epoch"
 ATTEMPTS = "heliograph.turn.recoveries"
 OUTCOME = "heliograph.outcome"
 CALL_KIND = "heliograph.call.kind"
+CALLBACK_ID = "heliograph.callback.id"
+ATTEMPT = "heliograph.attempt"
+
+# Of requests over HTTP.
+METHOD = "http.request.method"
+STATUS = "http.response.status_code"
+SERVER = "server.address"
 
 _PROVIDERS = {
     "openai": "openai", "openai-chat": "openai", "openai-responses": "openai", "anthropic": "anthropic", "google-gla": "gcp.gemini",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
@@ -21,6 +21,16 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _ENDPOINTS = tuple(f"OTEL_EXPORTER_OTLP_{part}ENDPOINT" for part in ("", "TRACES_", "METRICS_"))
 _THRIFT_PORT, _THRIFT_PATH = 14268, "/api/traces"
 _LATEST = "gen_ai_latest_experimental"
+_PROTOCOL_NAMES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL")
+_PATHS = ("/v1/traces", "/v1/metrics")
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CONTENT_MODES = {"NO_CONTENT": False, "SPAN_ONLY": True, "EVENT_ONLY": False, "SPAN_AND_EVENT": True}
+_CONFLICT = "OTEL_SDK_DISABLED=true switches telemetry off, although HELIOGRAPH_OTEL switches it on"
+_ELSEWHERE = {"prometheus": "; Prometheus reads /metrics of `helio worker --listen`"}
+_WITHOUT_EFFECT = (
+    "OTEL_CONFIG_FILE", "OTEL_METRIC_EXPORT_TIMEOUT", "OTEL_METRICS_EXEMPLAR_FILTER",
+    "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,7 @@ class TelemetrySettings:
     sample_rate: the share of the traces that are recorded; None leaves it to OTEL_TRACES_SAMPLER, which records all by default.
     captures_content: spans contain prompts, replies, arguments and results, without known secrets.
     is_experimental: spans also have the names that the conventions for GenAI may still change.
+    protocol, metrics_protocol: of traces, and of metrics; None for that of traces. warnings: about variables without effect.
     """
 
     is_on: bool = False
@@ -43,6 +54,12 @@ class TelemetrySettings:
     sample_rate: float | None = None
     captures_content: bool = False
     is_experimental: bool = False
+    metrics_protocol: Transport | None = None
+    warnings: tuple[str, ...] = ()
+
+    def protocol_of(self, signal: Signal) -> Transport:
+        """Return the protocol over which a signal is exported."""
+        return self.protocol if signal == "traces" else self.metrics_protocol or self.protocol
 
     def __post_init__(self) -> None:
         if self.endpoint is not None:
@@ -86,25 +103,28 @@ def read_telemetry(environment: Mapping[str, str], tracing: Tracing | None = Non
         return environment.get(name, "").strip()
 
     given = {name: get(name) for name in _ENDPOINTS if get(name)}
-    exporters = [get(f"OTEL_{kind}_EXPORTER").lower() for kind in ("TRACES", "METRICS")]
-    is_disabled = _flag(get("OTEL_SDK_DISABLED"), "OTEL_SDK_DISABLED", default=False)
+    exporters = {kind: _exporters(get(f"OTEL_{kind}_EXPORTER")) for kind in ("TRACES", "METRICS")}
     is_named = (
         bool(given)
-        or any(exporter not in ("", "none") for exporter in exporters)
+        or any(exporter != "none" for named in exporters.values() for exporter in named)
         or (tracing is not None and tracing.enabled)
     )
-    if not _flag(get("HELIOGRAPH_OTEL"), "HELIOGRAPH_OTEL", default=is_named and not is_disabled):
+    is_on = _flag(get("HELIOGRAPH_OTEL"), "HELIOGRAPH_OTEL", default=is_named)
+    if _flag(get("OTEL_SDK_DISABLED"), "OTEL_SDK_DISABLED", default=False):  # the SDK itself obeys it
+        return TelemetrySettings(warnings=(_CONFLICT,) if is_on and get("HELIOGRAPH_OTEL") else ())
+    if not is_on:
         return TelemetrySettings()
     for name, url in given.items():
         check_endpoint(url, name)
     own = {} if tracing is None or not tracing.enabled else _of_specification(tracing, get)
+    common, captures, experimental = "OTEL_EXPORTER_OTLP_PROTOCOL", get(_CAPTURE), get("OTEL_SEMCONV_STABILITY_OPT_IN")
+    protocols = [_protocol(name if get(name) else common, get(name) or get(common)) for name in _PROTOCOL_NAMES]
     return TelemetrySettings(
         **{"propagation": _propagation(get("OTEL_PROPAGATORS")), **own},
-        is_on=True, traces=exporters[0] != "none", metrics=exporters[1] != "none",
-        protocol=_protocol(get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or get("OTEL_EXPORTER_OTLP_PROTOCOL")),
-        captures_content=_flag(get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"),
-                               "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", default=False),
-        is_experimental=_LATEST in get("OTEL_SEMCONV_STABILITY_OPT_IN").replace(" ", "").split(","),
+        is_on=True, traces=_is_exported(exporters["TRACES"]), metrics=_is_exported(exporters["METRICS"]),
+        protocol=protocols[0], metrics_protocol=None if protocols[0] == protocols[1] else protocols[1],
+        captures_content=_captures(captures), is_experimental=_LATEST in experimental.replace(" ", "").split(","),
+        warnings=_warnings(get, exporters, captures),
     )  # fmt: skip
 
 
@@ -126,10 +146,13 @@ def check_endpoint(url: str, name: str = "the endpoint of telemetry") -> None:
 
 def signal_endpoint(settings: TelemetrySettings, signal: Signal) -> str | None:
     """Return the endpoint for one signal: over HTTP with its path. None leaves it to the standard variables."""
-    if settings.endpoint is None or settings.protocol == "grpc":
+    if settings.endpoint is None or settings.protocol_of(signal) == "grpc":
         return settings.endpoint
-    is_base = urlsplit(settings.endpoint).path in ("", "/")
-    return f"{settings.endpoint.rstrip('/')}/v1/{signal}" if is_base else settings.endpoint
+    base = settings.endpoint.rstrip("/")
+    for path in _PATHS:
+        base = base.removesuffix(path)
+    is_base = base != settings.endpoint.rstrip("/") or urlsplit(base).path == ""
+    return f"{base}/v1/{signal}" if is_base else settings.endpoint
 
 
 def _of_specification(tracing: Tracing, get: Callable[[str], str]) -> dict[str, Any]:
@@ -152,12 +175,38 @@ def _flag(text: str, name: str, *, default: bool) -> bool:
     return text.lower() in _TRUE
 
 
-def _protocol(text: str) -> Transport:
+def _exporters(text: str) -> list[str]:
+    return [name.strip().lower() for name in text.split(",") if name.strip()]
+
+
+def _is_exported(exporters: Sequence[str]) -> bool:
+    return not exporters or "otlp" in exporters
+
+
+def _captures(text: str) -> bool:
+    if text.upper() in _CONTENT_MODES:
+        return _CONTENT_MODES[text.upper()]
+    return _flag(text, _CAPTURE, default=False)
+
+
+def _warnings(get: Callable[[str], str], exporters: Mapping[str, Sequence[str]], captures: str) -> tuple[str, ...]:
+    """Name the variables that are set and have no effect, or less than their standard describes."""
+    found = [
+        f"OTEL_{kind}_EXPORTER={exporter} has no effect: Heliograph exports {kind.lower()} over otlp only{_ELSEWHERE.get(exporter, '')}"
+        for kind, named in exporters.items() for exporter in named if exporter not in ("otlp", "none")
+    ]  # fmt: skip
+    if captures.upper() in ("EVENT_ONLY", "SPAN_AND_EVENT"):
+        found.append(f"{_CAPTURE}={captures}: Heliograph records contents in spans, and no events")
+    if (logs := get("OTEL_LOGS_EXPORTER").lower()) not in ("", "none"):
+        found.append(f"OTEL_LOGS_EXPORTER={logs} has no effect: Heliograph writes its log to stderr")
+    found += [f"{name} has no effect in Heliograph" for name in _WITHOUT_EFFECT if get(name)]
+    return tuple(found)
+
+
+def _protocol(name: str, text: str) -> Transport:
     found = next((each for each in _PROTOCOLS if each == (text or _PROTOCOLS[0])), None)
     if found is None:
-        raise InvalidInput(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL must be {' or '.join(_PROTOCOLS)}, not {safe_repr(text)}", code="out_of_range"
-        )
+        raise InvalidInput(f"{name} must be {' or '.join(_PROTOCOLS)}, not {safe_repr(text)}", code="out_of_range")
     return found
 
 

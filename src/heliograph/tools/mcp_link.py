@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from heliograph.error_text import format_exception, safe_repr
@@ -51,7 +52,8 @@ class McpLink:
 
     async def open(self, seconds: float) -> None:
         """Connect. Raises TimeoutError after `seconds`, and any error of the connection."""
-        self._task = asyncio.create_task(self._keep_open(), name=f"MCP server {self._label}")
+        # in a context of its own: the connection outlives the turn that opens it, and belongs to no trace
+        self._task = asyncio.create_task(self._keep_open(), name=f"MCP server {self._label}", context=Context())
         try:
             async with asyncio.timeout(seconds):
                 self.client = await asyncio.shield(self._ready)

@@ -44,7 +44,7 @@ async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
         try:
             if not (taken := await asyncio.shield(taking)):
                 return
-            tries = [asyncio.ensure_future(_attempt(services, messenger, callback)) for callback in taken]
+            tries = [asyncio.ensure_future(_traced(services, messenger, callback)) for callback in taken]
             await services.ledger.record_callbacks(await asyncio.gather(*tries))
         except asyncio.CancelledError:  # this worker ends: another one sends the rest at once
             await asyncio.shield(_release_untried(services.ledger, taking, tries))
@@ -67,6 +67,14 @@ async def _release_untried(
 def _released(callback: Callback) -> dict[str, Any]:
     return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "failed",
             "error": "its worker was stopped", "again_seconds": 0}  # fmt: skip
+
+
+async def _traced(services: ProjectServices, messenger: Messenger, callback: Callback) -> dict[str, Any]:
+    """Make one attempt, with its span; the kernel has numbered it."""
+    began_at = services.world.now()
+    result = await _attempt(services, messenger, callback)
+    services.tracer.called_back(callback, began_at, result)
+    return result
 
 
 async def _attempt(services: ProjectServices, messenger: Messenger, callback: Callback) -> dict[str, Any]:

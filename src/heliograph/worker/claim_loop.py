@@ -208,10 +208,10 @@ class Worker:
         return failed is not None
 
     def _start(self, claimed: Claimed, services: ProjectServices) -> None:
+        runner = TurnRunner(claimed, services, self._agent_loop)
         if log.isEnabledFor(logging.INFO):
             log.info("claimed %s: agent %s of run %s, epoch %d%s", claimed.turn_id, claimed.agent, claimed.run_id,
-                     claimed.epoch, _history(claimed), extra=_fields(claimed))  # fmt: skip
-        runner = TurnRunner(claimed, services, self._agent_loop)
+                     claimed.epoch, _history(claimed), extra=_fields(runner))  # fmt: skip
         self._running[services.project, claimed.turn_id] = runner
         runner.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(runner))
 
@@ -260,9 +260,11 @@ class Worker:
         self._world.ring([self._slot])
 
 
-def _fields(claimed: Claimed) -> dict[str, str]:
+def _fields(runner: TurnRunner) -> dict[str, str]:
     """The fields of a record about a turn, which is emitted outside its task."""
-    return {"run_id": claimed.run_id, "turn_id": claimed.turn_id, "agent": claimed.agent}
+    claimed, (trace, span) = runner.claimed, runner.owned.trace.ids or ("", "")
+    found = {"run_id": claimed.run_id, "turn_id": claimed.turn_id, "agent": claimed.agent}
+    return {**found, "trace_id": trace, "span_id": span} if trace else found
 
 
 def _history(claimed: Claimed) -> str:

@@ -87,7 +87,10 @@ class GatewaySender:
             attempt += 1
             await world.failpoint("before_gateway_post")
             is_first = attempt == 1 and row["delivery"] == 1
-            posted = await _post(messenger, row, world.now(), min(remaining, _REQUEST_SECONDS_MAX), is_first=is_first)
+            began_at = world.now()
+            posted = await _post(messenger, row, began_at, min(remaining, _REQUEST_SECONDS_MAX), is_first=is_first)
+            services.tracer.sent(row["body"]["gateway"], row["body"].get("trace") or {}, began_at, attempt,
+                                 posted.status if isinstance(posted, Posted) else None)  # fmt: skip
             report = (
                 await self._report_of(services, row, posted, is_first=is_first)
                 if isinstance(posted, Posted)

@@ -113,6 +113,7 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         leases = [lease for lease in tx.tables.leases.of(head["agent_id"])
                   if lease["agent_turn_id"] == turn["agent_turn_id"] and lease["turn_epoch"] < head["turn_epoch"]]  # fmt: skip
         row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in leases)
+        row["earlier_epoch"] = max((lease["turn_epoch"] for lease in leases), default=None)
         first = min((lease["started_at"] for lease in leases), default=head["moved_at"])
         row["age_seconds"] = (head["moved_at"] - first) / 1_000_000
     if head["stop_requested_at"] is not None:
@@ -137,13 +138,14 @@ def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
             "content": None if card is None else content_of(tx, card["content"]),
             **{key: wait[key] for key in ("step_id", "tool", "kind", "effect", "state", "status", "resolved_position",
                                           "after_execution", "may_override", "epoch")},
-            **({} if wait["kind"] == "inline" else _times_of(wait)),
+            **({} if wait["kind"] == "inline" else times_of(wait)),
             **({} if wait["taint"] is None else {"taint": wait["taint"]}),
         })  # fmt: skip
     return found or None
 
 
-def _times_of(wait: Row) -> Row:
+def times_of(wait: Row) -> Row:
+    """Return when a call was opened and resolved."""
     return {key: None if wait[key] is None else timestamp(wait[key]) for key in ("opened_at", "resolved_at")}
 
 

@@ -6,7 +6,8 @@
 --   that another claim has locked is skipped.
 --   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
 --   turn has budgets. has_emitted_signals: an earlier owner has logged signals, apart from suspensions; age_seconds:
---   the time since the first claim; neither is there for the first owner of an agent, except of a delegated turn.
+--   the time since the first claim; earlier_epoch: that of the claim before, or null; none of them is there for the
+--   first owner of an agent, except of a delegated turn.
 --   stop: as in renew, if a graceful stop is pending; the owner runs the terminate phase and ends the turn.
 --   The answer can be empty because other workers are claiming at this moment: call once more before waiting.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
@@ -138,11 +139,13 @@ begin
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);
 end $$;
 
--- _earlier_owners: {has_emitted_signals, age_seconds} of an agent's active turn, see claim; p_now: when it was claimed.
+-- _earlier_owners: {has_emitted_signals, age_seconds, earlier_epoch} of an agent's active turn, see claim; p_now: when
+--   it was claimed.
 --   Its leases are the agent's last ones, so no earlier lease is read.
 create function heliograph._earlier_owners(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz)
     returns table (owners jsonb) language sql stable as $$
     select jsonb_build_object('has_emitted_signals', coalesce(bool_or(l.signals_emitted > 0), false),
+               'earlier_epoch', max(l.turn_epoch),
                'age_seconds', coalesce(extract(epoch from p_now - min(l.started_at)), 0)::float8)
       from heliograph.leases l
      where l.project_id = p_project and l.agent_id = p_agent_id

@@ -4,8 +4,9 @@
 -- sweep_pending_reactions: list runs of p_targets with pending reactions (K25), each with its signals without a
 --   reaction. Runs with fewer rejected reactions come first. One answer has at most p_limit runs and at most 128 MiB;
 --   the next call returns further runs.
---   Returns [{target, run, rejections, signals: [{seq, name, payload, agent, turn_id}]}]. A run that exceeds one
+--   Returns [{target, run, rejections, signals: [{seq, name, payload, agent, turn_id, ended}]}]. A run that exceeds one
 --   answer comes without signals, state and memory, and with failure: {code, message}; its worker ends it as failed.
+--   ended: see _ended_turn; of a turn that the kernel has ended.
 --   raises: see _enter; 22023 for a negative limit
 --   Takes no locks: react compares the version.
 create function heliograph.sweep_pending_reactions(p_project text, p_targets jsonb, p_limit integer) returns jsonb
@@ -96,6 +97,27 @@ create function heliograph._bytes_of_pending(p_project text, p_run heliograph.ru
      where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending
 $$;
 
+-- _ended_turn: the part of an ended turn that its trace needs: {parent_turn_id, parent_call_id, cause_turn_id,
+--   claimed_at, calls}. cause_turn_id: the turn that emitted its cause. claimed_at: its first claim; null without one.
+--   calls: those that were not inline, without their results.
+create function heliograph._ended_turn(p_project text, p_turn_id text) returns jsonb language sql stable as $$
+    select jsonb_build_object(
+               'parent_turn_id', t.parent_turn_id, 'parent_call_id', t.parent_call_id,
+               'cause_turn_id', (
+                   select c.signal -> 'turn_id' from heliograph._signal_at(p_project, t.run_id, t.cause_seq) c),
+               'claimed_at', (
+                   select min(l.started_at) from heliograph.leases l
+                    where l.project_id = p_project and l.agent_id = t.agent_id and l.agent_turn_id = p_turn_id),
+               'calls', coalesce((
+                   select jsonb_agg(jsonb_build_object('call_id', w.tool_call_id, 'tool', w.tool, 'kind', w.kind,
+                              'state', w.state, 'status', w.status, 'epoch', w.epoch, 'opened_at', w.opened_at,
+                              'resolved_at', w.resolved_at) order by w.position)
+                     from heliograph.turn_waiting_tools w
+                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind <> 'inline'), '[]'))
+      from heliograph.agent_turns t
+     where t.project_id = p_project and t.agent_turn_id = p_turn_id
+$$;
+
 -- _run_with_pending: a run with the signals to which it has not reacted.
 --   raises: 54000 if they exceed one JSON value
 create function heliograph._run_with_pending(p_project text, p_run heliograph.runs) returns jsonb
@@ -104,7 +126,10 @@ create function heliograph._run_with_pending(p_project text, p_run heliograph.ru
                'target', p_run.target, 'run', heliograph._run_view(p_run), 'rejections', p_run.rejections, 'signals', (
                    select jsonb_agg(jsonb_build_object('seq', s.seq + e.n - 1, 'name', e.entry -> 'name',
                               'payload', coalesce(e.entry -> 'payload', '{}'), 'agent', e.entry -> 'agent',
-                              'turn_id', s.agent_turn_id) order by s.seq, e.n)
+                              'turn_id', s.agent_turn_id)
+                              || case when e.entry ->> 'name' = 'agent:failed' and s.agent_turn_id is not null
+                                      then jsonb_build_object('ended', heliograph._ended_turn(p_project, s.agent_turn_id))
+                                      else '{}' end order by s.seq, e.n)
                      from heliograph.signals s
                     cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
                     where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending

@@ -1,0 +1,73 @@
+"""Record spans that several workers could record: the calls that a turn waited for, and turns that the kernel ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from heliograph.records import EndedTurn, PendingSignal, Wait
+from heliograph.telemetry import semantics as s
+from heliograph.telemetry.otel_spans import Recording, RunContext, nanoseconds, span_number
+
+
+def call_number(turn_id: str, call_id: str) -> int:
+    """Return the id of the span of a call."""
+    return span_number(f"{turn_id}:{call_id}")
+
+
+def enqueue_number(turn_id: str) -> int:
+    """Return the id of the span that records the activation of a turn."""
+    return span_number(f"{turn_id}/enqueue")
+
+
+def fail(span: Span, code: str) -> None:
+    """Mark a span as failed. Messages may have contents, so it gets the code only."""
+    code = code or s.OTHER_ERROR
+    span.set_attribute(s.ERROR_TYPE, code)
+    span.set_status(Status(StatusCode.ERROR, code))
+
+
+def record_call(
+    recording: Recording, run: RunContext, common: Mapping[str, Any], turn_id: str, wait: Wait, now: datetime
+) -> None:
+    """Record a call that a turn waited for: a tool elsewhere, another agent, a person, or a timer. common: attributes."""
+    if wait.kind == "inline" or wait.opened_at is None:
+        return
+    operation = s.INVOKE_AGENT if wait.kind == "child" else s.EXECUTE_TOOL
+    attributes = {**common, s.CALL_KIND: wait.kind, s.TOOL_CALL_ID: wait.call_id, s.OPERATION: operation,
+                  s.AGENT_NAME if wait.kind == "child" else s.TOOL_NAME: wait.tool}  # fmt: skip
+    span = recording.spans.start(
+        run, f"{operation} {wait.tool}", span_number(turn_id), at=wait.opened_at, number=call_number(turn_id, wait.call_id),
+        kind=SpanKind.CLIENT, attributes=attributes,
+    )  # fmt: skip
+    if wait.status is not None and wait.status != "success":
+        error = wait.content.get("error") if isinstance(wait.content, dict) else None
+        fail(span, str(error.get("code") or wait.status) if isinstance(error, dict) else wait.status)
+    span.end(nanoseconds(max(wait.opened_at, wait.resolved_at or now)))
+
+
+def record_ended(recording: Recording, run: RunContext, run_id: str, signal: PendingSignal, now: datetime) -> None:
+    """Record a turn that the kernel ended, and the calls that it waited for."""
+    if signal.ended is None or signal.turn_id is None:
+        return
+    common = {s.CONVERSATION: run_id, s.AGENT_NAME: str(signal.agent)}
+    for call in signal.ended.calls:
+        record_call(recording, run, common, signal.turn_id, call, now)
+    payload = signal.payload if isinstance(signal.payload, dict) else {}
+    outcome, error = str(payload.get("outcome")), payload.get("error")
+    span = recording.spans.start(
+        run, f"{s.INVOKE_AGENT} {signal.agent}", _parent_of(signal.ended, run), at=min(now, signal.ended.claimed_at or now),
+        number=span_number(signal.turn_id),
+        attributes={**common, s.OPERATION: s.INVOKE_AGENT, s.TURN_ID: signal.turn_id, s.OUTCOME: outcome},
+    )  # fmt: skip
+    fail(span, str(error.get("code") or outcome) if isinstance(error, dict) else outcome)
+    span.end(nanoseconds(now))
+
+
+def _parent_of(ended: EndedTurn, run: RunContext) -> int:
+    if ended.parent_turn_id is not None and ended.parent_call_id is not None:
+        return call_number(ended.parent_turn_id, ended.parent_call_id)
+    return run.root if ended.cause_turn_id is None else span_number(ended.cause_turn_id)
