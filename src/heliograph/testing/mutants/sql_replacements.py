@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _FORGET_EVENT = "delete from heliograph.outbox o using jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint) where o.key = 'evt:' || e.turn_id and {when};"
-_TERMINAL_ENDS = (
-    "select array_agg(turn_id order by turn_id) filter (where budgets is not null), "
-    "array_agg(turn_id order by turn_id) filter (where callback_url is not null) into v_budgeted, v_called_back from ending;"
-)
+_TERMINAL_ENDS = "into v_calling, v_budgeted, v_called_back from ending;"
 
 REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "no_bump": (

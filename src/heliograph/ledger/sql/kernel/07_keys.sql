@@ -1,6 +1,9 @@
 -- Keys of requests. An unknown key is misspelt, or belongs to another version. A function that ignored it would not do
 -- what its caller means, so every public function rejects it before it locks or writes anything (decision 0035). The
 -- keys of payloads, states, memories, arguments, results and metadata are free.
+--
+-- PostgreSQL sets up all expressions of a statement before it evaluates any. The messages of an inlined check are
+-- therefore built by plpgsql functions, which PostgreSQL sets up when it calls them (decision 0054).
 
 -- _unknown_key: the message about the first of these unknown keys, cut, and quoted as JSON.
 create function heliograph._unknown_key(p_path text, p_unknown jsonb, p_keys text[]) returns text
@@ -19,12 +22,18 @@ create function heliograph._wrong_keys(p_path text, p_object jsonb, p_keys text[
                 then heliograph._unknown_key(p_path, p_object - p_keys, p_keys) end
 $$;
 
+-- _other_type: the message that a key of an object has another JSON type than p_type.
+create function heliograph._other_type(p_path text, p_object jsonb, p_key text, p_type text) returns text
+    language plpgsql immutable as $$
+begin
+    return p_path || '.' || p_key || ' has the type ' || p_type || ', not ' || jsonb_typeof(p_object -> p_key);
+end $$;
+
 -- _wrong_type: null, or that a key of an object has another JSON type than p_type. Null is a missing key. Inlined.
 create function heliograph._wrong_type(p_path text, p_object jsonb, p_key text, p_type text) returns text
     language sql immutable as $$
     select case when jsonb_typeof(p_object -> p_key) not in (p_type, 'null')
-                then p_path || '.' || p_key || ' has the type ' || p_type || ', not ' || jsonb_typeof(p_object -> p_key)
-           end
+                then heliograph._other_type(p_path, p_object, p_key, p_type) end
 $$;
 
 -- _check_type: reject a list in which an object has a key of another JSON type than p_type. Null is a missing key.
@@ -99,6 +108,21 @@ create function heliograph._wrong_stops(p_path text, p_stops jsonb) returns text
              then p_path || '.turns is all or human_waits' end)
 $$;
 
+-- _status_problem: the problem of a status or an outcome that _wrong_status rejects.
+create function heliograph._status_problem(p_path text, p_reaction jsonb) returns text
+    language plpgsql immutable as $$
+begin
+    return coalesce(
+        heliograph._wrong_type(p_path, p_reaction, 'status', 'string'),
+        heliograph._wrong_type(p_path, p_reaction, 'outcome', 'string'),
+        case when not coalesce(p_reaction ->> 'status' in ('running', 'terminating', 'ended'), true)
+             then p_path || '.status is running, terminating or ended'
+             when not coalesce(p_reaction ->> 'outcome' in ('success', 'failed', 'canceled', 'timeout', 'partial'),
+                               true)
+             then p_path || '.outcome is success, failed, canceled, timeout or partial'
+             else p_path || '.outcome belongs to the status ended, and to no other' end);
+end $$;
+
 -- _wrong_status: null, or the problem of the status or the outcome of a reaction. The texts are compared first: text
 --   that is one of the values was a string.
 create function heliograph._wrong_status(p_path text, p_reaction jsonb) returns text
@@ -107,15 +131,7 @@ create function heliograph._wrong_status(p_path text, p_reaction jsonb) returns 
         when coalesce(p_reaction ->> 'status' in ('running', 'terminating', 'ended'), true)
          and coalesce(p_reaction ->> 'outcome' in ('success', 'failed', 'canceled', 'timeout', 'partial'), true)
          and coalesce(p_reaction ->> 'status' = 'ended', false) = (p_reaction ->> 'outcome' is not null) then null
-        else coalesce(
-            heliograph._wrong_type(p_path, p_reaction, 'status', 'string'),
-            heliograph._wrong_type(p_path, p_reaction, 'outcome', 'string'),
-            case when not coalesce(p_reaction ->> 'status' in ('running', 'terminating', 'ended'), true)
-                 then p_path || '.status is running, terminating or ended'
-                 when not coalesce(p_reaction ->> 'outcome' in ('success', 'failed', 'canceled', 'timeout', 'partial'),
-                                   true)
-                 then p_path || '.outcome is success, failed, canceled, timeout or partial'
-                 else p_path || '.outcome belongs to the status ended, and to no other' end) end
+        else heliograph._status_problem(p_path, p_reaction) end
 $$;
 
 -- _wrong_reaction: null, or which key of a reaction {version, activations, state, memory, status, outcome, stops,

@@ -50,6 +50,13 @@ create function heliograph._is_earlier(p_end text, p_base bigint) returns boolea
                 else heliograph._is_signal_id('sig_' || p_end) end
 $$;
 
+-- _at_place: the message about a draft of a call.
+create function heliograph._at_place(p_place bigint, p_problem text) returns text
+    language plpgsql immutable as $$
+begin
+    return format('signals[%s]%s', p_place, p_problem);
+end $$;
+
 -- _wrong_draft: null, or the problem of a draft that would follow p_base signals of a run's log. p_place: its index
 --   in its call. Its parent is the index of an earlier draft of the call, or the id of a signal that the log has; only
 --   the first signal of a run has none. The id of a signal of another run is accepted without a look-up, as in the
@@ -58,22 +65,22 @@ $$;
 create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bigint, p_draft jsonb) returns text
     language sql stable as $$
     select case
-        when jsonb_typeof(p_draft) <> 'object' then 'signals[' || p_place || '] must be an object'
+        when jsonb_typeof(p_draft) <> 'object' then heliograph._at_place(p_place, ' must be an object')
         when p_draft - '{at,name,agent,parent,payload,trust,is_pending}'::text[] <> '{}'
         then heliograph._wrong_keys('signals[]', p_draft, '{name,payload,agent,parent,at,trust,is_pending}')
         when not coalesce(jsonb_typeof(p_draft -> 'name') = 'string'
                           and octet_length(p_draft ->> 'name') between 1 and 200, false)
-        then 'signals[' || p_place || '].name must be a string of 1 to 200 bytes'
+        then heliograph._at_place(p_place, '.name must be a string of 1 to 200 bytes')
         when not coalesce(jsonb_typeof(p_draft -> 'agent') in ('string', 'null')
                           and octet_length(p_draft ->> 'agent') <= 200,
                           p_draft ->> 'agent' is null)
-        then 'signals[' || p_place || '].agent must be the name of an agent, of at most 200 bytes, or null'
+        then heliograph._at_place(p_place, '.agent must be the name of an agent, of at most 200 bytes, or null')
         when not coalesce(jsonb_typeof(p_draft -> 'is_pending') in ('boolean', 'null'), true)
-        then 'signals[' || p_place || '].is_pending must be true or false'
+        then heliograph._at_place(p_place, '.is_pending must be true or false')
         when not coalesce(jsonb_typeof(p_draft -> 'at') in ('string', 'null'), true)
-        then 'signals[' || p_place || '].at must be a string, or null'
+        then heliograph._at_place(p_place, '.at must be a string, or null')
         when not coalesce(p_draft ->> 'trust' in ('trusted', 'untrusted'), true)
-        then 'signals[' || p_place || '].trust must be trusted or untrusted'
+        then heliograph._at_place(p_place, '.trust must be trusted or untrusted')
         when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'),
                 'null') end
             when 'first' then p_draft ->> 'parent' is null

@@ -20,18 +20,20 @@ end $$;
 
 -- _rejection: the part of an answer that rejects an item.
 create function heliograph._rejection(p_code text, p_message text) returns jsonb
-    language sql immutable as $$
-    select jsonb_build_object('outcome', 'rejected', 'code', p_code, 'message', p_message)
-$$;
+    language plpgsql immutable as $$
+begin
+    return jsonb_build_object('outcome', 'rejected', 'code', p_code, 'message', p_message);
+end $$;
 
 -- _over_limit: the rejection of an item above a limit of the project. p_problem: the item and its size. p_remedy: how
 --   the caller stays below the limit. p_limit: the name of the limit, for operators, who may raise it.
 create function heliograph._over_limit(
     p_code text, p_problem text, p_max bigint, p_remedy text, p_limit text
-) returns jsonb language sql immutable as $$
-    select heliograph._rejection(p_code, p_problem || '; at most ' || p_max::text || ' are allowed: ' || p_remedy
-               || ', or raise the limit with helio db limits ' || p_limit || '=NUMBER')
-$$;
+) returns jsonb language plpgsql immutable as $$
+begin
+    return heliograph._rejection(p_code, p_problem || '; at most ' || p_max::text || ' are allowed: ' || p_remedy
+               || ', or raise the limit with helio db limits ' || p_limit || '=NUMBER');
+end $$;
 
 -- A limit in bytes counts the text of a JSON value as PostgreSQL writes it. No part of a request is longer than the
 -- request. So the length of the request, which _check_json returns, decides most checks without the text of any part.
@@ -65,17 +67,22 @@ create function heliograph._reject_signals(p_signals jsonb, p_limits heliograph.
      where z.bytes > z.bytes_max order by e.n limit 1
 $$;
 
--- _reject_drafts: the rejection of invalid drafts; no row for valid ones. p_base: the position of the run's newest
---   signal. A table function, which PostgreSQL inlines into the query of its caller: a call for each item of a batch
---   cost more than its checks.
-create function heliograph._reject_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns table (rejection jsonb)
-    language sql stable as $$
-    select heliograph._rejection('invalid_signal', w.wrong)
-      from jsonb_array_elements(case when jsonb_typeof(p_drafts) = 'array' then p_drafts end) with ordinality d (draft,
-              n)
-     cross join lateral (select heliograph._wrong_draft(p_run_id, p_base, d.n - 1, d.draft) as wrong) w
-     where w.wrong is not null order by d.n limit 1
-$$;
+-- _reject_drafts: null, or the rejection of the first invalid draft. p_base: the position of the run's newest signal.
+create function heliograph._reject_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns jsonb
+    language plpgsql stable as $$
+declare
+    v_draft jsonb;
+    v_wrong text;
+begin
+    for n in 0 .. case when jsonb_typeof(p_drafts) = 'array' then jsonb_array_length(p_drafts) else 0 end - 1 loop
+        v_draft := p_drafts -> n;
+        v_wrong := heliograph._wrong_draft(p_run_id, p_base, n, v_draft);
+        if v_wrong is not null then
+            return heliograph._rejection('invalid_signal', v_wrong);
+        end if;
+    end loop;
+    return null;
+end $$;
 
 -- _reject_content: null, or the rejection of content that is too large even for a blob.
 create function heliograph._reject_content(p_content jsonb, p_limits heliograph.project_limits) returns jsonb

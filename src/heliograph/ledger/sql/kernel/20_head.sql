@@ -32,6 +32,13 @@ create function heliograph._dispatch_next(p_project text, p_agent_ids text[], p_
 declare
     v_woken text[];
 begin
+    if not exists (
+        select from unnest(p_agent_ids) u (a)
+         cross join lateral (
+               select from heliograph.agent_turns q
+                where q.project_id = p_project and q.agent_id = u.a and q.state = 'queued' limit 1) t) then
+        return '{}';  -- the usual case, without a statement that writes to three tables
+    end if;
     with next as materialized (
         select h.at, t.at as turn_at, t.agent_turn_id, t.priority, t.pool, t.run_id, t.activation_seq,
                t.starts_at
@@ -135,7 +142,10 @@ $$;
 
 -- _items_at: the items at these places of a batch; the batch itself if these are all its places.
 create function heliograph._items_at(p_items jsonb, p_places integer[]) returns jsonb
-    language sql immutable as $$
-    select case when cardinality(p_places) = jsonb_array_length(p_items) then p_items
-                else (select jsonb_agg(p_items -> (n - 1) order by n) from unnest(p_places) n) end
-$$;
+    language plpgsql immutable as $$
+begin
+    if cardinality(p_places) = jsonb_array_length(p_items) then
+        return p_items;
+    end if;
+    return (select jsonb_agg(p_items -> (n - 1) order by n) from unnest(p_places) n);
+end $$;

@@ -139,9 +139,20 @@ begin
         v_wrong := format('max_attempts must be between 1 and 1000, not %s', p_item ->> 'max_attempts');
     elsif not coalesce((p_item ->> 'priority')::integer, 1) between 0 and 3 then
         v_wrong := format('priority must be between 0 (low) and 3 (critical), not %s', p_item ->> 'priority');
+    elsif p_item ?| '{instance,pool,result_fields,budget,callback_url,context_box_id,actor,message_type}' then
+        v_wrong := heliograph._wrong_options(p_item);
     end if;
-    v_wrong := coalesce(
-        v_wrong,
+    if v_wrong is not null then
+        raise exception using errcode = '22023',
+            message = format('turn %s: %s', left(p_item ->> 'turn_id', 60), v_wrong);
+    end if;
+end $$;
+
+-- _wrong_options: null, or the problem of a key that an activation may lack.
+create function heliograph._wrong_options(p_item jsonb) returns text
+    language plpgsql immutable as $$
+begin
+    return coalesce(
         case when p_item ->> 'instance' is not null then heliograph._wrong_id('an instance', p_item ->> 'instance') end,
         case when p_item ->> 'pool' is not null then heliograph._wrong_id('a pool', p_item ->> 'pool') end,
         case when p_item -> 'result_fields' is not null then heliograph._wrong_fields(p_item -> 'result_fields') end,
@@ -152,10 +163,6 @@ begin
              when strpos(p_item ->> 'instance', '/') > 0 then 'instance must not contain a slash'
              when not coalesce(p_item ->> 'message_type' in ('turn', 'ui_action'), true)
                  then 'message_type must be turn or ui_action' end);
-    if v_wrong is not null then
-        raise exception using errcode = '22023',
-            message = format('turn %s: %s', left(p_item ->> 'turn_id', 60), v_wrong);
-    end if;
 end $$;
 
 -- _activated: the heads that the reactions of p_items wake.

@@ -38,8 +38,7 @@ begin
                                                        v_limits),
                             case when jsonb_path_exists(i.item, '$.reaction.activations[*].depth')
                                  then heliograph._reject_depth(i.item #> '{reaction,activations}', v_limits) end,
-                            (select d.rejection from heliograph._reject_drafts(i.run_id, 0,
-                                    i.item -> 'signals') d)) as rejection
+                            heliograph._reject_drafts(i.run_id, 0, i.item -> 'signals')) as rejection
               from item i
               left join lateral (select x.hash from heliograph.pruned x
                                   where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true
@@ -93,28 +92,43 @@ end $$;
 create function heliograph._check_runs(p_runs jsonb) returns void
     language plpgsql immutable as $$
 declare
+    v_run jsonb;
     v_wrong text;
 begin
     perform heliograph._check_reactions('p_runs[]', p_runs,
         '{run_id,target,request_hash,agents,wakes_on_results,callback_url,signals,reaction}');
-    v_wrong := (
-        select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'),
-                            heliograph._wrong_type('p_runs[]', r, 'target', 'string'),
-                            heliograph._wrong_type('p_runs[]', r, 'request_hash', 'string'),
-                            'run ' || left(r ->> 'run_id', 60) || ': ' || case
-               when r ->> 'target' is null or r ->> 'request_hash' is null
+    for n in 0 .. coalesce(jsonb_array_length(p_runs), 0) - 1 loop
+        v_run := p_runs -> n;
+        v_wrong := least(v_wrong, coalesce(
+            heliograph._wrong_id('a run id', v_run ->> 'run_id'),
+            heliograph._wrong_type('p_runs[]', v_run, 'target', 'string'),
+            heliograph._wrong_type('p_runs[]', v_run, 'request_hash', 'string'),
+            'run ' || left(v_run ->> 'run_id', 60) || ': ' || case
+               when v_run ->> 'target' is null or v_run ->> 'request_hash' is null
                then 'target and request_hash are required, and are strings'
-               when strpos(r ->> 'run_id', '/') > 0 then 'a run id must not contain a slash: choose another id'
-               when octet_length(r ->> 'target') > 200 then 'target must have at most 200 bytes'
-               when heliograph._wrong_url(r -> 'callback_url') is not null
-                   then heliograph._wrong_url(r -> 'callback_url')
-               when exists (select from jsonb_array_elements_text(r -> 'agents') a
-                             where not coalesce(octet_length(a) between 1 and 200 and strpos(a, '/') = 0, false))
-               then 'agents: a name must have 1 to 200 bytes and no slash' end))
-          from jsonb_array_elements(p_runs) r);
+               when strpos(v_run ->> 'run_id', '/') > 0 then 'a run id must not contain a slash: choose another id'
+               when octet_length(v_run ->> 'target') > 200 then 'target must have at most 200 bytes'
+               else coalesce(heliograph._wrong_url(v_run -> 'callback_url'),
+                             heliograph._wrong_agents(v_run -> 'agents')) end));
+    end loop;
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
+end $$;
+
+-- _wrong_agents: null, or the problem of the names of a run's agents.
+create function heliograph._wrong_agents(p_agents jsonb) returns text
+    language plpgsql immutable as $$
+declare
+    v_name text;
+begin
+    for n in 0 .. coalesce(jsonb_array_length(p_agents), 0) - 1 loop
+        v_name := p_agents ->> n;
+        if not coalesce(octet_length(v_name) between 1 and 200 and strpos(v_name, '/') = 0, false) then
+            return 'agents: a name must have 1 to 200 bytes and no slash';
+        end if;
+    end loop;
+    return null;
 end $$;
 
 -- _log_and_activate: write the log, the heads and the first turns of new runs. Returns the agents that it
@@ -125,22 +139,24 @@ create function heliograph._log_and_activate(p_project text, p_runs jsonb, p_now
     language plpgsql as $$
 declare
     v_activations jsonb;
+    v_lacks_agents boolean;  -- a run does not list an agent that it activates
     v_woken text[] := '{}';
 begin
     insert into heliograph.signals (project_id, run_id, seq, count, entries, at)
     select p_project, r ->> 'run_id', 1, jsonb_array_length(r -> 'signals'), r -> 'signals', p_now
       from jsonb_array_elements(p_runs) r
      where jsonb_array_length(r -> 'signals') > 0 order by r ->> 'run_id';
-    select jsonb_agg(x.item order by x.run_id, x.n)
-      into v_activations
+    select jsonb_agg(x.item order by x.run_id, x.n), bool_or(x.item is null)
+      into v_activations, v_lacks_agents
       -- offset 0: the sort would otherwise copy the whole run for each of its activations
-      from (select a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base', 0)
-                       as item, r ->> 'run_id' as run_id, a.n
+      from (select case when r -> 'agents' ? (a.item ->> 'agent')
+                        then a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target',
+                                                                      'base', 0) end as item,
+                   r ->> 'run_id' as run_id, a.n
               from jsonb_array_elements(p_runs) r
              cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
-             where r -> 'agents' ? (a.item ->> 'agent') offset 0) x;
-    if (select sum(jsonb_array_length(r #> '{reaction,activations}')) from jsonb_array_elements(p_runs) r)
-       > coalesce(jsonb_array_length(v_activations), 0) then
+            offset 0) x;
+    if v_lacks_agents then
         raise exception using errcode = '23503', message = (
             select heliograph._no_agent(a.item ->> 'turn_id', a.item ->> 'agent', r ->> 'run_id')
               from jsonb_array_elements(p_runs) r

@@ -66,8 +66,7 @@ $$;
 --   The caller holds the run.
 create function heliograph._reject_own_drafts(p_project text, p_item jsonb) returns table (rejection jsonb)
     language sql stable as $$
-    select d.rejection from heliograph.runs r
-     cross join lateral heliograph._reject_drafts(r.run_id, r.signal_seq, p_item -> 'signals') d
+    select heliograph._reject_drafts(r.run_id, r.signal_seq, p_item -> 'signals') from heliograph.runs r
      where p_item #> '{signals,0}' is not null and r.project_id = p_project
        and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
 $$;

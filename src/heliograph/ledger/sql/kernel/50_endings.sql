@@ -6,20 +6,19 @@
 --   turn. The deliverable then has the epoch that the end begins, so that no owner mistakes it for its own. child_stop:
 --   {mode, grace_seconds} of the stop that ends the turn, for its delegated turns. Without it they are stopped
 --   gracefully, with the grace of the turn's own pending stop, or with the default one.
---   p_bytes: see _exceeds.
+--   p_bytes: see _exceeds. p_card_bytes: the limit card_bytes_max.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
---   ran. Open waits are closed, their commands acknowledged, their delegated turns stopped. The task event goes to the
---   outbox (L0-81, L0-107), and so does a report if another turn waits for this one, and the halts of the commands
---   (62_commands.sql). The head of an active turn becomes idle under the next epoch, and its lease is closed (L0-72,
---   K7). The reservations of its calls are settled (_settle_ended), and its callback is created
+--   ran. Its open calls are closed (_close_calls). The task event goes to the outbox (L0-81, L0-107), and so does a
+--   report if another turn waits for this one. The head of an active turn becomes idle under the next epoch, and its
+--   lease is closed (L0-72, K7). The reservations of its calls are settled (_settle_ended), and its callback is created
 --   (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
---   locks:  the commands that are acknowledged, ascending by key, and stops of children that exist already; blobs, see
---           _store_content. The caller holds the heads and the runs
-create function heliograph._terminal(p_project text, p_endings jsonb, p_bytes integer, p_now timestamptz) returns void
-    language plpgsql as $$
+--   locks:  blobs, see _store_content, then see _close_calls. The caller holds the heads and the runs
+create function heliograph._terminal(
+    p_project text, p_endings jsonb, p_bytes integer, p_card_bytes integer, p_now timestamptz
+) returns void language plpgsql as $$
 declare
-    v_card_bytes integer := (heliograph._limits(p_project)).card_bytes_max;
+    v_calling jsonb;
     v_budgeted text[];
     v_called_back text[];
 begin
@@ -28,17 +27,12 @@ begin
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, writer_epoch, 'task.deliverable',
-               heliograph._store_content(p_project, content, p_bytes, v_card_bytes, p_now), p_now
+               heliograph._store_content(p_project, content, p_bytes, p_card_bytes, p_now), p_now
           from ending
     ), turn as (
         update heliograph.agent_turns t
            set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id),
-               finished_at = p_now,
-               -- its parent reads it, see 48_human_waits.sql
-               human_wait_since = case when e.is_suspended and (t.human_wait_since is null
-                                            or heliograph._waits_for_child(p_project, e.turn_id, p_now))
-                   then p_now - nullif(heliograph._human_wait_time(p_project, e.turn_id, e.moved_at, true, p_now), '0')
-                   else t.human_wait_since end
+               finished_at = p_now
           from ending e where t.ctid = e.turn_at
     ), message as (
         update heliograph.agent_inbox i
@@ -48,36 +42,12 @@ begin
                         where m.project_id = p_project and m.agent_turn_id = e.turn_id
                           and m.status in ('queued', 'pending', 'processing', 'deferred') offset 0) x) found
          where i.ctid = found.at
-    ), wait as (
-        update heliograph.turn_waiting_tools w set state = 'closed', resolved_at = p_now
-          from (select x.at from ending e cross join lateral (
-                       select c.ctid as at from heliograph.turn_waiting_tools c
-                        where c.project_id = p_project and c.agent_turn_id = e.turn_id
-                          and c.state = 'open' offset 0) x) found
-         where w.ctid = found.at
-        returning w.agent_turn_id, w.tool_call_id, w.child_turn_id
-    ), acknowledged as (
-        -- by key, in order: a relay that marks these rows holds no head, so they may move or be locked
-        update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
-          from (select c.key from heliograph.outbox c
-                 where c.project_id = p_project
-                   and c.key = any (array(select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from wait w))
-                   and heliograph._is_unpublished(c.published_at)
-                 order by c.key for update) found
-         where o.project_id = p_project and o.key = found.key returning o as command
     ), event as (
         insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
         select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now from ending
         union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
                jsonb_build_object('child_turn_id', turn_id), p_now, p_now from ending where parent_turn_id is not null
-        union all select p_project, 'stop:' || w.child_turn_id, 'stop', w.child_turn_id, null, (
-               select heliograph._child_stop(e.child_stop, e.grace) from ending e where e.turn_id = w.agent_turn_id),
-               p_now, p_now from wait w where w.child_turn_id is not null
-        union all (select h.* from acknowledged a cross join lateral heliograph._halt_of(a.command, p_now) h
-          order by h.key)
-        on conflict (project_id, key) do update  -- a stop that is in the outbox remains, unless this one is stronger
-           set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
-         where outbox.kind = 'stop' and excluded.body ->> 'mode' = 'force' and outbox.body ->> 'mode' <> 'force'
+        on conflict do nothing
     ), lease as (
         update heliograph.leases l set ended_at = greatest(p_now, found.moved_at)
           from (select x.at, e.moved_at from ending e cross join lateral (
@@ -96,15 +66,58 @@ begin
           from ending e
          where h.ctid = e.head_at and e.is_active
     )
-    select array_agg(turn_id order by turn_id) filter (where budgets is not null),
+    select jsonb_agg(jsonb_build_object('turn_id', turn_id, 'child_stop', heliograph._child_stop(child_stop, grace))
+                     order by turn_id) filter (where has_open_calls),
+           array_agg(turn_id order by turn_id) filter (where budgets is not null),
            array_agg(turn_id order by turn_id) filter (where callback_url is not null)
-      into v_budgeted, v_called_back from ending;
+      into v_calling, v_budgeted, v_called_back from ending;
+    if v_calling is not null then
+        perform heliograph._close_calls(p_project, v_calling, p_now);
+    end if;
     if v_called_back is not null then
         perform heliograph._create_turn_callbacks(p_project, v_called_back, p_now);
     end if;
     if v_budgeted is not null then
         perform heliograph._settle_ended(p_project, v_budgeted);
     end if;
+end $$;
+
+-- _close_calls: close the open calls of turns that end. Their commands are acknowledged, and halted (62_commands.sql);
+--   their delegated turns are stopped.
+--   p_turns: [{turn_id, child_stop}]; child_stop: the body of the stops.
+--   locks:  the commands that are acknowledged, ascending by key, and stops of children that exist already. The caller
+--           holds the heads
+create function heliograph._close_calls(p_project text, p_turns jsonb, p_now timestamptz) returns void
+    language plpgsql as $$
+begin
+    with wait as (
+        update heliograph.turn_waiting_tools w set state = 'closed', resolved_at = p_now
+          from (select x.at, t.child_stop
+                  from jsonb_to_recordset(p_turns) as t (turn_id text, child_stop jsonb)
+                 cross join lateral (
+                       select c.ctid as at from heliograph.turn_waiting_tools c
+                        where c.project_id = p_project and c.agent_turn_id = t.turn_id
+                          and c.state = 'open' offset 0) x) found
+         where w.ctid = found.at
+        returning w.agent_turn_id, w.tool_call_id, w.child_turn_id, found.child_stop
+    ), acknowledged as (
+        -- by key, in order: a relay that marks these rows holds no head, so they may move or be locked
+        update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
+          from (select c.key from heliograph.outbox c
+                 where c.project_id = p_project
+                   and c.key = any (array(select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from wait w))
+                   and heliograph._is_unpublished(c.published_at)
+                 order by c.key for update) found
+         where o.project_id = p_project and o.key = found.key returning o as command
+    )
+    insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
+    select p_project, 'stop:' || w.child_turn_id, 'stop', w.child_turn_id, null, w.child_stop, p_now, p_now
+      from wait w where w.child_turn_id is not null
+    union all (select h.* from acknowledged a cross join lateral heliograph._halt_of(a.command, p_now) h
+      order by h.key)
+    on conflict (project_id, key) do update  -- a stop that is in the outbox remains, unless this one is stronger
+       set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
+     where outbox.kind = 'stop' and excluded.body ->> 'mode' = 'force' and outbox.body ->> 'mode' <> 'force';
 end $$;
 
 -- _child_stop: the stop of the delegated turns of an ending, see child_stop of _terminal.
@@ -119,13 +132,14 @@ $$;
 create function heliograph._ending(p_project text, p_endings jsonb) returns table (
     turn_id text, outcome text, content jsonb, child_stop jsonb, writer_epoch bigint, turn_at tid, output_box_id text,
     parent_turn_id text, parent_call_id text, budgets text[], callback_url text, head_at tid, agent_id text,
-    turn_epoch bigint, moved_at timestamptz, grace interval, is_active boolean, is_suspended boolean
+    turn_epoch bigint, moved_at timestamptz, grace interval, is_active boolean, has_open_calls boolean
 ) language sql stable as $$
     select e.turn_id, e.outcome, e.content, e.child_stop, coalesce(e.epoch, h.turn_epoch + 1), t.at, t.output_box_id,
            t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at, h.agent_id, h.turn_epoch, h.moved_at,
            greatest(h.force_at, h.stop_requested_at) - h.stop_requested_at,
            coalesce(h.active_agent_turn_id = e.turn_id, false),
-           coalesce(h.active_agent_turn_id = e.turn_id, false) and h.status = 'suspended'
+           (select count(*) from heliograph.turn_waiting_tools c
+             where c.project_id = p_project and c.agent_turn_id = e.turn_id and c.state = 'open') > 0
       from jsonb_to_recordset(p_endings) as e
            (turn_id text, epoch bigint, outcome text, content jsonb, child_stop jsonb)
      cross join lateral (
@@ -133,7 +147,7 @@ create function heliograph._ending(p_project text, p_endings jsonb) returns tabl
                   x.callback_url from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
      cross join lateral (
-           select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.status, x.force_at,
+           select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.force_at,
                   x.stop_requested_at
              from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
@@ -158,9 +172,17 @@ declare
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
+    update heliograph.agent_turns t  -- its parent reads it, see 48_human_waits.sql
+       set human_wait_since = v_now - nullif(heliograph._human_wait_time(p_project, p_turn_id, h.moved_at, true, v_now),
+                                             '0')
+      from heliograph.agent_state_head h
+     where t.project_id = p_project and t.agent_turn_id = p_turn_id
+       and h.project_id = p_project and h.agent_id = v_turn.agent_id and h.active_agent_turn_id = p_turn_id
+       and h.status = 'suspended'
+       and (t.human_wait_since is null or heliograph._waits_for_child(p_project, p_turn_id, v_now));
     perform heliograph._terminal(p_project, jsonb_build_array(jsonb_build_object(
         'turn_id', p_turn_id, 'outcome', p_outcome, 'content', v_content, 'child_stop', p_child_stop)),
-                                 octet_length(v_content::text), v_now);
+                                 octet_length(v_content::text), (heliograph._limits(p_project)).card_bytes_max, v_now);
     update heliograph.runs set open_turns = open_turns - 1
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(

@@ -51,9 +51,8 @@ begin
                             case when i.item #> '{reaction,activations,0}' is not null
                                  then coalesce(heliograph._reject_activations(p_project, v_runs[n],
                                          i.item #> '{reaction,activations}', v_limits),
-                                               heliograph._reject_taken(i.item, t.taken)) end,
-                            (select d.rejection from heliograph._reject_drafts(v_runs[n], r.signal_seq,
-                                    i.item -> 'signals') d),
+                                               heliograph._reject_taken(p_project, i.item)) end,
+                            heliograph._reject_drafts(v_runs[n], r.signal_seq, i.item -> 'signals'),
                             '{"outcome": "ok"}') end as verdict
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item) i
@@ -64,16 +63,9 @@ begin
                       and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
               left join lateral (select * from heliograph.runs x
                                   where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true
-              left join lateral (  -- the turn itself, and the turns that have the ids of the turns to wake
-                   select (array_agg(x.result_fields order by x.agent_turn_id) filter (where x.agent_turn_id
-                           = h.active_agent_turn_id))[1] as result_fields,
-                          array_agg(x.agent_turn_id order by x.agent_turn_id) as taken
-                     from heliograph.agent_turns x
-                    where x.project_id = p_project and h.agent_id is not null and x.agent_turn_id = any (
-                          case when i.item #> '{reaction,activations,0}' is null then array[h.active_agent_turn_id] else
-                          h.active_agent_turn_id || array(select a ->> 'turn_id'
-                                  from jsonb_array_elements(i.item #> '{reaction,activations}') a) end)
-                   offset 0) t on true
+              left join lateral (
+                   select x.result_fields from heliograph.agent_turns x
+                    where x.project_id = p_project and x.agent_turn_id = h.active_agent_turn_id offset 0) t on true
               left join lateral (
                    select x.turn_epoch from heliograph.cards x
                     where h.agent_id is null and x.project_id = p_project
@@ -88,7 +80,7 @@ begin
         v_answers := v_answers || v_part;
         if v_ended is not null then
             v_ending := heliograph._items_at(p_items, v_ended);
-            perform heliograph._terminal(p_project, v_ending, v_bytes, p_now);
+            perform heliograph._terminal(p_project, v_ending, v_bytes, v_limits.card_bytes_max, p_now);
             v_woken := v_woken || heliograph._dispatch_next(p_project, v_agents_ended, p_now)
                                    || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
         end if;
@@ -112,12 +104,16 @@ $$;
 
 -- _reject_taken: null, or the rejection of an ending that wakes a turn with a taken id, or two turns with one id. The
 --   insert finds an id that another caller takes at the same moment.
-create function heliograph._reject_taken(p_item jsonb, p_taken text[]) returns jsonb
-    language sql immutable as $$
+create function heliograph._reject_taken(p_project text, p_item jsonb) returns jsonb
+    language sql stable as $$
     select heliograph._rejection('id_conflict', format('turn %s exists', w.turn_id))
       from (select a ->> 'turn_id' as turn_id, count(*) as more
             from jsonb_array_elements(p_item #> '{reaction,activations}') a group by 1) w
-     where w.turn_id is not null and (w.more > 1 or w.turn_id = any (p_taken)) order by w.turn_id limit 1
+      left join lateral (
+           select x.agent_turn_id from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = w.turn_id offset 0) taken on true
+     where w.turn_id is not null and (w.more > 1 or taken.agent_turn_id is not null)
+     order by w.turn_id limit 1
 $$;
 
 -- _reject_ending: null, or the rejection of signals or content of an ending that are too large.

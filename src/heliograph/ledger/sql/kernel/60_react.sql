@@ -33,9 +33,8 @@ begin
                                        then heliograph._reject_signals(v_item -> 'signals', v_limits) end,
                                   heliograph._reject_activations(p_project, v_item ->> 'run_id',
                                       coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),
-                                  (select d.rejection from heliograph.runs r
-                                    cross join lateral heliograph._reject_drafts(r.run_id, r.signal_seq,
-                                            v_item -> 'signals') d
+                                  (select heliograph._reject_drafts(r.run_id, r.signal_seq, v_item -> 'signals')
+                                     from heliograph.runs r
                                     where r.project_id = p_project and r.run_id = v_item ->> 'run_id'),
                                   '{"outcome": "ok"}');
         end if;
