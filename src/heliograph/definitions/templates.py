@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
+RENDERED_MAX = 4_194_304  # characters
 SIGNAL_NAMES = ("signal.name", "signal.payload")
+
+_BRACE = re.compile(r"\{\{|\}\}|\{([^}]*)\}|[{}]")
 
 
 def placeholders(template: str) -> list[str]:
@@ -19,14 +23,20 @@ def placeholders(template: str) -> list[str]:
 def substitute(template: str, values: Mapping[str, Any]) -> str:
     """Replace each {name} by its value in one pass; {{ and }} are literal braces. Braces within values are kept.
 
-    Raises InvalidInput: `template_syntax`, `template_undefined` (with the names that exist).
+    Raises InvalidInput: `template_syntax`, `template_undefined` (with the names that exist), `rendered_too_long`.
     """
-    out = []
+    out: list[str] = []
+    length = 0
     for text, name in _pieces(template):
-        out.append(text)
+        parts = [text]
         if name is not None:
             check_known(name, values)
-            out.append(str(values[name]))
+            parts.append(str(values[name]))
+        out += parts
+        length += sum(map(len, parts))
+        if length > RENDERED_MAX:
+            raise InvalidInput(f"the text of the template is longer than {RENDERED_MAX} characters with its values; use fewer or shorter "
+                               "values", code="rendered_too_long")  # fmt: skip
     return "".join(out)
 
 
@@ -37,28 +47,15 @@ def check_known(name: str, known: Collection[str]) -> None:
                            "and }} for braces", code="template_undefined")  # fmt: skip
 
 
-def _pieces(template: str) -> list[tuple[str, str | None]]:
-    """Divide a template into pairs of a text and the placeholder that follows it, or None at the end."""
-    pieces: list[tuple[str, str | None]] = []
-    rest = template
-    while rest:
-        text, brace, rest = _cut(rest)
-        if brace != "{":
-            pieces.append((text + brace[:1], None))
-            continue
-        name, closing, after = rest.partition("}")
-        if not closing:
-            raise InvalidInput(f"the template has a {{ without a closing }}, before '{safe_repr(rest, 30)}'; write {{{{ for a brace",
-                               code="template_syntax")  # fmt: skip
-        pieces.append((text, name.strip()))
-        rest = after
-    return pieces
-
-
-def _cut(text: str) -> tuple[str, str, str]:
-    """Divide a text at its next brace: the text before it, the brace (single or doubled), and the rest."""
-    at = min((i for i in (text.find("{"), text.find("}")) if i >= 0), default=-1)
-    if at < 0:
-        return text, "", ""
-    width = 2 if text[at : at + 2] in ("{{", "}}") else 1
-    return text[:at], text[at : at + width], text[at + width :]
+def _pieces(template: str) -> Iterator[tuple[str, str | None]]:
+    """Divide a template, in one pass, into pairs of a text and the placeholder that follows it, or None where none follows."""
+    start = 0
+    for found in _BRACE.finditer(template):
+        text, brace = template[start : found.start()], found[0]
+        if brace == "{":
+            raise InvalidInput(f"the template has a {{ without a closing }}, before '{safe_repr(template[found.end():], 30)}'; "
+                               "write {{ for a brace", code="template_syntax")  # fmt: skip
+        is_placeholder = found[1] is not None
+        yield (text, found[1].strip()) if is_placeholder else (text + brace[0], None)
+        start = found.end()
+    yield template[start:], None
