@@ -184,3 +184,30 @@ def test_approval_of_one_tool_holds_for_all_calls_of_a_bound_server(tmp_path: Pa
     text = "  tools: [{type: mcp, name: merge, server: git, requires_approval: true}, {type: mcp, name: read, server: git}]\n"
     (server,) = load(tmp_path, text, {"git": MCPServer(["server"], name="git")})[0].workflow.agents["clerk"].tools
     assert server.approval is True
+
+
+def test_problems_of_the_schema_of_values_and_of_bindings_are_reported_together(tmp_path: Path) -> None:
+    text = "  llm: {provider: 7}\n  lifecycle: {turn_timeout: soon}\n  tools: [{type: function, name: f, requires_approval: 'x'}]\n"
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text.replace("llm: {provider: 7}", "colour: red") + "security: 7\n")
+    found = {each.code: each.line for each in caught.value.problems if not each.is_warning}
+    assert found == {"invalid_format": 7, "wrong_type": 9}
+    text = "  tools: [nowhere]\nextensions: {heliograph: {priority: urgent}}\n"
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text)
+    assert [(each.code, each.line) for each in caught.value.problems] == [("missing_tool", 6), ("invalid_enum", 7)]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "line"),
+    [
+        ("extensions.heliograph.name", "extensions:\n  heliograph:\n    name: a b\n", 8),
+        ("extensions.heliograph.priority", "extensions:\n  heliograph:\n    priority: 9\n", 8),
+    ],
+)
+def test_error_of_an_option_has_the_key_of_the_manifest(tmp_path: Path, key: str, text: str, line: int) -> None:
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text)
+    (found,) = caught.value.problems
+    assert (found.pointer, found.line) == (f"/{key.replace('.', '/')}", line)
+    assert "Heliograph" not in found.message

@@ -16,7 +16,7 @@ from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.manifest.runtime_spec import read_runtime_spec
 from heliograph.manifest.schemas import schema_of_kind, schema_text
 from heliograph.manifest.validation import validate
-from tests.rules.manifest_kit import parse
+from tests.rules.manifest_kit import RUNTIME, parse, rejected
 
 
 def problems_under(schema: dict[str, Any], text: str) -> list[tuple[str, str, str]]:
@@ -167,3 +167,11 @@ def test_any_value_is_loaded_or_rejected_with_places(value: Any) -> None:
     content = value if isinstance(value, dict) else {"lifecycle": value}
     problems = problems_of({"apiVersion": "ossa/v0.4.9", "kind": "RuntimeSpec", **content})
     assert all(each.line >= 1 and each.hint and each.code for each in problems)
+
+
+@pytest.mark.parametrize(
+    "text", ["kind: *x\n", "*x : 2\n", "lifecycle: {max_iterations: *x}\n", "? *x\n: {a: [1]}\n", "lifecycle: *x\n"]
+)
+def test_alias_is_one_problem_and_its_missing_value_is_none(text: str) -> None:
+    head = RUNTIME.replace("kind: RuntimeSpec\n", "") if text.startswith("kind") else RUNTIME
+    assert [each.code for each in rejected(head + text)] == ["yaml_aliases_not_allowed"]

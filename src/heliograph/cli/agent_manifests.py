@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,9 +21,9 @@ from heliograph.cli.manifest_servers import server_of
 from heliograph.cli.output import note
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput
-from heliograph.manifest.agent_manifest import OPTIONS, AgentManifest, read_agent
+from heliograph.manifest.agent_manifest import AgentManifest, read_agent
 from heliograph.manifest.agent_tools import ServerReference, ToolReference
-from heliograph.manifest.document import Document
+from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.ossa import KINDS, validate_ossa
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted
 from heliograph.manifest.reader import kind_of, parse_manifest
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _APPLIED = {"RuntimeSpec": "--runtime", "MessageRouting": "--routing"}
+_OWN = "/extensions/heliograph"
+_PLACES = {
+    "name": "/metadata/name",
+    "version": "/metadata/version",
+    "tools": "/spec/tools",
+    "max_steps": "/spec/lifecycle",
+}
 START = "Begin."  # the prompt of a run without an input
 
 _CREDENTIALS = {
@@ -149,10 +156,23 @@ def valid_agent(document: Document) -> AgentManifest:
             "not_runnable", f"a {kind_of(document)} is no agent; it is applied to an application", "/kind",
             f"write helio run FILE.py:app {option} {document.file}",
         )])  # fmt: skip
-    warnings = accepted([*document.problems, *validate_ossa(document)])
+    warnings = check_schema(document)
     if (kind := kind_of(document)) != "Agent":
         raise ManifestRejected([not_run(document, str(kind)), *warnings])
     return read_agent(document, os.environ)
+
+
+def check_schema(document: Document) -> list[ManifestProblem]:
+    """Return the warnings about a document. Raises ManifestRejected for one that is invalid under its schema, with all other problems too."""
+    found = [*document.problems, *validate_ossa(document)]
+    if kind_of(document) == "Agent" and any(not each.is_warning for each in found):
+        known = {each.pointer for each in found}
+        try:
+            further: Sequence[ManifestProblem] = read_agent(document, os.environ).warnings
+        except ManifestRejected as rejected:
+            further = rejected.problems
+        found += [each for each in further if not each.is_warning and each.pointer not in known]
+    return accepted(found)
 
 
 def not_run(document: Document, kind: str) -> ManifestProblem:
@@ -175,16 +195,17 @@ def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None
     problems: list[ManifestProblem] = []
     tools = _tools(manifest, bindings, problems)
     models = _models(manifest, bindings, problems)
-    if any(not each.is_warning for each in problems):
-        return None, problems
+    is_missing = any(not each.is_warning for each in problems)
     options = {"activate_on": ["workflow:start"], "updates": "output", **manifest.options}
     prompt = options.pop("prompt", prompt_of)
+    if is_missing:  # the option may name one of the missing tools
+        options.pop("must_end_with", None)
     try:
         application = Heliograph(manifest.name.lower())
         application.prompt_agent(
             manifest.name,
             prompt,
-            model=models,
+            model=models or None,
             system=manifest.system,
             version=manifest.version,
             tools=tools,
@@ -192,8 +213,8 @@ def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None
         )
         application.workflow  # noqa: B018  checked as a whole
     except HeliographError as error:  # also Rejected, for a reserved name of a signal
-        raise ManifestRejected([_of_option(manifest, error), *problems]) from error
-    return application, problems
+        raise ManifestRejected([_of_option(manifest, error), *problems, *manifest.warnings]) from error
+    return None if is_missing else application, problems
 
 
 def prompt_of(context: Context) -> str:
@@ -344,9 +365,13 @@ def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> Manifest
 
 
 def _of_option(manifest: AgentManifest, error: HeliographError) -> ManifestProblem:
-    """Return the problem of an option that `define_agent` rejects, at its place in the manifest."""
+    """Return the problem of an option that `define_agent` rejects, at its place and with its key in the manifest."""
     option = (error.path or "").removeprefix(f"/agents/{manifest.name}/").partition("/")[0]
+    own = manifest.document.value_at(_OWN)
     if error.path in ("/name", "/agents"):
         option = "name"
-    pointer = f"/extensions/heliograph/{option}" if option in (*OPTIONS, "name") else "/spec"
-    return manifest.document.problem(error.code, error.message, pointer, error.hint or "correct the manifest")
+    pointer = f"{_OWN}/{option}"
+    if not isinstance(own, dict) or option not in own:
+        pointer = _PLACES.get(option, "/spec")
+    message = error.message if option != "name" else error.message.replace("Heliograph", dotted(pointer), 1)
+    return manifest.document.problem(error.code, message, pointer, error.hint or "correct the manifest")

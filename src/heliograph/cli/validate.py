@@ -9,7 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from heliograph.cli.agent_manifests import Bindings, bind, not_run, parse_agent, read_bindings, valid_agent
+from heliograph.cli.agent_manifests import (
+    Bindings,
+    bind,
+    check_schema,
+    not_run,
+    parse_agent,
+    read_bindings,
+    valid_agent,
+)
 from heliograph.cli.commands import LEVELS
 from heliograph.cli.files import read_file
 from heliograph.cli.manifests import load_routing, load_runtime
@@ -93,7 +101,7 @@ def check(path: Path, bindings: Bindings) -> Report:
     report.version = version if isinstance(version, str) else None
     try:
         if report.kind == "Agent":
-            accepted([*document.problems, *validate_ossa(document)])
+            check_schema(document)
             report.reached = LEVELS.index("valid") + 1
             manifest = valid_agent(document)
             report.phases = manifest.phases

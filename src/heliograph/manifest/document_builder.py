@@ -112,11 +112,18 @@ class DocumentBuilder:
 
     def alias(self, name: str, place: Place) -> None:
         """Add a reference to another node. Aliases are not allowed: a few of them expand to any size."""
-        self.report(self._problem(_NO_ALIASES, f"*{safe_repr(name)} is an alias", place, "write the value itself"))
-        if self._expects_key:
-            self._key(f"*{name}", place, is_plain=False)
+        is_key = self._expects_key
+        pointer = None
+        if is_key:  # what it stands for is unknown, so the key and its value are dropped
+            self._count(place)
+            self._open[-1].key, self._open[-1].is_dropped = "*", True
         else:
-            self._add(None, place)
+            pointer = self._add(None, place)
+        self.report(
+            self._problem(
+                _NO_ALIASES, f"*{safe_repr(name)} is an alias", place, "write the value itself", pointer or ""
+            )
+        )
 
     def check_properties(self, anchor: str | None, tag: str | None, place: Place) -> None:
         """Report an anchor or a tag before a node."""
