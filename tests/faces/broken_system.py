@@ -12,6 +12,25 @@ from typing import Any
 Lines = list[dict[str, Any]]
 
 
+def middle(log: Lines) -> int:
+    """The place of the call before which the run is disturbed."""
+    return next(
+        n
+        for n, each in enumerate(log)
+        if "middle" in each["payload"].values() or each["payload"].get("target_agent") == "slow-printer"
+    )
+
+
+def run_everywhere(log: Lines) -> Lines:
+    """A delegate that any worker runs has begun before its pool has a worker."""
+    begun = [each for each in log if each["name"] == "ready" and each["source"]["agent"] == "slow-printer"]
+    return [
+        *log[:1],
+        *(begun or [{**log[0], "name": "ready", "source": {"agent": "slow-printer"}}]),
+        *(each for each in log[1:] if each not in begun),
+    ]
+
+
 def without_parents(log: Lines) -> Lines:
     return [{**each, "source": {"agent": (each.get("source") or {}).get("agent")}} for each in log]
 
@@ -50,11 +69,12 @@ DEFECTS: dict[str, tuple[str, Callable[[Lines], Lines]]] = {
     "CTL": ("envelopes", unnamed_tools),
     "ENV": ("envelopes", trace_of_its_own),
     "ERR": ("signals", unknown_codes),
+    "RTE": ("signals", run_everywhere),
 }
 
 
 def main(command: str, defect: str, recordings: str, application: str, folder: str) -> None:
-    if command == "worker":
+    if command in ("worker", "pool_worker"):
         with Path(folder, "workers").open("a", encoding="utf-8") as file:
             file.write("started\n")
         recorded = Path(recordings, application.split("-")[1], "effects")
@@ -64,8 +84,12 @@ def main(command: str, defect: str, recordings: str, application: str, folder: s
     elif command in ("signals", "envelopes"):
         text = Path(recordings, application.split("-")[1], f"{command}.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
-        if command == "signals" and application.startswith("conformance-kill") and _workers(folder) < 2:
-            lines = lines[: len(lines) // 2]
+        if (
+            command == "signals"
+            and application.startswith(("conformance-kill", "conformance-routes"))
+            and _workers(folder) < 2
+        ):
+            lines = lines[: middle(lines) + 1]
         damaged, damage = DEFECTS[defect]
         for line in damage(lines) if damaged == command else lines:
             print(json.dumps({"envelope": line} if command == "envelopes" else line))

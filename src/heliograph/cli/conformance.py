@@ -49,9 +49,9 @@ def _show(scenario: str) -> None:
 def _list(checks: Sequence[Check], as_json: bool) -> None:
     if as_json:
         for each in checks:
-            json_line({"id": each.id, "run": each.scenario, "reads": each.reads, "text": each.text})
+            json_line({"id": each.id, "run": each.scenario, "needs": each.needs, "text": each.text})
     else:
-        table(("ID", "RUN", "READS", "CHECK"), [(each.id, each.scenario, each.reads, each.text) for each in checks])
+        table(("ID", "RUN", "NEEDS", "CHECK"), [(each.id, each.scenario, each.needs, each.text) for each in checks])
 
 
 def _print(results: Sequence[Result], as_json: bool) -> None:

@@ -15,7 +15,7 @@ from heliograph import Context, DelegationFailed, Heliograph, ToolFailed
 
 def application(agents: Mapping[str, Any]) -> Heliograph:
     """Return the application that an agents file describes; see `scenarios`."""
-    made = Heliograph(agents["name"])
+    made = Heliograph(agents["name"], routes=agents["routing"])
     for each in agents["agents"]:
         options: dict[str, Any] = {
             key: each[key] for key in ("activate_on", "emits", "updates", "on_request") if key in each

@@ -13,13 +13,13 @@ Outcome = Literal["passed", "failed", "not observable"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of one requirement in one scenario. holds: whether the evidence satisfies it. reads: the command that it needs."""
+    """A check of one requirement in one scenario. holds: whether the evidence satisfies it. needs: the command that it needs."""
 
     id: str
     scenario: str
     text: str
     holds: Callable[[Evidence], bool]
-    reads: Literal["signals", "envelopes"] = "signals"
+    needs: Literal["signals", "envelopes", "pool_worker"] = "signals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,9 @@ class Result:
     outcome: Outcome
 
 
-def judged(check: Check, evidence: Evidence) -> Result:
-    """Judge the evidence. A log that a check cannot read fails it: a foreign system may print anything."""
-    if check.reads == "envelopes" and evidence.envelopes is None:
-        return Result(check, "not observable")
+def is_satisfied(check: Check, evidence: Evidence) -> bool:
+    """Whether the evidence satisfies a check. A log that a check cannot read does not: a foreign system may print anything."""
     try:
-        holds = check.holds(evidence)
+        return check.holds(evidence)
     except (LookupError, TypeError, ValueError, AttributeError):
-        holds = False
-    return Result(check, "passed" if holds else "failed")
+        return False

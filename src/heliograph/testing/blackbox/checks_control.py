@@ -25,7 +25,7 @@ def _all_have(run: Evidence, signal: str, **fields: type | tuple[type, ...]) -> 
 
 
 def _signals(run: Evidence) -> list[dict[str, Any]]:
-    return [each["signal"] for each in run.envelopes or ()]
+    return [each["signal"] for each in run.envelopes]
 
 
 def _async_of(run: Evidence, kind: str, expected: bool) -> bool:
@@ -33,12 +33,12 @@ def _async_of(run: Evidence, kind: str, expected: bool) -> bool:
 
 
 def _envelopes_have(run: Evidence, key: str) -> bool:
-    return bool(run.envelopes) and all(isinstance(each[key], str) and each[key] for each in run.envelopes or ())
+    return bool(run.envelopes) and all(isinstance(each[key], str) and each[key] for each in run.envelopes)
 
 
 def _is_stamped(run: Evidence) -> bool:
     return _envelopes_have(run, "timestamp") and all(
-        datetime.fromisoformat(each["timestamp"].replace("Z", "+00:00")) for each in run.envelopes or ()
+        datetime.fromisoformat(each["timestamp"].replace("Z", "+00:00")) for each in run.envelopes
     )
 
 
@@ -115,12 +115,12 @@ CONTROL = (
     _control("CTL-90", "calls", "requests have correlation ids, and responses repeat them", _correlates),
     _control("CTL-95", "calls", "a signal has type, payload, async and timeout_seconds", _wire_keys),
     _control("ENV-01", "calls", "every control signal of the log has its envelope",
-             lambda run: len(run.envelopes or ()) >= len([each for each in run.log if each["name"] in ("tool:call", "tool:result", "delegation", "ready", "error")]) > 0),
-    _control("ENV-02", "calls", "envelopes have unique ids", lambda run: _envelopes_have(run, "id") and len({each["id"] for each in run.envelopes or ()}) == len(run.envelopes or ())),
+             lambda run: len(run.envelopes) >= len([each for each in run.log if each["name"] in ("tool:call", "tool:result", "delegation", "ready", "error")]) > 0),
+    _control("ENV-02", "calls", "envelopes have unique ids", lambda run: _envelopes_have(run, "id") and len({each["id"] for each in run.envelopes}) == len(run.envelopes)),
     _control("ENV-03", "calls", "envelopes have a timestamp", _is_stamped),
     _control("ENV-04", "calls", "envelopes have a source", lambda run: _envelopes_have(run, "source")),
     _control("ENV-05", "calls", "envelopes have a destination", lambda run: _envelopes_have(run, "destination")),
-    _control("ENV-06", "calls", "all envelopes of a run have one trace_id", lambda run: _envelopes_have(run, "trace_id") and len({each["trace_id"] for each in run.envelopes or ()}) == 1),
+    _control("ENV-06", "calls", "all envelopes of a run have one trace_id", lambda run: _envelopes_have(run, "trace_id") and len({each["trace_id"] for each in run.envelopes}) == 1),
     _control("ENV-07", "calls", "envelopes have a span_id", lambda run: _envelopes_have(run, "span_id")),
     _control("ENV-08", "calls", "the signal in the envelope has type and payload", lambda run: bool(_signals(run)) and all({"type", "payload"} <= set(each) for each in _signals(run))),
     _control("ERR-04", "calls", "a failed tool is TOOL_ERROR", lambda run: _error_of(run, "printer")["code"] == "TOOL_ERROR"),

@@ -27,11 +27,11 @@ def _never_overlaps(run: Evidence) -> bool:
 
 def _is_recovered(run: Evidence) -> bool:
     outputs = [payload_of(each).get("output") for each in run.ends("writer")]
-    return run.has_ended and 0 < run.killed < len(run.log) and outputs == ["done"]
+    return run.has_ended and 0 < run.disturbed < len(run.log) and outputs == ["done"]
 
 
 def _repeats_nothing(run: Evidence) -> bool:
-    return run.has_ended and run.killed > 0 and run.effects == ["first", "last"]
+    return run.has_ended and run.disturbed > 0 and run.effects == ["first", "last"]
 
 
 TURNS = (

@@ -13,16 +13,17 @@ Signal = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """log: the signals in their order. envelopes: None if the system offers none. killed: the length of the log when its worker was killed.
+    """log: the signals in their order. envelopes: its control signals, if the system offers them. disturbed: the length of the log when
+    the run was disturbed.
 
     effects: the names of the tools that appended to the file of effects.
     """
 
     scenario: Scenario
     log: list[Signal]
-    envelopes: list[Signal] | None
+    envelopes: list[Signal]
     has_ended: bool
-    killed: int
+    disturbed: int
     effects: list[str]
 
     def named(self, pattern: str, agent: str | None = None) -> list[Signal]:
@@ -42,7 +43,7 @@ class Evidence:
 
     def controls(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
         """The payloads of the control signals of a type, in envelopes."""
-        signals = [each["signal"] for each in self.envelopes or () if isinstance(each.get("signal"), dict)]
+        signals = [each["signal"] for each in self.envelopes if isinstance(each.get("signal"), dict)]
         payloads = [as_object(each.get("payload")) for each in signals if each.get("type") == kind]
         return [each for each in payloads if all(each.get(key) == value for key, value in fields.items())]
 

@@ -9,16 +9,17 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from heliograph.testing.blackbox.evidence import Evidence, payload_of
-from heliograph.testing.blackbox.scenarios import Scenario
+from heliograph.testing.blackbox.scenarios import POOL, Scenario
 from heliograph.testing.blackbox.surface import Surface
 
-_PAUSE_SECONDS = 0.3
+_PAUSE_SECONDS = 0.5
 _END_SECONDS = 10.0
+_WRONG_POOL_SECONDS = 2.0  # in which a worker of another pool would take the turn
 
 
 def play(surface: Surface, scenario: Scenario, folder: Path) -> Evidence:
@@ -27,35 +28,37 @@ def play(surface: Surface, scenario: Scenario, folder: Path) -> Evidence:
     # a name of its own: a system may remember the runs of earlier suites
     application = f"conformance-{scenario.name}-{secrets.token_hex(4)}"
     agents = folder / "agents.json"
-    agents.write_text(json.dumps({"name": application, "agents": scenario.agents}), encoding="utf-8")
+    agents.write_text(
+        json.dumps({"name": application, "routing": scenario.routing, "agents": scenario.agents}), encoding="utf-8"
+    )
     values = {"agents": str(agents), "application": application, "run": f"run-{application}", "state": json.dumps(scenario.state),
-              "folder": str(folder), "suite": str(folder.parent)}  # fmt: skip
+              "folder": str(folder), "suite": str(folder.parent), "pool": POOL}  # fmt: skip
     with _processes(surface, values, folder) as start:
         worker = start("worker")
         start("start")
-        killed = 0
-        if scenario.disturbance != "none" and _await(surface, values, lambda log: _has_call(log, "middle")):
-            if scenario.disturbance == "kill":
+        disturbed = 0
+        if scenario.disturbance != "none" and _await(surface, values, _is_in_the_middle)[0]:
+            if scenario.disturbance == "pool":
+                time.sleep(_WRONG_POOL_SECONDS)
+            elif scenario.disturbance == "kill":
                 os.killpg(worker.pid, signal.SIGKILL)
                 worker.wait()
-                killed = len(surface.lines("signals", values))
-                start("worker")
+            disturbed = len(surface.lines("signals", values))
+            if scenario.disturbance == "stop":
+                with suppress(subprocess.TimeoutExpired):
+                    start("stop").wait(surface.seconds)
             else:
-                surface.start("stop", values).wait(_END_SECONDS + surface.seconds)
+                start("pool_worker" if scenario.disturbance == "pool" else "worker")
         if scenario.disturbance != "stop":
             (folder / "gate").touch()
-        has_ended = _await(surface, values, lambda log: any(each.get("name") == "workflow:end" for each in log))
-        log = surface.lines("signals", values)
-    has_envelopes = "envelopes" in surface.commands
-    lines = surface.lines("envelopes", values) if has_envelopes else []
-    envelopes = (
-        [each["envelope"] for each in lines if isinstance(each.get("envelope"), dict)] if has_envelopes else None
-    )
+        has_ended, log = _await(surface, values, lambda log: any(each.get("name") == "workflow:end" for each in log))
+    lines = surface.lines("envelopes", values) if "envelopes" in surface.commands else []
+    envelopes = [each["envelope"] for each in lines if isinstance(each.get("envelope"), dict)]
     _keep(folder / "signals.jsonl", log)
-    _keep(folder / "envelopes.jsonl", envelopes or [])
+    _keep(folder / "envelopes.jsonl", envelopes)
     effects = folder / "effects"
     return Evidence(
-        scenario, log, envelopes, has_ended, killed, effects.read_text().split() if effects.exists() else []
+        scenario, log, envelopes, has_ended, disturbed, effects.read_text().split() if effects.exists() else []
     )
 
 
@@ -92,15 +95,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _await(surface: Surface, values: dict[str, str], is_reached: Callable[[list[dict[str, Any]]], bool]) -> bool:
-    """Read the log until it has reached a point; return whether it did in time."""
+def _await(
+    surface: Surface, values: dict[str, str], is_reached: Callable[[list[dict[str, Any]]], bool]
+) -> tuple[bool, list[dict[str, Any]]]:
+    """Read the log until it has reached a point; return whether it did in time, and the log."""
     until = time.monotonic() + surface.seconds
-    while time.monotonic() < until:
-        if is_reached(surface.lines("signals", values)):
-            return True
+    while not is_reached(log := surface.lines("signals", values)):
+        if time.monotonic() > until:
+            return False, log
         time.sleep(_PAUSE_SECONDS)
-    return False
+    return True, log
 
 
-def _has_call(log: list[dict[str, Any]], tool: str) -> bool:
-    return any(each.get("name") == "tool:call" and payload_of(each).get("name") == tool for each in log)
+def _is_in_the_middle(log: list[dict[str, Any]]) -> bool:
+    """Whether the log has the tool call `middle`, or the delegation to an agent of another pool."""
+    names = {"tool:call": ("name", "middle"), "delegation": ("target_agent", "slow-printer")}
+    asked = [(each, *names[each["name"]]) for each in log if each.get("name") in names]
+    return any(payload_of(each).get(key) == name for each, key, name in asked)

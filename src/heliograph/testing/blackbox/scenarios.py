@@ -1,7 +1,7 @@
 """The runs that the checks observe. Each one is an agents file, which the system under test executes, and how the run is disturbed.
 
-An agents file is JSON: {"name", "agents": [{"name", "activate_on", "emits", "updates", "runs_if", "on_request", "steps"}]}. runs_if: false
-for a guard that is never true. The steps of an agent run in order, and the last one may set its output:
+An agents file is JSON: {"name", "routing", "agents": [{"name", "activate_on", "emits", "updates", "runs_if", "on_request", "steps"}]}. runs_if: false
+for a guard that is never true. routing: null, or a MessageRouting with pools of workers as its queues. The steps of an agent run in order, and the last one may set its output:
 
     {"tool": NAME, "result": VALUE}        a tool call with this result
     {"tool": NAME, "error": MESSAGE}       a tool call that fails; the agent continues
@@ -23,12 +23,15 @@ START = ["workflow:start"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run. state: its initial state. disturbance: what happens to it when the tool call `middle` has started."""
+    """A run. state: its initial state. disturbance: what happens to it when the tool call `middle` has started, or for `pool`, when
+    the other pool has its worker. routing: a MessageRouting.
+    """
 
     name: str
     agents: tuple[dict[str, Any], ...]
     state: dict[str, Any]
-    disturbance: Literal["none", "kill", "stop"] = "none"
+    disturbance: Literal["none", "kill", "stop", "pool"] = "none"
+    routing: dict[str, Any] | None = None
 
 
 CHAIN = Scenario(
@@ -75,5 +78,20 @@ _LONG = {"name": "writer", "activate_on": START, "emits": ["draft:ready"], "upda
 _AFTER = {"name": "critic", "activate_on": ["draft:ready"], "steps": [{"output": "good"}]}
 KILL = Scenario("kill", (_LONG, _AFTER), {}, "kill")
 STOP = Scenario("stop", (_LONG, _AFTER), {}, "stop")
+POOL = "other"
+ROUTES = Scenario(
+    "routes",
+    (
+        {"name": "editor", "activate_on": START, "updates": "text", "steps": [
+            {"delegate": "plain", "task": {}}, {"delegate": "slow-printer", "task": {}}, {"output": "done"}]},
+        {"name": "plain", "on_request": True, "steps": [{"output": "plain"}]},
+        {"name": "slow-printer", "on_request": True, "steps": [{"output": "slow"}]},
+    ),
+    {},
+    "pool",
+    {"apiVersion": "ossa/v0.4.9", "kind": "MessageRouting", "routes": [
+        {"match": {"signal_type": "tool_call"}, "destination": {"queue": "nowhere"}},
+        {"match": {"signal_type": "delegation", "target_agent": "slow-*"}, "destination": {"queue": POOL, "priority": "high"}}]},
+)  # fmt: skip
 
-SCENARIOS = {each.name: each for each in (CHAIN, CALLS, FAILURE, KILL, STOP)}
+SCENARIOS = {each.name: each for each in (CHAIN, CALLS, FAILURE, KILL, STOP, ROUTES)}

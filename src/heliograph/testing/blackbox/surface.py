@@ -16,9 +16,9 @@ from typing import Any
 from heliograph.errors import InvalidInput
 
 REQUIRED = ("worker", "start", "signals", "stop")
-OPTIONAL = ("envelopes",)
+OPTIONAL = ("envelopes", "pool_worker")
 _KEYS = frozenset({"name", "commands", "environment", "seconds"})
-_PLACEHOLDERS = frozenset({"agents", "application", "run", "state", "folder", "suite", "python", "here"})
+_PLACEHOLDERS = frozenset({"agents", "application", "pool", "run", "state", "folder", "suite", "python", "here"})
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _COMMAND_SECONDS = 60.0
 
