@@ -84,11 +84,10 @@ def main(command: str, defect: str, recordings: str, application: str, folder: s
     elif command in ("signals", "envelopes"):
         text = Path(recordings, application.split("-")[1], f"{command}.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.splitlines()]
-        if (
-            command == "signals"
-            and application.startswith(("conformance-kill", "conformance-routes"))
-            and _workers(folder) < 2
-        ):
+        is_disturbed = application.startswith(("conformance-kill", "conformance-routes"))
+        if _workers(folder) == 0:
+            lines = []  # its worker has not begun
+        elif command == "signals" and is_disturbed and _workers(folder) == 1:
             lines = lines[: middle(lines) + 1]
         damaged, damage = DEFECTS[defect]
         for line in damage(lines) if damaged == command else lines:
