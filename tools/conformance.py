@@ -30,6 +30,8 @@ the tests: `kernel: finish (3), stop` stands for three tests in `tests/kernel/te
 [requirements.tsv](../requirements.tsv) and from [conformance-notes.tsv](../conformance-notes.tsv); `make check` fails
 if a page is stale. Each proven requirement has a mutation in `tests/mutations/` that removes its behaviour, and
 `make mutations` checks that the named tests then fail.
+
+These tests are of Heliograph only. [The black-box suite](../../how-to/conformance.md) checks what can be seen from outside, of any system.
 """
 FAMILIES = {
     "CTL": "Control signals",
