@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from heliograph import Heliograph, MCPServer, ScriptedModel, external_tool, tool
-from heliograph.cli.agent_manifests import Bindings, load_agent
+from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.tools.mcp_decoding import OfferedTool
 from heliograph.tools.restricted_server import RestrictedServer
@@ -19,10 +20,10 @@ BLOCKED = "  autonomy: {blocked_actions: [merge]}\n"
 
 
 def load(
-    tmp_path: Path, text: str, servers: dict[str, Any] | None = None, tools: dict[str, Any] | None = None, **permissions: bool
+    tmp_path: Path, text: str, servers: dict[str, Any] | None = None, tools: dict[str, Any] | None = None, **permissions: Any
 ) -> tuple[Heliograph, list[ManifestProblem]]:  # fmt: skip
     (tmp_path / "agent.yaml").write_text(HEAD + text)
-    return load_agent(
+    return load_manifest(
         tmp_path / "agent.yaml", Bindings(tools or {}, servers or {}, ScriptedModel(["hello"]), **permissions)
     )
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from heliograph import MCPServer
-from heliograph.cli.agent_manifests import Bindings, load_agent
+from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.load_target import load_manifest
 from tests.faces.cli_support import Running, Shell, open_shell
 from tests.reach.model_server import Answer, Provider, env_of, serve
 
@@ -65,7 +66,7 @@ COMPARE = """
 from argparse import Namespace
 from dataclasses import replace
 
-from heliograph.cli.agent_manifests import load_target
+from heliograph.cli.load_target import load_target
 from heliograph.cli.load_application import load_app
 
 
@@ -200,7 +201,7 @@ def test_approval_of_one_tool_applies_to_all_calls_of_its_server(
     bindings = Bindings(starts_servers=is_declared)
     if not is_declared:
         bindings.servers["github"] = MCPServer(["server"], name="github", tools=["merge", "read"])
-    application, _ = load_agent(tmp_path / "agent.yaml", bindings)
+    application, _ = load_manifest(tmp_path / "agent.yaml", bindings)
     (bound,) = application.workflow.agents["clerk"].tools
     assert bound.approval is True
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from heliograph import ScriptedModel
-from heliograph.cli.agent_manifests import Bindings, load_agent
+from heliograph.cli.agent_manifests import Bindings
 from heliograph.cli.commands import LEVELS
+from heliograph.cli.load_target import load_manifest
 from heliograph.cli.validate import Report, check
 from heliograph.manifest.problems import ManifestRejected
 
@@ -85,6 +86,6 @@ def test_run_of_a_manifest_that_is_no_agent_names_the_right_command(tmp_path: Pa
     path = tmp_path / "m.yaml"
     path.write_text(manifest.replace("VALUE", "5"))
     with pytest.raises(ManifestRejected) as caught:
-        load_agent(path, Bindings())
+        load_manifest(path, Bindings())
     (found,) = caught.value.problems
     assert (found.code, found.hint) == ("not_runnable", f"write helio run FILE.py:app {option} {path}")

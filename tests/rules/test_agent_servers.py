@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from heliograph import ScriptedModel, redaction
-from heliograph.cli.agent_manifests import Bindings, load_agent
+from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.tools.mcp import MCPServer
 
@@ -47,7 +48,7 @@ def loaded(path: Path, lines: str, **bindings: object):  # type: ignore[no-untyp
         AGENT + "".join(f"      {each.strip()}\n" for each in lines.splitlines() if each.strip())
     )
     given = {"model": ScriptedModel(["Hi."]), "starts_servers": True, **bindings}
-    return load_agent(path / "a.yaml", Bindings(**given))  # type: ignore[arg-type]
+    return load_manifest(path / "a.yaml", Bindings(**given))  # type: ignore[arg-type]
 
 
 def problem(path: Path, lines: str, **bindings: object) -> ManifestProblem:
@@ -124,9 +125,9 @@ def test_server_that_no_tool_names_is_left_out_with_a_warning_if_other_programs_
     text = AGENT[: AGENT.index("  tools")] + "  extensions: {mcp: {servers: [{name: shop, command: sh}]}}\n"
     (tmp_path / "a.yaml").write_text(text)
     bindings = Bindings(model=ScriptedModel(["Hi."]), external=True)
-    application, warnings = load_agent(tmp_path / "a.yaml", bindings)
+    application, warnings = load_manifest(tmp_path / "a.yaml", bindings)
     assert application.workflow.agents["clerk"].tools == ()
     assert [(each.code, each.is_warning) for each in warnings] == [("missing_tool", True)]
     bindings.external = False
     with pytest.raises(ManifestRejected):
-        load_agent(tmp_path / "a.yaml", bindings)
+        load_manifest(tmp_path / "a.yaml", bindings)

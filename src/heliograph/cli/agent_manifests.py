@@ -11,16 +11,13 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.bound_tools import add_tool, approved_tool, external_tool_of, other_parameters, restricted_server
-from heliograph.cli.files import read_file
 from heliograph.cli.load_application import load_app, load_object
 from heliograph.cli.manifest_servers import server_of
-from heliograph.cli.output import note
 from heliograph.error_text import safe_repr
-from heliograph.errors import HeliographError, InvalidInput
+from heliograph.errors import HeliographError
 from heliograph.manifest.agent_manifest import AgentManifest, read_agent
 from heliograph.manifest.agent_tools import ServerReference, ToolReference
 from heliograph.manifest.document import Document, dotted
@@ -41,6 +38,12 @@ _PLACES = {
     "tools": "/spec/tools",
     "max_steps": "/spec/lifecycle",
 }
+_OF_RUNS = (
+    "activate_on",
+    "activate_when_all",
+    "updates",
+    "emits",
+)  # what an agent that is a part of a workflow does not have
 START = "Begin."  # the prompt of a run without an input
 
 _CREDENTIALS = {
@@ -58,6 +61,7 @@ class Bindings:
     model: overrides the models of the manifest: a name, or a model object. starts_servers: whether the manifest's own MCP servers may be
     started as programs, or reached at their URLs, with the variables of the environment that they name. external: whether tools without
     another binding are external tools. allows_secrets: whether a text that looks like a secret is a warning, and no error.
+    agents: those of the application, by name, for the steps of a workflow.
     """
 
     tools: dict[str, Any] = field(default_factory=dict)
@@ -66,27 +70,12 @@ class Bindings:
     starts_servers: bool = False
     external: bool = False
     allows_secrets: bool = False
+    agents: dict[str, Any] = field(default_factory=dict)
 
 
 def is_manifest(reference: str) -> bool:
     """Whether an argument names a manifest instead of an application."""
     return reference.endswith(SUFFIXES)
-
-
-def load_target(reference: str, options: Namespace) -> Heliograph:
-    """Load what `helio run` and `helio worker` run: an application, or a manifest of an agent with its bindings.
-
-    Raises the errors of `load_app` and `load_agent`, and InvalidInput (`usage`) for bindings of an application.
-    """
-    if not is_manifest(reference):
-        if given := binding_options(options):
-            raise InvalidInput(f"{given[0]} is for manifests, and {safe_repr(reference)} is an application; its code has its tools and models",
-                               code="usage", path=given[0])  # fmt: skip
-        return load_app(reference)
-    application, warnings = load_agent(Path(reference), read_bindings(options))
-    for each in warnings:
-        note(f"warning: {each}")
-    return application
 
 
 def binding_options(options: Namespace) -> list[str]:
@@ -110,7 +99,8 @@ def read_bindings(options: Namespace) -> Bindings:
     made = Bindings(starts_servers=options.start_servers, external=options.external_tools,
                     allows_secrets=options.allow_secret_literals)  # fmt: skip
     if options.tools is not None:
-        for agent in load_app(options.tools).workflow.agents.values():
+        made.agents = dict(load_app(options.tools).workflow.agents)
+        for agent in made.agents.values():
             for each in agent.tools:
                 if hasattr(each, "open_tools"):
                     made.servers[str(getattr(each, "label", type(each).__name__))] = each
@@ -119,22 +109,6 @@ def read_bindings(options: Namespace) -> Bindings:
     if options.model is not None:
         made.model = load_object(options.model) if ".py:" in options.model else options.model
     return made
-
-
-def load_agent(path: Path, bindings: Bindings) -> tuple[Heliograph, list[ManifestProblem]]:
-    """Return the application of a manifest, and its warnings.
-
-    Raises ManifestRejected for an invalid manifest and for one with missing bindings.
-    """
-    manifest = read_agent_file(path, bindings)
-    application, problems = bind(manifest, bindings)
-    if application is None:
-        raise ManifestRejected([*problems, *manifest.warnings])
-    return application, [*manifest.warnings, *problems]
-
-
-def read_agent_file(path: Path, bindings: Bindings) -> AgentManifest:
-    return valid_agent(parse_agent(read_file(path), str(path), bindings))
 
 
 def parse_agent(data: bytes, file: str, bindings: Bindings) -> Document:
@@ -180,7 +154,7 @@ def not_run(document: Document, kind: str) -> ManifestProblem:
     hint = (
         "write an application: agents with signals and delegations"
         if kind in KINDS
-        else "helio run takes manifests of kind Agent"
+        else "helio run takes manifests of the kinds Agent and Workflow"
     )
     return document.problem("not_runnable", f"Heliograph runs no manifest of kind {safe_repr(kind)}", "/kind", hint)
 
@@ -192,16 +166,34 @@ def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None
     """
     from heliograph.app import Heliograph
 
-    problems: list[ManifestProblem] = []
-    tools = _tools(manifest, bindings, problems)
-    models = _models(manifest, bindings, problems)
-    is_missing = any(not each.is_warning for each in problems)
-    options = {"activate_on": ["workflow:start"], "updates": "output", **manifest.options}
-    prompt = options.pop("prompt", prompt_of)
-    if is_missing:  # the option may name one of the missing tools
-        options.pop("must_end_with", None)
     try:
         application = Heliograph(manifest.name.lower())
+        problems = add_agent(application, manifest, bindings)
+        application.workflow  # noqa: B018  checked as a whole
+    except ManifestRejected:
+        raise
+    except HeliographError as error:
+        raise ManifestRejected([_of_option(manifest, error), *manifest.warnings]) from error
+    return None if any(not each.is_warning for each in problems) else application, problems
+
+
+def add_agent(
+    application: Heliograph, manifest: AgentManifest, bindings: Bindings, *, is_part: bool = False
+) -> list[ManifestProblem]:
+    """Add the agent of a manifest to an application, with what is bound. Return what is missing, and warnings.
+
+    is_part: other agents delegate to it, and no signal activates it. Raises ManifestRejected for options that no agent can have.
+    """
+    problems: list[ManifestProblem] = []
+    tools = bound_tools(manifest, bindings, problems)
+    models = _models(manifest, bindings, problems)
+    options = {"activate_on": ["workflow:start"], "updates": "output", **manifest.options}
+    if any(not each.is_warning for each in problems):  # the option may name one of the missing tools
+        options.pop("must_end_with", None)
+    if is_part:
+        options = {key: each for key, each in options.items() if key not in _OF_RUNS} | {"on_request": True}
+    prompt = options.pop("prompt", task_of if is_part else prompt_of)
+    try:
         application.prompt_agent(
             manifest.name,
             prompt,
@@ -211,10 +203,9 @@ def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None
             tools=tools,
             **options,
         )
-        application.workflow  # noqa: B018  checked as a whole
     except HeliographError as error:  # also Rejected, for a reserved name of a signal
         raise ManifestRejected([_of_option(manifest, error), *problems, *manifest.warnings]) from error
-    return None if is_missing else application, problems
+    return problems
 
 
 def prompt_of(context: Context) -> str:
@@ -226,7 +217,12 @@ def prompt_of(context: Context) -> str:
     return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
 
 
-def _tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> list[Any]:
+def task_of(context: Context) -> str:
+    """Return the prompt of a manifest's agent to which another agent delegates: its task."""
+    return context.task if isinstance(context.task, str) else json.dumps(context.task, ensure_ascii=False)
+
+
+def bound_tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> list[Any]:
     """Return the tools of the agent, and add those without a binding to `missing`."""
     bound: dict[str, Any] = {}
     used: dict[str, Any] = {}  # MCP servers, by their labels

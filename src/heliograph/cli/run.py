@@ -14,11 +14,12 @@ from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from typing import Any, TextIO
 
-from heliograph.cli.agent_manifests import binding_options, load_target
+from heliograph.cli.agent_manifests import binding_options
 from heliograph.cli.approval import project_of
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import graceful, run_agents
+from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure, manifest_options
 from heliograph.cli.output import duration, json_line, line, reserved_stdout

@@ -22,6 +22,7 @@ from heliograph.cli.commands import LEVELS
 from heliograph.cli.files import read_file
 from heliograph.cli.manifests import load_routing, load_runtime
 from heliograph.cli.output import json_line, line, reserved_stdout
+from heliograph.cli.workflow_manifests import bind_workflow
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.manifest.document import Document
@@ -107,6 +108,13 @@ def check(path: Path, bindings: Bindings) -> Report:
             report.phases = manifest.phases
             application, problems = bind(manifest, bindings)
             for each in in_order([*problems, *manifest.warnings]):
+                report.problems += each
+            report.reached += application is not None
+        elif report.kind == "Workflow":
+            accepted([*document.problems, *validate_ossa(document)])
+            report.reached = LEVELS.index("valid") + 1
+            application, problems = bind_workflow(document, path, bindings)
+            for each in in_order(problems):
                 report.problems += each
             report.reached += application is not None
         elif report.kind == "MessageRouting":

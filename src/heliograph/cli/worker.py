@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from heliograph.cli.agent_manifests import load_target
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.interrupts import graceful, run_agents
+from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure
 from heliograph.cli.output import reserved_stdout

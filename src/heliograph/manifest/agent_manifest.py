@@ -76,7 +76,7 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
     }
     tools, servers = read_tools(fields)
     made = AgentManifest(
-        name=_short(_text(fields, "/extensions/heliograph/name") or name), document=document, system=_system(fields),
+        name=short_name(_text(fields, "/extensions/heliograph/name") or name), document=document, system=_system(fields),
         version=_text(fields, "/metadata/version") or "1", models=choice.models, tools=tools, servers=servers,
         rules=read_rules(fields, tools, servers), options=options, phases=tuple(fields.texts("/spec/lifecycle/phases")),
     )  # fmt: skip
@@ -234,7 +234,7 @@ def _reason(pointer: str) -> str:
     return REASONS.get(pointer, "Heliograph does not know it")
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """Return a name of at most `_NAME_MAX` characters; a longer one is cut, and its end replaced by a hash of the whole."""
     if len(name) <= _NAME_MAX:
         return name

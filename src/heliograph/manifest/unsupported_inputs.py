@@ -60,6 +60,10 @@ OTHERS = (
     ("MessageRouting", "a route of another type of signal than `delegation` and `tool_call`", "warning `no_effect`"),
     ("MessageRouting", "a gateway that is neither a URL nor a name that the application has", "error `unknown_gateway`"),
     ("each", "`metadata`, except for name and version of an Agent", "read by people only"),
+    ("Workflow", "what decides which steps run, or computes values: `condition`, `branches`, `loop`, `continue_on_error`, `on_error`, "
+     "`parallel_with`, other kinds of steps, other expressions", "error `not_runnable` or `expression_not_allowed`"),
+    ("Workflow", "`concurrency`, `error_handling`, `observability`, secrets, and `retry`, `timeout_seconds` or `output` of a step",
+     "warning `no_effect`"),
     ("Task, Flow", "the whole", "error `not_runnable`: they are validated, and not run"),
     ("Agent", "tools of the types `webhook`, `schedule`, `pipeline`, `workflow`, `artifact`, `git-commit`, `ci-status`, `comment`",
      "warning `no_effect`: other programs start runs"),

@@ -1,0 +1,155 @@
+"""Turn a manifest of kind Workflow into an application: one agent whose plan has the steps, and the agents to which it delegates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heliograph.cli.agent_manifests import Bindings, add_agent, bound_tools, parse_agent, valid_agent
+from heliograph.cli.files import read_file
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
+from heliograph.manifest.agent_manifest import AgentManifest, short_name
+from heliograph.manifest.agent_tools import ToolReference
+from heliograph.manifest.document import Document
+from heliograph.manifest.ossa import validate_ossa
+from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted
+from heliograph.manifest.workflow_manifest import WorkflowManifest, WorkflowStep, read_workflow
+
+if TYPE_CHECKING:
+    from heliograph.app import Heliograph
+    from heliograph.definitions.plan import Plan
+    from heliograph.execution.phase_context import PhaseContext
+
+
+def bind_workflow(
+    document: Document, path: Path, bindings: Bindings
+) -> tuple[Heliograph | None, list[ManifestProblem]]:
+    """Return the application of a workflow, and warnings; or None, and what is missing. path: of its file; agents stand beside it.
+
+    Raises ManifestRejected for an invalid manifest, and for steps that cannot be carried out.
+    """
+    accepted([*document.problems, *validate_ossa(document)])
+    workflow = read_workflow(document)
+    binding = _Binding(workflow, path, bindings)
+    application = binding.application()
+    return application, [*workflow.warnings, *binding.problems]
+
+
+class _Binding:
+    """The binding of one workflow. problems: what is missing, and warnings of its agents."""
+
+    def __init__(self, workflow: WorkflowManifest, path: Path, bindings: Bindings):
+        from heliograph.app import Heliograph
+
+        self._workflow = workflow
+        self._folder = path.parent
+        self._bindings = bindings
+        self._application = Heliograph(short_name(workflow.name).lower())
+        self._targets: dict[str, str] = {}  # by the id of a step
+        self._agents: dict[str, str] = {}  # the names of agents by their files
+        self.problems: list[ManifestProblem] = []
+
+    def application(self) -> Heliograph | None:
+        """Return the application; None if something is missing. Raises ManifestRejected for options that no agent can have."""
+        tools = self._tools()
+        for step in self._workflow.steps:
+            if step.kind == "Agent":
+                self._add_agent_of(step)
+        if any(not each.is_warning for each in self.problems):
+            return None
+        try:
+            self._add_main(tools)
+            self._application.workflow  # noqa: B018  checked as a whole
+        except InvalidInput as error:
+            raise ManifestRejected(
+                [
+                    self._workflow.document.problem(
+                        error.code, error.message, "/spec", error.hint or "correct the workflow"
+                    )
+                ]
+            ) from None
+        return self._application
+
+    def _tools(self) -> list[Any]:
+        """Return the tools of the steps, and note those without a binding."""
+        named = {
+            step.name: ToolReference(step.name, step.pointer) for step in self._workflow.steps if step.kind == "Task"
+        }
+        self._targets |= {step.id: named[step.name].bound_name for step in self._workflow.steps if step.kind == "Task"}
+        wanted = AgentManifest(self._workflow.name, self._workflow.document, tools=tuple(named.values()))
+        return bound_tools(wanted, self._bindings, self.problems)
+
+    def _add_agent_of(self, step: WorkflowStep) -> None:
+        """Add the agent of a step: one of the application, or else that of the manifest to which the step refers."""
+        if step.name in self._bindings.agents:
+            self._add_known(step.name)
+            self._targets[step.id] = step.name
+        elif step.ref is not None and (self._folder / step.ref).is_file():
+            self._targets[step.id] = self._agent_of_file(step, step.ref)
+        else:
+            similar = get_close_matches(step.name, [*self._bindings.agents], 1)
+            hint = (
+                f"did you mean {similar[0]}?"
+                if similar
+                else (
+                    "write its manifest to the file that ref names, or bind it: --tools FILE.py:app names an application with this agent"
+                )
+            )
+            problem = self._workflow.document.problem(
+                "missing_agent", f"nothing is bound to the agent {safe_repr(step.name)}", step.pointer, hint
+            )
+            self.problems.append(replace(problem, binding=step.name))
+
+    def _add_known(self, name: str) -> None:
+        """Add an agent of the application of --tools, and those to which it delegates. No signal activates them here."""
+        if name in self._application._agents:
+            return
+        spec = self._bindings.agents[name]
+        self._application.add(replace(spec, activate_on=(), activate_when_all=(), updates=()))
+        for each in spec.agents:
+            self._add_known(each)
+
+    def _agent_of_file(self, step: WorkflowStep, ref: str) -> str:
+        """Add the agent of a manifest beside that of the workflow, and return its name. Raises ManifestRejected."""
+        path = self._folder / ref
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise ManifestRejected(
+                [
+                    self._workflow.document.problem(
+                        "not_allowed",
+                        f"{safe_repr(ref)} is outside of the folder of the workflow",
+                        f"{step.pointer}/ref",
+                        "move the file into it",
+                    )
+                ]
+            )
+        key = str(path.resolve())
+        if key not in self._agents:
+            manifest = valid_agent(parse_agent(read_file(path), str(path), self._bindings))
+            self.problems += [*manifest.warnings, *add_agent(self._application, manifest, self._bindings, is_part=True)]
+            self._agents[key] = manifest.name
+        return self._agents[key]
+
+    def _add_main(self, tools: list[Any]) -> None:
+        """Add the agent whose plan has the steps."""
+        from heliograph.definitions.hooks import Agent
+
+        workflow, targets = self._workflow, self._targets
+
+        class Steps(Agent):
+            def plan(self, context: PhaseContext) -> Plan:
+                return workflow.plan(context.document, targets)
+
+        options: dict[str, Any] = {} if workflow.timeout_seconds is None else {"ttl_seconds": workflow.timeout_seconds}
+        agents = list(dict.fromkeys(targets[step.id] for step in workflow.steps if step.kind == "Agent"))
+        self._application.agent(
+            name=short_name(workflow.name),
+            activate_on=["workflow:start"],
+            updates="output",
+            tools=tools,
+            agents=agents,
+            **options,
+        )(Steps)
