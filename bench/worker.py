@@ -8,6 +8,7 @@ import signal
 from bench.app import app, calling
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.runtime import open_runtime
+from heliograph.world.event_loop import new_event_loop
 
 CONCURRENCY = 256
 
@@ -24,4 +25,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:  # as in `helio worker`
+        runner.run(main())

@@ -93,10 +93,12 @@ _loops_at_work: list[tuple[asyncio.Runner, set[asyncio.Task[Any]]]] = []
 
 
 def run_agents(work: Coroutine[Any, Any, int]) -> int:
-    """Like `asyncio.run`, but abandon tasks that ignore cancellation. See `exit_past_agents`."""
+    """Like `asyncio.run`, on uvloop, but abandon tasks that ignore cancellation. See `exit_past_agents`."""
     import asyncio
 
-    runner = asyncio.Runner()
+    from heliograph.world.event_loop import new_event_loop
+
+    runner = asyncio.Runner(loop_factory=new_event_loop)
     try:
         return runner.run(work)
     finally:

@@ -1,0 +1,138 @@
+"""`python -m bench.worker_cpu`: the CPU time of a worker per turn of work A, with a store that answers at once.
+
+A real worker claims prepared turns, runs them and finishes them. Requests are encoded and answers decoded as with PostgreSQL, but
+nothing is sent. Each round measures a process on asyncio's loop and one on uvloop, in alternating order. Prints the median and the
+quartiles of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+from time import process_time
+from typing import Any
+
+import msgspec
+
+from bench.app import app
+from bench.kernel import AT, RUN, TURN
+from bench.worker import CONCURRENCY
+from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
+from heliograph.cli.garbage_collection import tuned_garbage_collection
+from heliograph.execution.project_services import ProjectServices
+from heliograph.harness.resolve import Harnesses
+from heliograph.ids import signal_id
+from heliograph.ledger.client import Ledger
+from heliograph.ledger.transactions import Transactions
+from heliograph.reactive.react import react_to_start
+from heliograph.records import Cause, Claimed, InboxRow, RunView
+from heliograph.worker.claim_loop import Worker
+from heliograph.world.event_loop import new_event_loop
+from heliograph.world.real import RealWorld
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": new_event_loop}
+WARM_TURNS = 1_000
+ANSWERS: dict[str, Any] = {"bell_key": "00" * 32, "read_outbox": [], "sweep_bells": [], "sweep_pending_reactions": []}
+SWEPT = {"changed": 0, "targets": [], "owners": []}  # a sweep that finds nothing
+
+
+class InstantStore:
+    """Answers the calls of a worker at once: with turns until `turns` were claimed, and with success for each turn that ends."""
+
+    def __init__(self, turns: int):
+        self._left = turns
+        self._turn = _turn()
+        self._to_end = turns
+        self.done = asyncio.Event()
+
+    async def call(self, function: str, *args: Any) -> Any:
+        request = msgspec.json.encode(args[1:])
+        if function == "claim":
+            return msgspec.json.decode(self._claim(args[3]))
+        if function == "finish":
+            return msgspec.json.decode(self._finish(msgspec.json.decode(request)[0]))
+        if function == "renew":
+            return [{"turn_id": item["turn_id"], "outcome": "ok"} for item in args[1]]
+        return ANSWERS.get(function, SWEPT)
+
+    def _claim(self, limit: int) -> bytes:
+        numbers = range(self._left, max(self._left - limit, 0), -1)
+        self._left -= len(numbers)
+        return b"[%b]" % b",".join(
+            self._turn.replace(b"@RUN@", b"%d" % n).replace(TURN.encode(), b"turn_%d" % n) for n in numbers
+        )
+
+    def _finish(self, items: list[dict[str, Any]]) -> bytes:
+        self._to_end -= len(items)
+        if self._to_end <= 0:
+            self.done.set()
+        return msgspec.json.encode([{"turn_id": item["turn_id"], "outcome": "ok", "targets": []} for item in items])
+
+
+def _turn() -> bytes:
+    """A claimed turn of work A, as the kernel returns it, with stand-ins for its ids."""
+    start = react_to_start(app.workflow, RUN, {}, AT, lambda _: TURN)
+    cause = Cause(signal_id(RUN, 1), "workflow:start", {})
+    run = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)
+    claimed = Claimed(
+        f"{RUN}/noop", "noop", RUN, app.workflow.name, TURN, 1, 0, 1, 3, 3600.0, None, f"box:{TURN}", TURN, cause,
+        [InboxRow("turn", TURN)], run,
+    )  # fmt: skip
+    return msgspec.json.encode(claimed)
+
+
+async def _run_turns(turns: int) -> None:
+    store = InstantStore(turns)
+    world = RealWorld(store, Transactions(store))  # type: ignore[arg-type]  # no turn of work A opens a transaction
+    await world.bells.learn("default")
+    services = ProjectServices(world, Ledger(world, "default"), {app.workflow.name: app.workflow})
+    worker = Worker([services], "bench", ModelAgentLoop(Harnesses(None)), concurrency=CONCURRENCY)
+    serving = asyncio.create_task(worker.run())
+    await store.done.wait()
+    worker.stop()
+    await serving
+    await world.close()
+
+
+def measure(loop: str, turns: int) -> float:
+    """The microseconds of CPU time per turn in this process."""
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(_run_turns(WARM_TURNS))
+        with tuned_garbage_collection():
+            before = process_time()
+            runner.run(_run_turns(turns))
+            return 1e6 * (process_time() - before) / turns
+
+
+def measure_in_process(loop: str, turns: int) -> float:
+    command = [sys.executable, "-m", "bench.worker_cpu", "--turns", str(turns), "--only", loop]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  our own
+    return float(json.loads(done.stdout))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.worker_cpu", description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each loop (default 7)")
+    parser.add_argument("--turns", type=int, default=10_000, help="turns of each measurement (default 10,000)")
+    parser.add_argument(
+        "--only", choices=LOOPS, help="measure one loop once, in this process, and print the figure alone"
+    )
+    options = parser.parse_args()
+    if options.only:
+        print(measure(options.only, options.turns))
+        return
+    found: dict[str, list[float]] = {loop: [] for loop in LOOPS}
+    for number in range(options.rounds):
+        for loop in LOOPS if number % 2 else reversed(LOOPS):
+            found[loop].append(measure_in_process(loop, options.turns))
+    for loop, figures in found.items():
+        low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
+        print(f"{loop:8} {middle:7.1f} µs of CPU per turn ({low:.1f} to {high:.1f}, least {min(figures):.1f})")
+
+
+if __name__ == "__main__":
+    main()
