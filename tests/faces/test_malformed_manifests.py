@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.cli.errors import report
-from heliograph.cli.manifests import load_routing, load_runtime
-from heliograph.manifest.problems import ManifestRejected
+from heliograph.cli.main import main
 
 HEAD = "apiVersion: ossa/v0.4.9\nkind: RuntimeSpec\n"
 ROUTES = "apiVersion: ossa/v0.4.9\nkind: MessageRouting\n"
@@ -110,28 +108,91 @@ CASES: dict[str, tuple[str | bytes, str, int, int]] = {
 }  # fmt: skip
 
 
+AGENT = "apiVersion: ossa/v0.5\nkind: Agent\nmetadata: {name: clerk}\nspec:\n  role: R\n"
+CASES |= {
+    "agent: cycle of $ref": (AGENT + "  functions: [{name: f, parameters: {$ref: '#'}}]\n", "invalid_schema", 6, 37),
+    "agent: cycle of two $ref": (
+        AGENT + "  tools: [{name: f, parameters: {$ref: '#/$defs/a', $defs: {a: {$ref: '#/$defs/b'}, b: {$ref: '#/$defs/a'}}}}]\n",
+        "invalid_schema", 6, 33,
+    ),
+    "agent: secret in a header": (AGENT + f"  tools: [{{type: mcp, name: x, url: 'https://x.example', headers: {{a: {SECRET}}}}}]\n",
+                                  "secret_literal", 6, 71),
+    "agent: alias": (AGENT + "  tools: [*x]\n", "yaml_aliases_not_allowed", 6, 11),
+    "agent: no name": (AGENT.replace("{name: clerk}", "{}"), "required_field", 3, 11),
+    "agent: no metadata": (AGENT.replace("metadata: {name: clerk}\n", ""), "required_field", 1, 1),
+    "agent: name with a control character": (AGENT.replace("clerk", '"a\\u0007b"'), "invalid_format", 3, 18),
+    "agent: unknown version": (AGENT.replace("v0.5", "v9"), "unsupported_version", 1, 13),
+    "agent: unknown kind": (AGENT.replace("Agent", "Agnet"), "unknown_kind", 2, 7),
+    "agent: option that grants trust": (AGENT + "extensions: {heliograph: {trusted: true}}\n", "unknown_field", 6, 36),
+    "agent: duration": (AGENT + "  lifecycle: {turn_timeout: soon}\n", "invalid_format", 6, 29),
+    "agent: huge limit": (AGENT + "  lifecycle: {max_turns: 1e300}\n", "out_of_range", 6, 26),
+    "agent: approval": (AGENT + "  autonomy: {approval_required: send}\n", "wrong_type", 6, 33),
+    "agent: escaped duplicate key": (AGENT + '  tools: []\n  "to\\u006fls": []\n', "yaml_duplicate_key", 7, 3),
+    "agent: tool without a binding": (AGENT + "  tools: [nowhere]\n", "missing_tool", 6, 11),
+    "agent: server of the manifest": (AGENT + "  tools: [{type: mcp, name: x, url: 'https://x.example'}]\n", "missing_tool", 6, 11),
+    "agent: no YAML": (AGENT + "  tools: [\n", "yaml_syntax", 7, 1),
+}  # fmt: skip
+APPLICATION = """
+from heliograph import Heliograph
+
+app = Heliograph("desk")
+
+
+@app.agent(activate_on=["workflow:start"], updates="x")
+def lead(ctx) -> int:
+    return 1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an application. Its database cannot be reached, so a command that does not stop before it fails otherwise."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://127.0.0.1:1/nowhere")
+    (tmp_path / "desk.py").write_text(APPLICATION)
+    (tmp_path / "model.py").write_text('from heliograph import ScriptedModel\n\nmodel = ScriptedModel(["hello"])\n')
+    return tmp_path
+
+
+def run_of(data: bytes) -> list[str]:
+    """The command that runs a manifest: as an agent, or applied to an application."""
+    if b"Agent" in data or b"Agnet" in data:
+        return ["run", "m.yaml", "--model", "model.py:model"]
+    return ["run", "desk.py:app", "--routing" if b"MessageRouting" in data else "--runtime", "m.yaml"]
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_malformed_manifest_is_rejected_with_its_place(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_malformed_manifest_ends_the_command_with_its_place_and_runs_nothing(
+    name: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text, code, line, column = CASES[name]
-    monkeypatch.chdir(tmp_path)
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    Path("m.yaml").write_bytes(data)
-    load = load_routing if b"MessageRouting" in data else load_runtime
-    with pytest.raises(ManifestRejected) as caught:
-        load("m.yaml")
-    assert report(caught.value, as_json=True) == 2
-    out, err = capsys.readouterr()
-    first = json.loads(out)["error"]
-    assert (code, line, column) in [(each["code"], each["line"], each["column"]) for each in first["problems"]]
-    assert {each["file"] for each in first["problems"]} == {first["file"]} == {"m.yaml"}
-    assert all(each["hint"] and each["line"] and each["column"] for each in first["problems"])
+    (folder / "m.yaml").write_bytes(data)
+    before = sorted(folder.iterdir())
+    assert main([*run_of(data), "--json"]) == 2
+    out, err = capfd.readouterr()
+    error = json.loads(out)["error"]
+    assert (code, line, column) in [(each["code"], each["line"], each["column"]) for each in error["problems"]]
+    assert {each["file"] for each in error["problems"]} == {error["file"]} == {"m.yaml"}
+    assert all(each["hint"] and each["line"] >= 1 and each["column"] >= 1 for each in error["problems"])
     assert f"m.yaml:{line}:{column}: {code}: " in err
     assert "hint: " in err
-    assert "Traceback" not in err
-    assert SECRET not in out + err
-    assert "hunter2x" not in out + err
+    for hidden in ("Traceback", SECRET, "hunter2x", "\x1b", "\x07", "\0"):
+        assert hidden not in out + err
+    assert [each for each in sorted(folder.iterdir()) if each.name != "__pycache__"] == before
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", CASES)
+def test_malformed_manifest_is_not_valid_or_not_runnable(
+    name: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = CASES[name][0]
+    (folder / "m.yaml").write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    assert main(["validate", "m.yaml", "--model", "model.py:model", "--level", "runnable", "--json"]) == 2
+    report = json.loads(capfd.readouterr().out)
+    assert report["runnable"] is False
+    assert any(each["severity"] == "error" and each["hint"] and each["file"] == "m.yaml" for each in report["problems"])
 
 
 def test_cases_are_as_many_as_the_page_of_malformed_inputs_has_manifests() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -133,3 +134,18 @@ def test_reference_that_leads_back_to_itself_is_found(schema: dict[str, Any]) ->
 )  # fmt: skip
 def test_recursive_schema_that_steps_into_its_value_is_accepted(schema: dict[str, Any]) -> None:
     assert reference_cycle(schema) is None
+
+
+def test_many_references_are_followed_in_linear_time() -> None:
+    names = {f"d{n}": {"$anchor": f"x{n}", "$ref": f"#y{n}"} for n in range(5000)}
+    start = time.process_time()
+    assert reference_cycle({"$defs": names}) is None
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "null"])
+def test_unknown_key_gets_a_warning_although_its_value_is_empty(value: str) -> None:
+    made = agent(f"role: R\ntools: []\nautonomy: {{allowed_actionz: {value}, blocked_actions: []}}", HEAD_5)
+    assert [(each.pointer, each.hint) for each in made.warnings] == [
+        ("/spec/autonomy/allowed_actionz", "did you mean allowed_actions?"),
+    ]  # fmt: skip

@@ -305,6 +305,7 @@ def test_fields_without_an_effect_get_a_warning_with_their_place() -> None:
     assert warned(made) == [
         "/spec/memory",
         "/spec/safety/pii_detection",
+        "/spec/safety/guardrails/policies",
         "/spec/llm/topP",
         "/extensions/langchain",
         "/extensions/cursor",

@@ -47,6 +47,7 @@ ALL = [_read(path) for path in sorted(FOLDER.glob("*.yaml"))]
 MANIFESTS = [each for each in ALL if each.place in ("RuntimeSpec", "MessageRouting")]
 REJECTED = "tracing"  # its endpoint is Thrift: G-28
 LOADED = [each for each in MANIFESTS if each.name != REJECTED]
+PARTS = [each for each in ALL if each.place.startswith("/")]  # sections, which stand at their place in a manifest
 
 
 def load(document: Document) -> Any:
@@ -59,7 +60,10 @@ def as_document(value: Any, *, is_json: bool = False) -> Document:
 
 def complete(example: Example) -> dict[str, Any]:
     """The example with version and kind, which those of single sections omit."""
-    return dict(example.value) if "kind" in example.value else {**HEADER, **example.value}
+    value = example.value
+    for key in reversed(example.place.split("/")[1:]):
+        value = {key: value}
+    return dict(value) if "kind" in value else {**HEADER, **value}
 
 
 def ids(examples: list[Example]) -> list[str]:
@@ -161,13 +165,13 @@ def objects_in(value: Any, pointer: str = "") -> Iterator[tuple[str, dict[str, A
 
 def required_at(example: Example, pointer: str) -> tuple[str, ...]:
     if not pointer:
-        return REQUIRED[example.place]
+        return REQUIRED["MessageRouting" if example.place == "MessageRouting" else "RuntimeSpec"]
     parts = pointer.split("/")
     return REQUIRED.get(f"{parts[-2]}/" if parts[-1].isdigit() else "/".join(parts[-2:]), REQUIRED.get(parts[-1], ()))
 
 
 def without_each_required_key() -> Iterator[Any]:
-    for example in MANIFESTS:
+    for example in (*MANIFESTS, *PARTS):
         for pointer, owner in objects_in(complete(example)):
             for key in required_at(example, pointer):
                 if key in owner:
@@ -204,7 +208,8 @@ def test_manifest_without_a_required_key_is_rejected(example: Example, pointer: 
 
 
 def every_key() -> Iterator[Any]:
-    for example in LOADED:
+    closed = [each for each in PARTS if each.name != "correlation_ids"]  # the keys of its payload are free
+    for example in (*LOADED, *closed):
         for pointer, owner in objects_in(complete(example)):
             for key in owner:
                 yield pytest.param(example, pointer, key, id=f"{example.name} {pointer}/{key}")

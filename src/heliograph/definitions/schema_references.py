@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_ANCHORS = ("$anchor", "$dynamicAnchor")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _OF_SAME_VALUE = ("not", "if", "then", "else")  # their subschemas apply to the value itself
 _LISTS_OF_SAME_VALUE = ("allOf", "anyOf", "oneOf")
@@ -13,8 +14,10 @@ _LISTS_OF_SAME_VALUE = ("allOf", "anyOf", "oneOf")
 def reference_cycle(schema: Mapping[str, Any]) -> str | None:
     """Return a reference of a schema that leads back to itself before any property or item; None without one."""
     done: set[int] = set()  # subschemas that lead to no such reference
-    for start in _subschemas(schema):
-        if (found := _cycle_from(start, schema, done)) is not None:
+    parts = list(_subschemas(schema))
+    names = {f"#{name}": part for part in reversed(parts) for key in _ANCHORS if isinstance(name := part.get(key), str)}
+    for start in parts:
+        if (found := _cycle_from(start, schema, names, done)) is not None:
             return found
     return None
 
@@ -31,9 +34,11 @@ def _subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
             pending += value
 
 
-def _cycle_from(start: Mapping[str, Any], root: Mapping[str, Any], done: set[int]) -> str | None:
+def _cycle_from(
+    start: Mapping[str, Any], root: Mapping[str, Any], names: Mapping[str, Any], done: set[int]
+) -> str | None:
     """Follow what applies to the same value, depth first. Return the reference that leads back to a subschema on the way."""
-    way: list[tuple[int, Iterator[tuple[str, Any]]]] = [(id(start), _same_value(start, root))]
+    way: list[tuple[int, Iterator[tuple[str, Any]]]] = [(id(start), _same_value(start, root, names))]
     on_way = {id(start)}
     while way:
         step = next(way[-1][1], None)
@@ -46,16 +51,18 @@ def _cycle_from(start: Mapping[str, Any], root: Mapping[str, Any], done: set[int
         if id(target) in on_way:
             return reference
         if isinstance(target, Mapping) and id(target) not in done:
-            way.append((id(target), _same_value(target, root)))
+            way.append((id(target), _same_value(target, root, names)))
             on_way.add(id(target))
     return None
 
 
-def _same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _same_value(
+    schema: Mapping[str, Any], root: Mapping[str, Any], names: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
     """Yield the subschemas that apply to the same value, each with the reference that leads there."""
     for key in _REFERENCES:
         if isinstance(reference := schema.get(key), str):
-            yield reference, _target(root, reference)
+            yield reference, _target(root, names, reference)
     for key in _OF_SAME_VALUE:
         yield key, schema.get(key)
     for key in _LISTS_OF_SAME_VALUE:
@@ -63,16 +70,12 @@ def _same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[
             yield from ((key, part) for part in parts)
 
 
-def _target(root: Mapping[str, Any], reference: str) -> Any:
+def _target(root: Mapping[str, Any], names: Mapping[str, Any], reference: str) -> Any:
     """Return what a reference inside the document names: the whole, a JSON pointer, or an anchor."""
     if reference in ("#", root.get("$id")):
         return root
     if not reference.startswith("#/"):
-        names = ("$anchor", "$dynamicAnchor")
-        return next(
-            (each for each in _subschemas(root) if reference.removeprefix("#") in [each.get(name) for name in names]),
-            None,
-        )
+        return names.get(reference)
     found: Any = root
     for token in reference[2:].split("/"):
         key = token.replace("~1", "/").replace("~0", "~")

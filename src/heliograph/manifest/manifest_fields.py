@@ -163,7 +163,7 @@ class ManifestFields:
         elif is_divided and isinstance(value, list):
             for n, each in enumerate(value):
                 yield from self._unread(each, f"{below}{n}", is_information)
-        elif value not in (None, {}, []):
+        elif value not in (None, {}, []) or pointer not in self._asked:
             yield pointer
 
     def _typed(self, pointer: str, kind: type, name: str) -> Any:
