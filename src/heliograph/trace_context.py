@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Protocol
 
 
@@ -42,11 +40,11 @@ def trace_headers() -> dict[str, str]:
     return {} if trace is None else trace.headers()
 
 
-@contextmanager
-def in_trace(trace: TraceContext) -> Iterator[None]:
-    """Make `trace` the current one for the body of the `with` statement, and for the tasks that it starts."""
-    token = _current.set(trace)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+def enter_trace(trace: TraceContext) -> Token[TraceContext | None]:
+    """Make `trace` the current one, also for the tasks that start now. Returns the token for `leave_trace`."""
+    return _current.set(trace)
+
+
+def leave_trace(token: Token[TraceContext | None]) -> None:
+    """Make the trace before `enter_trace` the current one again."""
+    _current.reset(token)

@@ -10,11 +10,12 @@ turn may make it again. So its span is undecided until this worker ends the turn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from contextvars import Token
 from datetime import datetime, timedelta
 from typing import Any
 
-from opentelemetry.context import attach, detach
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import (
     Span,
     SpanContext,
@@ -33,7 +34,7 @@ from heliograph.telemetry.otel_formats import in_context
 from heliograph.telemetry.otel_guard import guarded, nothing
 from heliograph.telemetry.otel_records import call_number, enqueue_number, fail, record_call
 from heliograph.telemetry.otel_spans import Recording, RunContext, nanoseconds, span_number
-from heliograph.trace_context import in_trace
+from heliograph.trace_context import TraceContext, enter_trace, leave_trace
 from heliograph.turn.calls import delegation_of
 from heliograph.types import Json, JsonObject
 
@@ -41,24 +42,41 @@ _GOOD = ("success", "partial")
 
 
 class CurrentSpan:
-    """A span as the trace context of the code that runs within it."""
+    """A span as the trace context of the code that runs now: of Heliograph, and of all that OpenTelemetry instruments.
 
-    def __init__(self, recording: Recording, context: SpanContext):
+    A context manager without a generator, because each turn enters one, also in traces that are not recorded. span: if it is recorded.
+    """
+
+    def __init__(self, recording: Recording, context: SpanContext, span: Span | None = None):
         self._recording = recording
         self._context = context
-        self.trace_id = format_trace_id(context.trace_id)
-        self.span_id = format_span_id(context.span_id)
+        self._span = span
+        self._tokens: tuple[Token[Context], Token[TraceContext | None]] | None = None
+
+    @property
+    def trace_id(self) -> str:
+        return format_trace_id(self._context.trace_id)
+
+    @property
+    def span_id(self) -> str:
+        return format_span_id(self._context.span_id)
 
     def headers(self) -> dict[str, str]:
         return self._recording.formats.write(self._context)
 
-    @guarded(ExitStack)
-    def entered(self, span: Span | None = None) -> ExitStack:
-        """Make it the current span, for Heliograph, and for all that OpenTelemetry instruments, until the returned stack is closed."""
-        with ExitStack() as stack:
-            stack.callback(detach, attach(in_context(self._context) if span is None else set_span_in_context(span)))
-            stack.enter_context(in_trace(self))
-            return stack.pop_all()
+    @guarded(nothing)
+    def __enter__(self) -> None:
+        attached = attach(in_context(self._context) if self._span is None else set_span_in_context(self._span))
+        self._tokens = attached, enter_trace(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    @guarded(nothing)
+    def _leave(self) -> None:
+        if self._tokens is not None:
+            leave_trace(self._tokens[1])
+            detach(self._tokens[0])
 
 
 class OtelCall:
@@ -102,13 +120,18 @@ class OtelTurn:
         self._run = run
         self._claimed = claimed
         self._number = span_number(claimed.turn_id)
+        self._project = project
         self._common = {s.CONVERSATION: claimed.run_id, s.AGENT_NAME: claimed.agent}
-        self._own = {**self._common, s.AGENT_ID: claimed.agent_id, s.PROJECT: project, s.APPLICATION: claimed.target,
-                     s.TURN_ID: claimed.turn_id}  # fmt: skip
         self._claim: Span | None = None
         self._undecided: list[tuple[Span, int, datetime]] = []  # calls that an exception has left, with their ends
         self._provider: dict[str, str] = {}
         self._began_at = recording.now()
+
+    @property
+    def _own(self) -> dict[str, str]:
+        claimed = self._claimed
+        return {**self._common, s.AGENT_ID: claimed.agent_id, s.PROJECT: self._project, s.APPLICATION: claimed.target,
+                s.TURN_ID: claimed.turn_id}  # fmt: skip
 
     @property
     def ids(self) -> tuple[str, str] | None:
@@ -117,7 +140,7 @@ class OtelTurn:
     @contextmanager
     def claimed(self) -> Iterator[None]:
         self._begin()
-        with CurrentSpan(self._recording, self._run.span(self._number)).entered():
+        with CurrentSpan(self._recording, self._run.span(self._number)):
             try:
                 yield
             except BaseException:
@@ -189,7 +212,7 @@ class OtelTurn:
             yield call
             return
         try:
-            with CurrentSpan(self._recording, span.get_span_context()).entered(span):
+            with CurrentSpan(self._recording, span.get_span_context(), span):
                 yield call
         except BaseException as error:
             self._left(span, error, call_id)
