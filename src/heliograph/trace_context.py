@@ -41,10 +41,10 @@ def trace_headers() -> dict[str, str]:
 
 
 def enter_trace(trace: TraceContext) -> Token[TraceContext | None]:
-    """Make `trace` the current one, also for the tasks that start now. Returns the token for `leave_trace`."""
+    """Make `trace` the current one, also for the tasks that start now. Returns the token for `exit_trace`."""
     return _current.set(trace)
 
 
-def leave_trace(token: Token[TraceContext | None]) -> None:
+def exit_trace(token: Token[TraceContext | None]) -> None:
     """Make the trace before `enter_trace` the current one again."""
     _current.reset(token)

@@ -11,7 +11,7 @@ import pytest
 from heliograph import MCPServer
 from heliograph.doorbell.nats import NatsDoorbell
 from heliograph.records import Event
-from heliograph.trace_context import enter_trace, leave_trace
+from heliograph.trace_context import enter_trace, exit_trace
 from tests.reach.nats_kit import NatsServer
 
 SERVER = str(Path(__file__).with_name("mcp_trace_server.py"))
@@ -32,7 +32,7 @@ async def test_call_of_an_mcp_tool_has_the_trace_in_its_meta() -> None:
     async with MCPServer([sys.executable, SERVER], name="trace").open_tools() as tools:
         token = enter_trace(Trace())
         with_trace = await tools[0]()
-        leave_trace(token)
+        exit_trace(token)
         without = await tools[0]()
     assert JAEGER.items() <= with_trace.items()
     assert "uber-trace-id" not in without

@@ -34,7 +34,7 @@ from heliograph.telemetry.otel_formats import in_context
 from heliograph.telemetry.otel_guard import guarded, nothing
 from heliograph.telemetry.otel_records import call_number, enqueue_number, fail, record_call
 from heliograph.telemetry.otel_spans import Recording, RunContext, nanoseconds, span_number
-from heliograph.trace_context import TraceContext, enter_trace, leave_trace
+from heliograph.trace_context import TraceContext, enter_trace, exit_trace
 from heliograph.turn.calls import delegation_of
 from heliograph.types import Json, JsonObject
 
@@ -70,12 +70,12 @@ class CurrentSpan:
         self._tokens = attached, enter_trace(self)
 
     def __exit__(self, *_: object) -> None:
-        self._leave()
+        self._exit()
 
     @guarded(nothing)
-    def _leave(self) -> None:
+    def _exit(self) -> None:
         if self._tokens is not None:
-            leave_trace(self._tokens[1])
+            exit_trace(self._tokens[1])
             detach(self._tokens[0])
 
 
