@@ -18,7 +18,7 @@ from heliograph.cli.load_application import load_app, load_object
 from heliograph.cli.manifest_servers import server_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError
-from heliograph.manifest.agent_manifest import AgentManifest, read_agent
+from heliograph.manifest.agent_manifest import AgentManifest, read_agent, short_name
 from heliograph.manifest.agent_tools import ServerReference, ToolReference
 from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.ossa import KINDS, validate_ossa
@@ -167,7 +167,7 @@ def bind(manifest: AgentManifest, bindings: Bindings) -> tuple[Heliograph | None
     from heliograph.app import Heliograph
 
     try:
-        application = Heliograph(manifest.name.lower())
+        application = Heliograph(short_name(manifest.name).lower())
         problems = add_agent(application, manifest, bindings)
         application.workflow  # noqa: B018  checked as a whole
     except ManifestRejected:

@@ -12,11 +12,11 @@ from heliograph.cli.output import json_line, line, reserved_stdout
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import safe_repr
-from heliograph.errors import HeliographError, InvalidInput, NotFound
-from heliograph.manifest.document import Document
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.manifest.ossa import validate_ossa
 from heliograph.manifest.ossa_export import ExportedTool, manifest_of
 from heliograph.manifest.problems import accepted
+from heliograph.manifest.reader import parse_manifest
 
 
 def ossa(options: Namespace) -> int:
@@ -47,7 +47,8 @@ def _manifest(reference: str, name: str | None) -> dict[str, Any]:
             code="unknown_agent",
         )
     made = manifest_of(spec, [_tool(spec, each) for each in spec.tools], prompt_of)
-    accepted(validate_ossa(Document("the exported manifest", made, is_readable=True)))
+    document = parse_manifest(_yaml(made).encode(), "the exported manifest")
+    accepted([*document.problems, *validate_ossa(document)])
     return made
 
 
@@ -59,22 +60,25 @@ def _tool(spec: AgentSpec, tool: Any) -> ExportedTool:
 
     described = BoundTool(tool).spec
     if callable(tool.approval):
-        raise HeliographError(f"agent {spec.name} has no manifest, because the approval of tool {tool.name} is a function",
-                              code="not_exportable")  # fmt: skip
+        raise InvalidInput(f"agent {spec.name} has no manifest, because the approval of tool {tool.name} is a function",
+                           code="not_exportable", path=f"/agents/{spec.name}/tools")  # fmt: skip
     return ExportedTool(tool.name, described.description, described.parameters, tool.approval)
 
 
 def _yaml(made: dict[str, Any]) -> str:
     from ruamel.yaml import YAML
-    from ruamel.yaml.scalarstring import LiteralScalarString
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
     def readable(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: readable(each) for key, each in value.items()}
         if isinstance(value, list):
             return [readable(each) for each in value]
-        is_block = isinstance(value, str) and "\n" in value and all(line == line.rstrip() for line in value.split("\n"))
-        return LiteralScalarString(value) if is_block else value
+        if not isinstance(value, str) or ("\n" not in value and value.isprintable()):
+            return value
+        lines = value.split("\n")
+        is_block = not value[0].isspace() and all(line.isprintable() and line == line.rstrip() for line in lines)
+        return LiteralScalarString(value) if is_block else DoubleQuotedScalarString(value)
 
     writer, out = YAML(), io.StringIO()
     writer.width, writer.allow_unicode = 4096, True

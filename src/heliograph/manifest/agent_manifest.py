@@ -76,7 +76,7 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
     }
     tools, servers = read_tools(fields)
     made = AgentManifest(
-        name=short_name(_text(fields, "/extensions/heliograph/name") or name), document=document, system=_system(fields),
+        name=short_name(_text(fields, "/extensions/heliograph/name") or name, _NAME_MAX + 1), document=document, system=_system(fields),
         version=_text(fields, "/metadata/version") or "1", models=choice.models, tools=tools, servers=servers,
         rules=read_rules(fields, tools, servers), options=options, phases=tuple(fields.texts("/spec/lifecycle/phases")),
     )  # fmt: skip
@@ -234,8 +234,8 @@ def _reason(pointer: str) -> str:
     return REASONS.get(pointer, "Heliograph does not know it")
 
 
-def short_name(name: str) -> str:
-    """Return a name of at most `_NAME_MAX` characters; a longer one is cut, and its end replaced by a hash of the whole."""
-    if len(name) <= _NAME_MAX:
+def short_name(name: str, most: int = _NAME_MAX) -> str:
+    """Return a name of at most `most` characters; a longer one is cut, and its end replaced by a hash of the whole."""
+    if len(name) <= most:
         return name
-    return f"{name[: _NAME_MAX - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{name[: most - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -81,7 +81,7 @@ def _spec_of(spec: AgentSpec, usual: AgentSpec, tools: Sequence[ExportedTool]) -
         made["tools"] = [_tool(each) for each in tools]
     if spec.max_steps != usual.max_steps:
         made["lifecycle"] = {"max_turns": spec.max_steps}
-    if spec.timeout_seconds != usual.timeout_seconds:
+    if spec.timeout_seconds != usual.timeout_seconds or "timeout_seconds" in spec.own_limits:
         made["constraints"] = {"performance": {"timeoutSeconds": spec.timeout_seconds}}
     return made
 
@@ -92,6 +92,8 @@ def _llm(spec: AgentSpec) -> JsonObject | None:
         return None
     if not all(isinstance(each, str) for each in spec.models):
         raise _not_exportable(spec, "model", "a manifest carries only names of models, like openai-chat:gpt-5")
+    if any("${" in each for each in spec.models):
+        raise _not_exportable(spec, "model", "in a manifest, ${ begins a variable of the environment")
     first, *others = (_model(each) for each in spec.models)
     settings: dict[str, Any] = {
         "temperature": spec.temperature,
@@ -122,6 +124,8 @@ def _tool(tool: ExportedTool) -> JsonObject:
 def _own_options(spec: AgentSpec, usual: AgentSpec, default_prompt: Any) -> dict[str, Any]:
     """Return the options that only Heliograph knows, where they are not the usual ones."""
     own: dict[str, Any] = {key: getattr(spec, key) for key in _PLAIN if getattr(spec, key) != getattr(usual, key)}
+    if "ttl_seconds" in spec.own_limits:
+        own["ttl_seconds"] = spec.ttl_seconds
     if _NAME.fullmatch(spec.name) is None:
         own["name"] = spec.name
     if isinstance(spec.prompt, str):
