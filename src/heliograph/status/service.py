@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heliograph.telemetry.otel_metrics import MetricExport
 
 LAST_SECONDS = 2.0  # how long the end of a worker waits for the collector
+LAST_MEASURE_SECONDS = 0.5  # the part of it for the database
 
 
 @asynccontextmanager
@@ -49,7 +50,7 @@ async def serve_status(
             sending.cancel()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_SECONDS):
-                    await _send(measurements.collect_worker(), export)
+                    await _send(await _collect_last(measurements), export)
         await measurements.close()
 
 
@@ -57,6 +58,14 @@ async def _keep_sending(measurements: Measurements, export: MetricExport) -> Non
     while True:
         await asyncio.sleep(export.interval_seconds)
         await _send(await measurements.collect(), export)
+
+
+async def _collect_last(measurements: Measurements) -> list[Family]:
+    """Collect all metrics, or those of the worker alone if the database does not answer in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_MEASURE_SECONDS):
+            return await measurements.collect()
+    return measurements.collect_worker()
 
 
 async def _send(families: list[Family], export: MetricExport) -> None:
