@@ -16,6 +16,7 @@ from heliograph.cli.main import main
 from heliograph.cli.parser import Parser
 from tests.faces.cli_support import HELIO, Shell, open_shell
 from tests.grids import mostly_more
+from tests.kept_logging import kept_logging
 
 HEAVY = {"asyncpg", "msgspec", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"}
 
@@ -114,16 +115,10 @@ def test_run_on_a_full_disk_exits_with_1_and_names_the_disk(tmp_path: Path, data
 
 
 def test_unwritable_log_is_dropped_silently(capsys: pytest.CaptureFixture[str]) -> None:
-    ours = logging.getLogger("heliograph")
-    before = ours.handlers, ours.propagate, ours.level
-    try:
-        with open("/dev/full", "w") as full:
-            show_logs(logging.INFO, full)
-            ours.info("worker started")
-            ours.info("worker stopped")
-    finally:
-        (ours.handlers, ours.propagate), level = before[:2], before[2]
-        ours.setLevel(level)
+    with kept_logging(), open("/dev/full", "w") as full:
+        show_logs(logging.INFO, full)
+        logging.getLogger("heliograph").info("worker started")
+        logging.getLogger("heliograph").info("worker stopped")
     assert capsys.readouterr() == ("", "")
 
 

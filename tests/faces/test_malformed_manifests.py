@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from heliograph.cli.main import main
+from tests.kept_logging import kept_logging
 
 HEAD = "apiVersion: ossa/v0.4.9\nkind: RuntimeSpec\n"
 ROUTES = "apiVersion: ossa/v0.4.9\nkind: MessageRouting\n"
@@ -145,13 +147,14 @@ def lead(ctx) -> int:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with an application. Its database cannot be reached, so a command that does not stop before it fails otherwise."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://127.0.0.1:1/nowhere")
     (tmp_path / "desk.py").write_text(APPLICATION)
     (tmp_path / "model.py").write_text('from heliograph import ScriptedModel\n\nmodel = ScriptedModel(["hello"])\n')
-    return tmp_path
+    with kept_logging():
+        yield tmp_path
 
 
 def run_of(data: bytes) -> list[str]:

@@ -321,7 +321,7 @@ def test_agent_without_a_role_has_its_description() -> None:
 
 def test_long_names_are_cut_and_remain_distinct() -> None:
     names = [agent(head=HEAD.replace("reader", "a" * 200 + end)).name for end in "bc"]
-    assert len(names[0]) == 63
+    assert len(names[0]) == 64
     assert names[0] != names[1]
 
 

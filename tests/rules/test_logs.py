@@ -16,21 +16,17 @@ from heliograph.errors import InvalidInput
 from heliograph.execution.turn_logger import TurnLogger
 from heliograph.redaction import keep_out
 from heliograph.telemetry.logs import enter_turn, read_format, read_levels
+from tests.kept_logging import kept_logging
 
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """The JSON lines of a log that shows everything from INFO on."""
-    names = ["heliograph", "heliograph.worker", "heliograph.ledger", "asyncpg"]
-    before = [(each.handlers, each.propagate, each.level) for each in map(logging.getLogger, names)]
     monkeypatch.setenv("HELIOGRAPH_LOG", "info,heliograph.worker=debug,heliograph.ledger=error")
     text = io.StringIO()
-    show_logs(logging.WARNING, text)
-    yield text
-    for name, (handlers, propagate, level) in zip(names, before, strict=True):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+    with kept_logging("heliograph.worker", "heliograph.ledger"):
+        show_logs(logging.WARNING, text)
+        yield text
 
 
 def lines(log: io.StringIO) -> list[dict[str, Any]]:

@@ -63,14 +63,14 @@ def test_exported_agent_loads_to_the_same_agent(options: dict[str, Any], name: s
 
 
 @pytest.mark.parametrize("name", ["a" * 64, "A" * 64, "a-" * 32, "_"])
-def test_longest_name_of_an_agent_stays(name: str) -> None:
+def test_longest_name_of_an_agent_is_exported_unchanged(name: str) -> None:
     spec = define_agent(
         name, prompt="{state.input}", model="anthropic:m", activate_on=["workflow:start"], updates="output"
     )
     assert loaded(spec).name == name
 
 
-def test_limits_that_code_gives_stay_given() -> None:
+def test_limits_that_code_gives_are_exported() -> None:
     app = Heliograph("x")
     spec = app.prompt_agent(
         "a",

@@ -36,7 +36,7 @@ begin
         select from unnest(p_agent_ids) u (a)
          cross join lateral (
                select from heliograph.agent_turns q
-                where q.project_id = p_project and q.agent_id = u.a and q.state = 'queued' limit 1) t) then
+                where q.project_id = p_project and q.agent_id = u.a and q.state = 'queued' offset 0) t) then
         return '{}';  -- the usual case, without a statement that writes to three tables
     end if;
     with next as materialized (

@@ -128,7 +128,8 @@ create function heliograph._run_with_pending(p_project text, p_run heliograph.ru
                               'payload', coalesce(e.entry -> 'payload', '{}'), 'agent', e.entry -> 'agent',
                               'turn_id', s.agent_turn_id)
                               || case when e.entry ->> 'name' = 'agent:failed' and s.agent_turn_id is not null
-                                      then jsonb_build_object('ended', heliograph._ended_turn(p_project, s.agent_turn_id))
+                                      then jsonb_build_object(
+                                               'ended', heliograph._ended_turn(p_project, s.agent_turn_id))
                                       else '{}' end order by s.seq, e.n)
                      from heliograph.signals s
                     cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
