@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from heliograph import ScriptedModel
 from heliograph.cli.agent_manifests import Bindings
 from heliograph.cli.commands import LEVELS
-from heliograph.cli.load_target import load_manifest
-from heliograph.cli.validate import Report, check
+from heliograph.cli.load_target import load_manifest, load_target
+from heliograph.cli.validate import Report, check, validate
 from heliograph.manifest.problems import ManifestRejected
 
 AGENT = "apiVersion: ossa/v0.5\nkind: Agent\nmetadata: {name: a}\nspec: {role: R}\n"
@@ -89,3 +90,22 @@ def test_run_of_a_manifest_that_is_no_agent_names_the_right_command(tmp_path: Pa
         load_manifest(path, Bindings())
     (found,) = caught.value.problems
     assert (found.code, found.hint) == ("not_runnable", f"write helio run FILE.py:app {option} {path}")
+
+
+def test_at_most_a_hundred_warnings_of_a_manifest_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(AGENT.replace("role: R", "role: R, " + ", ".join(f"x{n}: 1" for n in range(103))))
+    bindings = {"tools": None, "start_servers": False, "external_tools": False, "allow_secret_literals": False}
+    options = Namespace(files=[str(file)], json=False, level="valid", model=None, **bindings)
+    assert validate(options) == 0
+    printed = capsys.readouterr().out
+    assert (printed.count("  warning: "), "  3 more warnings; --json prints all of them\n" in printed) == (100, True)
+    assert printed.count("missing_model") == 1
+    assert validate(Namespace(**{**vars(options), "json": True})) == 0
+    assert capsys.readouterr().out.count('"no_effect"') == 103
+    (tmp_path / "models.py").write_text("from heliograph import ScriptedModel\n\nmodel = ScriptedModel([])\n")
+    load_target(str(file), Namespace(**{**vars(options), "model": f"{tmp_path / 'models.py'}:model"}))
+    printed = capsys.readouterr().err
+    assert (printed.count("warning: "), "\n3 more warnings; helio validate --json" in printed) == (100, True)

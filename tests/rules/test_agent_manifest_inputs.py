@@ -50,6 +50,38 @@ def test_durations_of_a_turn_become_its_timeout(given: str, seconds: float) -> N
     assert agent(f"role: R\nlifecycle: {{turn_timeout: {given}}}", HEAD_5).options["timeout_seconds"] == seconds
 
 
+def test_times_may_be_durations_and_variables() -> None:
+    spec = "role: R\nconstraints: {performance: {timeoutSeconds: 2m}}\nlifecycle: {turn_timeout: '${T:-90s}'}"
+    assert agent(spec, HEAD_5).options["timeout_seconds"] == 90
+    assert agent(spec, HEAD_5, environment={"T": "5m"}).options["timeout_seconds"] == 120
+
+
+def test_limit_of_no_tool_calls_holds() -> None:
+    made = agent("role: R\nsafety: {guardrails: {max_tool_calls: 0}}", HEAD_5)
+    assert made.options["budget"] == {"tool_calls": 0}
+
+
+@pytest.mark.parametrize(
+    ("given", "schema"),
+    [
+        ("{path: {type: string}, title: {type: string, required: true}}",
+         {"type": "object", "properties": {"path": {"type": "string"}, "title": {"type": "string"}}, "required": ["title"]}),
+        ("{type: {type: string}}", {"type": "object", "properties": {"type": {"type": "string"}}}),
+        ("{type: object, required: [a], properties: {a: {type: string, required: true}, b: {type: number, required: true}}}",
+         {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string"}, "b": {"type": "number"}}}),
+        ("{properties: {l: {type: array, items: {type: object, properties: {p: {required: true}}}}}}",
+         {"properties": {"l": {"type": "array", "items": {"type": "object", "properties": {"p": {}}, "required": ["p"]}}}}),
+        ("{type: object, properties: {required: {type: boolean}}, additionalProperties: false}",
+         {"type": "object", "properties": {"required": {"type": "boolean"}}, "additionalProperties": False}),
+        ("{oneOf: [{required: [a]}], $defs: {a: {}}}", {"oneOf": [{"required": ["a"]}], "$defs": {"a": {}}}),
+        ("{}", {}),
+    ],
+)  # fmt: skip
+def test_parameters_of_other_forms_become_a_json_schema(given: str, schema: dict[str, Any]) -> None:
+    (found,) = agent(f"role: R\ntools: [{{name: f, parameters: {given}}}]", HEAD_5).tools
+    assert found.parameters == schema
+
+
 @pytest.mark.parametrize(
     ("spec", "code", "pointer"),
     [

@@ -36,7 +36,8 @@ def test_schemas_are_themselves_valid_and_describe_what_editors_offer_first(name
     schema = schema_of_kind(name)
     assert jsonschema_rs.meta.is_valid(schema)
     assert schema["title"] == name
-    assert all(schema["properties"][key]["description"] for key in ("apiVersion", "kind", "spec", "extensions"))
+    parts = [schema, schema["definitions"]["Metadata"], schema["definitions"].get("AgentSpec") or schema["properties"]["spec"]]
+    assert all(each["description"] for part in parts for each in part["properties"].values())
 
 
 VALID = [
@@ -53,6 +54,9 @@ VALID = [
     "spec: {role: R}\nextensions: {mine: {x: 1}, langchain: {agent_type: react, x: 1}}",
     "spec: {messaging: {subscribes: [{channel: data.created, priority: high}]}}",
     "spec: {role: R}\nruntime: {type: unified, supports: [kubernetes]}",
+    "spec: {role: R}\ntoken_efficiency: {serialization_profile: compact}\ncomposition: {sequential: [{agent: a, project: [b]}]}",
+    "spec: {role: R, token_efficiency: {enabled: true, token_budget: {input_limit: 100}}}",
+    "spec: {role: R}\nextensions: {drupal: {ai_agent_plugin: p, content_types: [article]}}",
 ]
 INVALID = [
     ("spec: {role: ''}", "/spec/role"),
@@ -73,6 +77,10 @@ INVALID = [
     ),
     ("spec: {role: R}\nruntime: {type: mainframe}", "/runtime/type"),
     ("spec: {taxonomy: {domain: cooking}}", "/spec/taxonomy/domain"),
+    ("spec: {team: {model: hierarchical, members: [{name: a, kind: worker, role: R}]}}", "/spec/team/members/0/kind"),
+    ("spec: {subagents: [{name: a, role: R, model: {provider: p}}]}", "/spec/subagents/0/model"),
+    ("spec: {role: R}\nextensions: {drupal: {module: m}}", "/extensions/drupal/module"),
+    ("spec: {role: R}\ntoken_efficiency: {profile: p}", "/token_efficiency/profile"),
     ("x: 1", "/spec"),
 ]
 
@@ -102,6 +110,9 @@ def test_unknown_key_of_metadata_is_rejected_by_v0_4_and_accepted_by_v0_5() -> N
         ("security: {sandboxing: {type: vm}}", "/security/sandboxing/required"),
         ("protocols: {mcp: {role: client}}", "/protocols/mcp/version"),
         ("protocols: {a2a: {version: '1'}}", "/protocols/a2a/version"),
+        ("protocols: {mcp: {version: 1.0.0, specVersion: '2026-07-28', transport: stateful}}", "/protocols/mcp/transport"),
+        ("protocols: {mcp: {version: 1.0.0, auth: {type: oauth2.1}}}", "/protocols/mcp/auth/pkce"),
+        ("protocols: {mcp: {version: 1.0.0, auth: {type: oauth2.1, pkce: false}}}", "/protocols/mcp/auth/pkce"),
         ("governance: {mystery: 1}", "/governance/mystery"),
         ("cognition: {pattern: guess}", "/cognition/pattern"),
         ("extensions: {security: {cedar: {policies: []}}}", "/extensions/security/cedar/policies"),
@@ -311,6 +322,17 @@ def test_fields_without_an_effect_get_a_warning_with_their_place() -> None:
         "/extensions/cursor",
     ]
     assert all(each.code == "no_effect" and "has no effect" in each.message and each.line > 4 for each in made.warnings)
+
+
+@pytest.mark.parametrize(
+    ("spec", "system"),
+    [
+        ("role: A\ninstructions: B", "A\n\nB"), ("instructions: B\nrole: A", "A\n\nB"), ("role: A\nsystem_message: A", "A"),
+        ("system: |\n  B\n\ninstructions: |\n  C\n", "B\n\nC\n"), ("llm: {systemPrompt: B}", "B"), ("role: A\nprompt: B", "A"), ("prompt: B", "B"),
+    ],
+)  # fmt: skip
+def test_role_and_instructions_are_one_system_prompt(spec: str, system: str) -> None:
+    assert agent(spec, HEAD_5).system == system
 
 
 def test_agent_without_a_role_has_its_description() -> None:

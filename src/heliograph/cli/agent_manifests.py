@@ -19,7 +19,7 @@ from heliograph.cli.manifest_servers import server_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError
 from heliograph.manifest.agent_manifest import AgentManifest, read_agent, short_name
-from heliograph.manifest.agent_tools import ServerReference, ToolReference
+from heliograph.manifest.agent_tools import ServerReference, ToolReference, bound_name
 from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.ossa import KINDS, validate_ossa
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted
@@ -251,6 +251,11 @@ def bound_tools(manifest: AgentManifest, bindings: Bindings, missing: list[Manif
     named = {tool.server for tool in manifest.tools} | {tool.name for tool in manifest.tools}
     for reference in manifest.servers:
         if reference.name not in needed and (reference.name in named or not _permits(manifest, reference)):
+            continue
+        names = [bound_name(each) for each in reference.tools or ()]
+        if names and all(each in bound for each in names):  # the agent has all of its tools from elsewhere
+            requires = manifest.rules.requires_approval(reference.name)
+            bound |= {each: approved_tool(bound[each], requires) for each in names}
             continue
         requires = manifest.rules.requires_approval(reference.name, *(reference.tools or ()))
         if reference.name in bindings.tools:  # the application has a tool instead

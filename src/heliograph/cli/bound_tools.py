@@ -36,10 +36,15 @@ def other_parameters(manifest: AgentManifest, tool: ToolReference, found: Any) -
         return []
     own = BoundTool(found).spec.parameters
     described: list[Mapping[str, Any]] = [own, tool.parameters]
-    keys = [(set(each.get("properties") or ()), set(each.get("required") or ())) for each in described]
+    keys = [(_names(each.get("properties")), _names(each.get("required"))) for each in described]
     return [] if keys[0] == keys[1] else [manifest.document.problem(
         "no_effect", f"the parameters of {safe_repr(tool.name)} have no effect, because the bound tool has others", tool.pointer,
         "remove them, or write those of the bound tool", is_warning=True)]  # fmt: skip
+
+
+def _names(given: Any) -> set[str]:
+    """Return the names in a part of a schema, which may be malformed: the manifest's own is not used."""
+    return {str(each) for each in given} if isinstance(given, Mapping | list) else set()
 
 
 def restricted_server(manifest: AgentManifest, server: Any) -> Any:

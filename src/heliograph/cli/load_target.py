@@ -21,7 +21,7 @@ from heliograph.cli.output import note
 from heliograph.cli.workflow_manifests import bind_workflow
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.manifest.problems import ManifestProblem, ManifestRejected
+from heliograph.manifest.problems import WARNINGS_MAX, ManifestProblem, ManifestRejected
 from heliograph.manifest.reader import kind_of
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ def load_target(reference: str, options: Namespace) -> Heliograph:
                                code="usage", path=given[0])  # fmt: skip
         return load_app(reference)
     application, warnings = load_manifest(Path(reference), read_bindings(options))
-    for each in warnings:
+    for each in warnings[:WARNINGS_MAX]:
         note(f"warning: {each}")
+    if (more := len(warnings) - WARNINGS_MAX) > 0:
+        note(f"{more} more warnings; helio validate --json {safe_repr(reference)} prints all of them")
     return application
 
 

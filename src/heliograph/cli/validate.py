@@ -27,7 +27,7 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.manifest.document import Document
 from heliograph.manifest.ossa import KINDS, validate_ossa
-from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted, in_order
+from heliograph.manifest.problems import WARNINGS_MAX, ManifestProblem, ManifestRejected, accepted, in_order
 from heliograph.manifest.reader import kind_of
 from heliograph.manifest.runtime_spec import is_fragment
 
@@ -160,7 +160,10 @@ def _print(report: Report) -> None:
         line(f"  {level.ljust(8)}  {'yes' if report.reached > n else 'no'}")
     if report.phases:
         line(f"  phases    {', '.join(report.phases)} (shown only)")
-    for each in report.problems:
+    errors, warnings = in_order(report.problems)
+    for each in [*errors, *warnings[:WARNINGS_MAX]]:
         line(f"  {'warning: ' if each.is_warning else ''}{each}")
         if each.hint:
             line(f"    hint: {each.hint}")
+    if (more := len(warnings) - WARNINGS_MAX) > 0:
+        line(f"  {more} more warnings; --json prints all of them")

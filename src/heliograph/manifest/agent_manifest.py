@@ -26,13 +26,19 @@ OPTIONS = (
 INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description", "/spec/capabilities", "/spec/taxonomy", "/spec/type",
                "/spec/lifecycle/phases", "/protocols/mcp/version")  # fmt: skip
 
+# The texts of a system prompt, in this order.
+_PROMPTS = (
+    "/spec/role", "/spec/prompts/system/template", "/spec/prompts/system", "/spec/system", "/spec/system_message", "/spec/systemPrompt",
+    "/spec/system_prompt", "/spec/llm/systemPrompt", "/spec/llm/system_prompt", "/spec/instructions",
+)  # fmt: skip
 _TOOLS = ("/spec/tools/", "/spec/functions/")
 _NAME_MAX = 63  # of applications; those of agents may have one more
 _STEPS_MAX = 10_000
 _SECONDS_MAX = 31_622_400
 _DELAY_MIN, _DELAY_MAX = 1, 10**9  # milliseconds
 _DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)(ms|s|m|h)?")
-_BACKOFFS = ("none", "linear", "exponential")
+_BACKOFFS: dict[Any, Strategy] = {"none": "constant", "fixed": "constant", "constant": "constant", "linear": "linear",
+                                  "exponential": "exponential", None: "exponential"}  # fmt: skip
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}
 
 
@@ -93,20 +99,17 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
 
 
 def _system(fields: ManifestFields) -> str | None:
-    """Return the system prompt: role, prompts.system or instructions, or else the description."""
-    places = (
-        "/spec/role",
-        "/spec/prompts/system/template",
-        "/spec/prompts/system",
-        "/spec/instructions",
-        "/spec/systemPrompt",
-        "/spec/prompt",
-    )
-    for pointer in places:
-        if isinstance(fields.mapping("/spec/prompts").get("system"), dict) and pointer == "/spec/prompts/system":
-            continue
-        if (found := _text(fields, pointer)) is not None:
-            return found
+    """Return the system prompt: the role and the instructions, each text once, or else the description."""
+    is_nested = isinstance(fields.mapping("/spec/prompts").get("system"), dict)
+    places = [each for each in _PROMPTS if not (is_nested and each == "/spec/prompts/system")]
+    texts = list(dict.fromkeys(text for each in places if (text := _text(fields, each)) is not None))
+    if texts:
+        return "\n\n".join([*(each.rstrip() for each in texts[:-1]), texts[-1]])
+    return _text(fields, "/spec/prompt") or _described(fields)
+
+
+def _described(fields: ManifestFields) -> str | None:
+    """Return the description as the system prompt, with a warning."""
     found = _text(fields, "/metadata/description") or _text(fields, "/spec/description")
     fields.warn("no_role", "the agent has no role, so its description is the system prompt" if found else
                 "the agent has neither a role nor a description, so it has no system prompt", "/spec", "write its role")  # fmt: skip
@@ -121,7 +124,7 @@ def _limits(fields: ManifestFields) -> dict[str, Any]:
     if steps is not None:
         limits["max_steps"] = steps
     seconds = [
-        *(fields.number(each, low=0.001, high=_SECONDS_MAX) for each in (
+        *(_seconds(fields, each) for each in (
             "/spec/constraints/performance/timeoutSeconds", "/spec/safety/guardrails/max_execution_time_seconds",
             "/spec/completion/timeout_seconds")),
         _duration(fields, "/spec/lifecycle/turn_timeout"), _duration(fields, "/spec/execution/timeout"),
@@ -136,7 +139,7 @@ def _limits(fields: ManifestFields) -> dict[str, Any]:
 def _guardrails(fields: ManifestFields) -> dict[str, int | float]:
     """Read the limits of a turn that are a budget."""
     tokens = fields.number("/spec/constraints/cost/maxTokensPerRequest", low=1, high=10**12, whole=True)
-    calls = fields.number("/spec/safety/guardrails/max_tool_calls", low=1, high=10**9, whole=True)
+    calls = fields.number("/spec/safety/guardrails/max_tool_calls", low=0, high=10**9, whole=True)
     return {key: each for key, each in (("tokens", tokens), ("tool_calls", calls)) if each is not None}
 
 
@@ -164,14 +167,13 @@ def _retry(fields: ManifestFields) -> RetryPolicy | None:
     initial = fields.number(f"{place}/initial_delay_ms", low=0, high=_DELAY_MAX)
     longest = fields.number(f"{place}/max_delay_ms", low=0, high=_DELAY_MAX)
     strategy = fields.value(f"{place}/backoff_strategy")
-    if strategy is not None and strategy not in _BACKOFFS:
+    if isinstance(strategy, dict | list) or strategy not in _BACKOFFS:
         fields.reject("invalid_enum", f"there is no backoff {safe_repr(repr_of(strategy))}", f"{place}/backoff_strategy",
-                      f"write one of {', '.join(_BACKOFFS)}")  # fmt: skip
+                      f"write one of {', '.join(filter(None, _BACKOFFS))}")  # fmt: skip
         return None
     delay = max(_DELAY_MIN, 0 if strategy == "none" else 1000 if initial is None else initial)
     longest = max(_DELAY_MIN, longest) if longest is not None else max(delay, 30_000)
-    kind: Strategy = "constant" if strategy == "none" else "linear" if strategy == "linear" else "exponential"
-    return RetryPolicy(3 if attempts is None else attempts, kind, min(delay, longest) / 1000, longest / 1000,
+    return RetryPolicy(3 if attempts is None else attempts, _BACKOFFS[strategy], min(delay, longest) / 1000, longest / 1000,
                        retryable_errors="recoverable")  # fmt: skip
 
 
@@ -189,9 +191,21 @@ def _own_options(fields: ManifestFields) -> dict[str, Any]:
     return found
 
 
+def _seconds(fields: ManifestFields, pointer: str) -> float | None:
+    """Return a number of seconds, also of a duration like 300s or 5m."""
+    value = fields.given(pointer)
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is not None and found[2] is not None:
+        return _duration(fields, pointer)
+    seconds: float | None = fields.number(pointer, low=0.001, high=_SECONDS_MAX)
+    return seconds
+
+
 def _duration(fields: ManifestFields, pointer: str) -> float | None:
     """Return the seconds of a duration like 300s or 5m, or of a number of seconds. Another form is an error: a limit must hold."""
     value = fields.value(pointer)
+    if isinstance(value, str):
+        value = fields.expanded(pointer)
     found = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if value is None:
         return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from heliograph.definitions.schema_references import reference_cycle
 from heliograph.error_text import safe_repr
+from heliograph.manifest.argument_schemas import argument_schema
 from heliograph.manifest.document import dotted
 from heliograph.manifest.manifest_fields import ManifestFields, escaped
 from heliograph.types import Json, JsonObject
@@ -124,8 +125,9 @@ def _name_of(fields: ManifestFields, pointer: str) -> str | None:
 
 def _parameters(fields: ManifestFields, pointer: str) -> JsonObject | None:
     """Return the schema of the arguments of a tool. One that refers only to itself would accept everything, so it is rejected."""
-    for place in (f"{pointer}/{each}" for each in ("parameters", "input_schema", "inputSchema")):
-        if isinstance(schema := fields.value(place), dict):
+    for place in (f"{pointer}/{each}" for each in ("parameters", "input_schema", "inputSchema", "input")):
+        if isinstance(given := fields.value(place), dict):
+            schema = argument_schema(given)
             if schema.get("type", "object") != "object":
                 fields.drop(
                     "no_effect",

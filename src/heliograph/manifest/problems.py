@@ -9,6 +9,7 @@ from typing import Any
 from heliograph.errors import InvalidInput
 
 PROBLEMS_MAX = 50
+WARNINGS_MAX = 100  # that a command prints about one manifest
 
 
 @dataclass(frozen=True, slots=True)

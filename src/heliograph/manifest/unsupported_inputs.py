@@ -20,6 +20,10 @@ REASONS = {
     "/spec/identity": "credentials are variables of the environment, and secrets",
     "/spec/workflow": "write an application for several agents",
     "/spec/subAgents": "write an application for several agents",
+    "/spec/subagents": "write an application for several agents",
+    "/spec/team": "write an application for several agents",
+    "/spec/handoffs": "write an application for several agents",
+    "/spec/triggers": "other programs start runs",
     "/spec/delegation": "write an application for several agents",
     "/spec/safety": "of safety, only limits and approvals are carried out",
     "/spec/autonomy": "of autonomy, approval_required, allowed_actions and blocked_actions are carried out",
@@ -39,6 +43,7 @@ REASONS = {
     "/spec/prompts": "of prompts, system is carried out",
     "/spec/separation": "logins and projects decide about access",
     "/spec/token_efficiency": "use max_steps, budgets and the settings of the model",
+    "/spec/model": "of the model, provider, name, temperature, maxTokens, fallback_models and retry_config are carried out",
     "/spec/llm": "of the model, provider, model, temperature, maxTokens, fallback_models and retry_config are carried out",
 }
 
