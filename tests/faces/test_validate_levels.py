@@ -103,8 +103,7 @@ def test_at_most_a_hundred_warnings_of_a_manifest_are_printed(
     printed = capsys.readouterr().out
     assert (printed.count("  warning: "), "  3 more warnings; --json prints all of them\n" in printed) == (100, True)
     assert printed.count("missing_model") == 1
-    assert validate(Namespace(**{**vars(options), "json": True})) == 0
-    assert capsys.readouterr().out.count('"no_effect"') == 103
+    assert sum(each["code"] == "no_effect" for each in check(file, Bindings()).to_json()["problems"]) == 103
     (tmp_path / "models.py").write_text("from heliograph import ScriptedModel\n\nmodel = ScriptedModel([])\n")
     load_target(str(file), Namespace(**{**vars(options), "model": f"{tmp_path / 'models.py'}:model"}))
     printed = capsys.readouterr().err

@@ -36,7 +36,11 @@ def test_schemas_are_themselves_valid_and_describe_what_editors_offer_first(name
     schema = schema_of_kind(name)
     assert jsonschema_rs.meta.is_valid(schema)
     assert schema["title"] == name
-    parts = [schema, schema["definitions"]["Metadata"], schema["definitions"].get("AgentSpec") or schema["properties"]["spec"]]
+    parts = [
+        schema,
+        schema["definitions"]["Metadata"],
+        schema["definitions"].get("AgentSpec") or schema["properties"]["spec"],
+    ]
     assert all(each["description"] for part in parts for each in part["properties"].values())
 
 
@@ -110,7 +114,10 @@ def test_unknown_key_of_metadata_is_rejected_by_v0_4_and_accepted_by_v0_5() -> N
         ("security: {sandboxing: {type: vm}}", "/security/sandboxing/required"),
         ("protocols: {mcp: {role: client}}", "/protocols/mcp/version"),
         ("protocols: {a2a: {version: '1'}}", "/protocols/a2a/version"),
-        ("protocols: {mcp: {version: 1.0.0, specVersion: '2026-07-28', transport: stateful}}", "/protocols/mcp/transport"),
+        (
+            "protocols: {mcp: {version: 1.0.0, specVersion: '2026-07-28', transport: stateful}}",
+            "/protocols/mcp/transport",
+        ),
         ("protocols: {mcp: {version: 1.0.0, auth: {type: oauth2.1}}}", "/protocols/mcp/auth/pkce"),
         ("protocols: {mcp: {version: 1.0.0, auth: {type: oauth2.1, pkce: false}}}", "/protocols/mcp/auth/pkce"),
         ("governance: {mystery: 1}", "/governance/mystery"),
