@@ -145,6 +145,8 @@ def lead(ctx) -> int:
     return 1
 """
 
+SLOW = dict.fromkeys(("deep list", "many nodes"), pytest.mark.more)
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -164,7 +166,7 @@ def run_of(data: bytes) -> list[str]:
     return ["run", "desk.py:app", "--routing" if b"MessageRouting" in data else "--runtime", "m.yaml"]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in CASES])
 def test_malformed_manifest_ends_the_command_with_its_place_and_runs_nothing(
     name: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,6 +76,7 @@ async def _filled(postgres: TestServer) -> str:
     return url
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("plan", ["force_custom_plan", "force_generic_plan"])
 async def test_no_call_reads_resolved_waits_or_suspended_turns(filled_url: str, plan: str) -> None:
     kernel = Kernel(await connect(filled_url), "filled")

@@ -93,6 +93,7 @@ async def test_flood_of_one_address_ends_no_connection_of_another() -> None:
         assert (await end_of(probe)).startswith(b"HTTP/1.1 200 OK")
 
 
+@pytest.mark.more
 async def test_connections_of_the_worker_are_bounded_under_a_thousand_clients() -> None:
     async with slow_listener() as (port, _, _), Clients(port) as clients:
         flood = [await clients.connect() for _ in range(1000)]

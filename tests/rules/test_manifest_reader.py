@@ -61,6 +61,7 @@ JSON_VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.more
 @given(
     st.dictionaries(st.text(min_size=1, max_size=5), JSON_VALUES, min_size=1, max_size=4),
     st.sampled_from([None, 1, "\t"]),

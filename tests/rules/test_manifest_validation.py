@@ -163,6 +163,7 @@ def problems_of(value: dict[str, Any]) -> tuple[ManifestProblem, ...]:
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
     st.sampled_from(["lifecycle", "phases", "act", "timeout_seconds", "control_signals", "tool_call", "retry", "observability", "tracing", "x"]),
     inner, max_size=3), max_leaves=10))  # fmt: skip
+@pytest.mark.more
 def test_any_value_is_loaded_or_rejected_with_places(value: Any) -> None:
     content = value if isinstance(value, dict) else {"lifecycle": value}
     problems = problems_of({"apiVersion": "ossa/v0.4.9", "kind": "RuntimeSpec", **content})

@@ -71,6 +71,7 @@ def rejected(folder: Path, *steps: str) -> list[ManifestProblem]:
     return list(caught.value.problems)
 
 
+@pytest.mark.more
 async def test_steps_run_in_the_order_of_their_dependencies(rig: Rig, tmp_path: Path) -> None:
     result = await rig.run(application(tmp_path), {"id": 7})
     assert result.outcome == "success"
