@@ -24,6 +24,7 @@ SECRET_PREFIX = "HELIOGRAPH_SECRET_"  # noqa: S105  of variables
 # Providers' keys and tokens are long. A password may be short, but short words also occur in ordinary text.
 _KEY_ENDS, _KEY_LENGTH_MIN = ("KEY", "TOKEN"), 16
 _PASSWORD_ENDS, _WORD_LENGTH_MIN = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE"), 16
+_SECRET_HEADERS = ("auth", "key", "token", "secret", "password")  # parts of the names of headers that have secrets
 _HEADERS = tuple(f"OTEL_EXPORTER_OTLP_{part}HEADERS" for part in ("", "TRACES_", "METRICS_"))
 _CHARACTER_CLASSES = ("[a-z]", "[A-Z]", "[0-9]", r"[^A-Za-z0-9_.\s-]")
 # Default passwords, and words that occur in many records.
@@ -127,10 +128,22 @@ def _guard(record: logging.LogRecord) -> bool:
 
 
 def _header_values(text: str) -> Iterator[str]:
-    """Yield the values of headers like `authorization=Bearer%20abc`, percent-decoded, and their last words."""
+    """Yield the secrets of headers like `authorization=Bearer%20abc`, percent-decoded: the values, and their last words.
+
+    Other headers, like the name of a data set, have a secret only if their value looks like a long key.
+    """
     for pair in text.split(","):
-        value = unquote(pair.partition("=")[2]).strip()
-        yield from (value, value.rpartition(" ")[2])
+        name, _, written = pair.partition("=")
+        value = unquote(written).strip()
+        if value.lower() in _COMMON:
+            continue
+        if any(part in name.lower() for part in _SECRET_HEADERS) or (_is_mixed(value) and len(value) >= _KEY_LENGTH_MIN):
+            yield from (value, value.rpartition(" ")[2])
+
+
+def _is_mixed(value: str) -> bool:
+    """Whether a value has characters of several classes, unlike an ordinary word."""
+    return sum(bool(re.search(kind, value)) for kind in _CHARACTER_CLASSES) >= 2
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -139,7 +152,7 @@ def _is_secret(name: str, value: str) -> bool:
         return True
     if name == "PGPASSWORD":
         return value.lower() not in _COMMON
-    is_mixed = sum(bool(re.search(kind, value)) for kind in _CHARACTER_CLASSES) >= 2
+    is_mixed = _is_mixed(value)
     if name.endswith(_KEY_ENDS):
         return is_mixed and len(value) >= _KEY_LENGTH_MIN
     return name.endswith(_PASSWORD_ENDS) and (is_mixed or len(value) >= _WORD_LENGTH_MIN)

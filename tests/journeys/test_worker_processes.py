@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import pytest
 
+from heliograph.embedded.cluster import SOCKET
 from heliograph.ledger.pool import Database
 from tests.faces.cli_support import Running, Shell, open_shell
+from tests.journeys.chaos.proxy import Proxy
 from tests.runtime.kit import until
 
 WORKER = ("worker", "press.py:app", "--name")
@@ -109,3 +114,28 @@ async def test_stopped_worker_leaves_the_list(shell: Shell, database: Database, 
     worker.signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.end) == 0
     assert await listed(database) == []
+
+
+async def test_worker_ends_soon_after_its_grace_although_postgresql_does_not_respond(
+    shell: Shell, database_url: str, started: list[Running]
+) -> None:
+    """The turn that it runs stalls, so that it has to be released. Without a bound, the end would wait for each call to the database."""
+    parts = urlsplit(database_url)
+    if "host" not in (query := dict(parse_qsl(parts.query))):
+        pytest.skip("the proxy needs a server with a socket")
+    proxy = Proxy(Path(query["host"]) / SOCKET)
+    through = urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{await proxy.open()}", query=""))
+    script = "from heliograph.cli import main, worker; worker.CLOSE_SECONDS = 1.0; raise SystemExit(main.main())"
+    started.append(shell.start("run", "press.py:app", "--no-worker", "--run-id", "r", "--state", '{"stall": true}'))
+    environment = shell.environment | {"HELIOGRAPH_DATABASE_URL": through}
+    worker = Running(subprocess.Popen([sys.executable, "-c", script, *WORKER, "pod", "--grace", "0.5"], cwd=shell.folder, env=environment,
+                                      text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
+    started.append(worker)
+    await until((shell.folder / "stalled-r").exists)
+    proxy.hold()
+    worker.signal(signal.SIGTERM)
+    async with asyncio.timeout(8):
+        assert await asyncio.to_thread(worker.end) == 0
+    assert "ends before everything is closed" in worker.text
+    proxy.release()
+    await proxy.close()

@@ -139,6 +139,13 @@ def test_headers_for_the_collector_are_secrets() -> None:
     assert redacted_text("Bearer export-canary-3, export-canary-3, export-canary-4") == "***, ***, ***"
 
 
+def test_headers_that_name_a_data_set_or_a_tenant_are_no_secrets() -> None:
+    written = "x-dataset=production-metrics,x-scope-orgid=heliograph,x-auth=heliograph,x-team=Canary5canary5canary5"
+    keep_keys_out({"OTEL_EXPORTER_OTLP_HEADERS": written})
+    text = "production-metrics of heliograph"
+    assert (redacted_text(text), redacted_text("Canary5canary5canary5")) == (text, "***")
+
+
 async def test_collector_that_answers_nonsense_costs_no_more_than_its_spans(caplog: pytest.LogCaptureFixture) -> None:
     with receiving_http() as receiver, caplog.at_level(logging.INFO):
         receiver.answer = b"\xff" * 1000
@@ -152,6 +159,20 @@ async def test_collector_that_answers_nonsense_costs_no_more_than_its_spans(capl
             record(export, 1)
             await export.flush()
     assert [level for level, _ in lines(caplog)] == ["WARNING"], caplog.text
+
+
+@pytest.mark.parametrize("status", [301, 308])
+async def test_redirect_of_the_collector_is_an_outage(caplog: pytest.LogCaptureFixture, status: int) -> None:
+    with receiving_http() as receiver, caplog.at_level(logging.INFO):
+        receiver.status = status
+        export = export_to(receiver.endpoint)
+        record(export, 1)
+        await export.flush()
+        assert [level for level, _ in lines(caplog)] == ["WARNING"]
+        receiver.status = 200
+        record(export, 1)
+        await export.flush()
+    assert len(receiver.spans) == 1
 
 
 async def test_collector_that_closes_each_connection_is_one_line(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from http import HTTPStatus
@@ -14,6 +14,7 @@ import pytest
 from heliograph.policy.listening import METRICS, check_listening
 from heliograph.status.listener import CONNECTIONS_MAX, Listener, Page, Response
 from heliograph.status.shared import Shared
+from heliograph.world.event_loop import new_event_loop
 from tests.reach.test_status_listener import KEY, NOW, PAGES, entry, opened, send, status
 
 LIVE = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -148,6 +149,26 @@ async def test_reset_connections_harm_nobody(caplog: pytest.LogCaptureFixture) -
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.close()  # with a reset
             assert await status(port) == 200
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "worker"])
+def test_client_that_resets_while_its_page_is_read_leaves_no_line_in_the_log(
+    loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reset() -> None:
+        async with slow_listener() as (port, released, _):
+            client = socket.create_connection(("127.0.0.1", port))
+            client.sendall(READY)
+            await asyncio.sleep(0.05)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.close()
+            await asyncio.sleep(0.05)
+            released.set()
+            assert await status(port) == 200
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(reset())
     assert caplog.text == ""
 
 

@@ -5,6 +5,7 @@ Ending at once is always safe: leases expire, and other workers take over the tu
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -19,7 +20,10 @@ from heliograph.cli.early_signals import INTERRUPTED
 if TYPE_CHECKING:
     import asyncio
 
+log = logging.getLogger("heliograph.cli")
+
 SETTLE_SECONDS = 2.0
+CLOSE_SECONDS = 15.0  # after the grace: to release turns, to publish the outbox, and to close the database
 AGENT_THREADS = "heliograph agent"  # world/real.py gives this name to the threads of plain functions
 
 
@@ -75,6 +79,19 @@ def exit_on_signals(code_at_sigterm: int) -> None:
         signal.signal(signal.SIGTERM, lambda _number, _frame: exit_process(code_at_sigterm))
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, lambda _number, _frame: exit_process(INTERRUPTED))
+
+
+def end_within(seconds: float, code: int) -> None:
+    """End the process after a time, if it still runs then. A PostgreSQL that does not respond delays its end no longer."""
+    import asyncio
+
+    asyncio.get_running_loop().call_later(seconds, _exit_late, code)
+
+
+def _exit_late(code: int) -> None:
+    log.warning("the process ends before everything is closed, because something does not respond, for example PostgreSQL; other workers "
+                "claim its turns when their leases end")  # fmt: skip
+    exit_process(code)
 
 
 def exit_process(code: int) -> None:

@@ -18,7 +18,7 @@ from heliograph.cli.agent_manifests import binding_options
 from heliograph.cli.approval import project_of
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
-from heliograph.cli.interrupts import graceful, run_agents
+from heliograph.cli.interrupts import CLOSE_SECONDS, end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure, manifest_options
@@ -133,6 +133,7 @@ async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | No
             else "other workers continue the run"
         )
         watch.view.note(f"{name}: stopping; {left}. A second signal ends the process at once")
+        end_within(grace_seconds + CLOSE_SECONDS, INTERRUPTED)
 
     with graceful(on_signal) as stopping:
         work = runtime.serve(worker, stopping, grace_seconds) if worker is not None else _wait(stopping)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.garbage_collection import tuned_garbage_collection
-from heliograph.cli.interrupts import graceful, run_agents
+from heliograph.cli.interrupts import CLOSE_SECONDS, end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure
@@ -157,6 +157,7 @@ async def _serve(options: Namespace, listening: Listening | None, workflows: lis
             caught.append(number)
             log.info("%s: stopping; running turns have %g s to finish, then other workers can claim them. "
                      "A second signal ends the process at once", signal.Signals(number).name, options.grace)  # fmt: skip
+            end_within(options.grace + CLOSE_SECONDS, _code_after(number))
 
         with graceful(on_signal) as stopping:
             projects = [services.project for services in worker.projects]
@@ -176,4 +177,8 @@ async def _serve(options: Namespace, listening: Listening | None, workflows: lis
                 async with _serve_status(runtime, worker, listening, export, metrics):
                     await runtime.serve(worker, stopping, options.grace)
         log.info("worker %s stopped", worker.name)
-        return INTERRUPTED if caught == [signal.SIGINT] else 0
+        return _code_after(caught[0]) if caught else 0
+
+
+def _code_after(number: int) -> int:
+    return INTERRUPTED if number == signal.SIGINT else 0

@@ -134,10 +134,14 @@ class Listener:
         if response.status is HTTPStatus.UNAUTHORIZED:
             headers.append(("WWW-Authenticate", "Bearer"))
         head = h11.Response(status_code=response.status, headers=headers, reason=response.status.phrase)
+        if writer.is_closing():  # the client has gone, and uvloop raises RuntimeError for a write
+            return
         writer.write(connection.send(head) or b"")
         if method != b"HEAD":
             writer.write(connection.send(h11.Data(data=body)) or b"")
         await writer.drain()
+        if writer.is_closing():
+            return
         writer.write_eof()
         # until the client has read the response: an abort would delete what is still in the buffers
         ignored = 0

@@ -13,9 +13,13 @@ _TIMEOUT_SECONDS = 10.0
 
 def open_exporter(settings: TelemetrySettings, signal: Signal) -> Any:
     """Return the exporter of a signal. Raises SetupError (`no_otel_library`) without the library for its protocol."""
-    exporters = _grpc_exporters() if settings.protocol_of(signal) == "grpc" else _http_exporters()
-    timeout = None if _has_timeout(signal) else _TIMEOUT_SECONDS
-    return exporters[signal](signal_endpoint(settings, signal), timeout=timeout)
+    options: dict[str, Any] = {"timeout": None if _has_timeout(signal) else _TIMEOUT_SECONDS}
+    endpoint = signal_endpoint(settings, signal)
+    if settings.protocol_of(signal) == "grpc":
+        return _grpc_exporters()[signal](endpoint, **options)
+    if not any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ):  # otherwise the exporter makes its session
+        options["session"] = _http_session()
+    return _http_exporters()[signal](endpoint, **options)
 
 
 def _http_exporters() -> dict[Signal, Any]:
@@ -33,6 +37,20 @@ def _grpc_exporters() -> dict[Signal, Any]:
         raise SetupError("OTLP over gRPC needs its exporter: pip install 'heliograph[otel,otel-grpc]'",
                          code="no_otel_library") from error  # fmt: skip
     return {"traces": OTLPSpanExporter, "metrics": OTLPMetricExporter}
+
+
+def _http_session() -> Any:
+    """Return a session in which a redirect is an error. The exporter follows none, and would take it for a success."""
+    import requests
+
+    def check(response: Any, **_: Any) -> None:
+        if 300 <= response.status_code < 400:
+            response.close()
+            raise requests.RequestException(f"the collector redirects with {response.status_code}")
+
+    session = requests.Session()
+    session.hooks["response"].append(check)
+    return session
 
 
 def _has_timeout(signal: Signal) -> bool:

@@ -202,7 +202,8 @@ async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, output
     assert process.stdout is not None
     assert process.stderr is not None
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(stdin)
+        if not process.stdin.is_closing():  # uvloop raises RuntimeError for a write to a process that has ended
+            process.stdin.write(stdin)
         await process.stdin.drain()
     process.stdin.close()
     read = await asyncio.gather(*map(partial(_read, process, bytes_max=output_max), (process.stdout, process.stderr)))
