@@ -137,7 +137,9 @@ def _header_values(text: str) -> Iterator[str]:
         value = unquote(written).strip()
         if value.lower() in _COMMON:
             continue
-        if any(part in name.lower() for part in _SECRET_HEADERS) or (_is_mixed(value) and len(value) >= _KEY_LENGTH_MIN):
+        if any(part in name.lower() for part in _SECRET_HEADERS) or (
+            _is_mixed(value) and len(value) >= _KEY_LENGTH_MIN
+        ):
             yield from (value, value.rpartition(" ")[2])
 
 

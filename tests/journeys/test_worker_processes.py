@@ -116,6 +116,15 @@ async def test_stopped_worker_leaves_the_list(shell: Shell, database: Database, 
     assert await listed(database) == []
 
 
+def start_impatient(shell: Shell, url: str) -> Running:
+    """Start a worker that closes within a second after a grace of half a second."""
+    script = "from heliograph.cli import main, worker; worker.CLOSE_SECONDS = 1.0; raise SystemExit(main.main())"
+    command = [sys.executable, "-c", script, *WORKER, "pod", "--grace", "0.5"]
+    environment = shell.environment | {"HELIOGRAPH_DATABASE_URL": url}
+    return Running(subprocess.Popen(command, cwd=shell.folder, env=environment, text=True, stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
+
+
 async def test_worker_ends_soon_after_its_grace_although_postgresql_does_not_respond(
     shell: Shell, database_url: str, started: list[Running]
 ) -> None:
@@ -124,12 +133,11 @@ async def test_worker_ends_soon_after_its_grace_although_postgresql_does_not_res
     if "host" not in (query := dict(parse_qsl(parts.query))):
         pytest.skip("the proxy needs a server with a socket")
     proxy = Proxy(Path(query["host"]) / SOCKET)
-    through = urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{await proxy.open()}", query=""))
-    script = "from heliograph.cli import main, worker; worker.CLOSE_SECONDS = 1.0; raise SystemExit(main.main())"
+    through = urlunsplit(
+        parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{await proxy.open()}", query="")
+    )
     started.append(shell.start("run", "press.py:app", "--no-worker", "--run-id", "r", "--state", '{"stall": true}'))
-    environment = shell.environment | {"HELIOGRAPH_DATABASE_URL": through}
-    worker = Running(subprocess.Popen([sys.executable, "-c", script, *WORKER, "pod", "--grace", "0.5"], cwd=shell.folder, env=environment,
-                                      text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
+    worker = start_impatient(shell, through)
     started.append(worker)
     await until((shell.folder / "stalled-r").exists)
     proxy.hold()

@@ -7,17 +7,20 @@ import json
 import logging
 import sys
 from collections import Counter
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from heliograph import Context, Heliograph, ModelReply
+from heliograph.errors import StepInDoubt
 from heliograph.ids import span_id_of
 from heliograph.ports import ModelRequest, UserMessage
 from heliograph.redaction import keep_out
 from heliograph.telemetry import otel_content as content
 from heliograph.telemetry.otel_spans import Spans
+from heliograph.trace_context import trace_headers
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import allowed, gateway_of, local
 from tests.runtime.kit import START, Rig, kill
@@ -94,6 +97,35 @@ async def test_call_that_a_lost_worker_has_begun_and_the_next_one_repeats_has_tw
     assert done.span_id == span_id_of(f"{turn.turn_id}:{done.attributes['gen_ai.tool.call.id']}")
     earlier, later = sorted(receiver.named("claim one"), key=lambda span: span.start)
     assert (earlier.attributes["heliograph.outcome"], later.links) == ("lost", [earlier.span_id])
+
+
+async def test_call_in_doubt_has_the_span_to_which_its_first_owner_refers(rig: Rig) -> None:
+    app, begun, headers = Heliograph("doubt"), asyncio.Event(), []
+
+    async def work() -> None:
+        headers.append(trace_headers()["traceparent"])
+        begun.set()
+        await asyncio.Event().wait()
+
+    @app.agent(activate_on=START)
+    async def one(ctx: Context) -> Any:
+        with suppress(StepInDoubt):
+            await ctx.step("work", work)
+
+    with traced(rig) as (receiver, export):
+        run_id = await rig.start(app, {}, f"{rig.runtime.settings.project}-doubt")
+        worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
+        working = asyncio.create_task(worker.run())
+        async with asyncio.timeout(60):
+            await begun.wait()
+        await kill(worker, working)
+        async with rig.serving(app):
+            await rig.ended(run_id)
+        await export.flush()
+    check_whole(receiver, run_id)
+    lost, doubtful = sorted(receiver.named("execute_tool work"), key=lambda span: span.start)
+    assert (lost.attributes["error.type"], doubtful.attributes["error.type"]) == ("CancelledError", "IN_DOUBT")
+    assert doubtful.span_id == headers[0].split("-")[2] != lost.span_id
 
 
 async def test_claim_after_a_deferral_links_to_the_claim_before_it(rig: Rig) -> None:

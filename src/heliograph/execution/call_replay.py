@@ -189,6 +189,9 @@ class CallReplay:
             except (BudgetExceeded, CircuitOpen, RateLimited) as error:
                 return await self.steps.reject(request, error.error)
             if known is not None:
+                if known.status == "unknown":  # its first owner may have recorded spans below it
+                    with self._trace.tool_call(request.call_id, request.tool, request.input) as call:
+                        call.returned(known.status, known.output, known.error)
                 return known
             self.steps.announce(request)
             emit_step_event(self._world, self._claimed, request.step_id, self.steps.signals.phase)
