@@ -17,7 +17,8 @@ def open_exporter(settings: TelemetrySettings, signal: Signal) -> Any:
     endpoint = signal_endpoint(settings, signal)
     if settings.protocol_of(signal) == "grpc":
         return _grpc_exporters()[signal](endpoint, **options)
-    if not any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ):  # otherwise the exporter makes its session
+    has_own = any(name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ)  # the exporter then makes its session
+    if not has_own:
         options["session"] = _http_session()
     return _http_exporters()[signal](endpoint, **options)
 
