@@ -65,7 +65,24 @@ def test_actions_narrow_a_server_with_a_prefix(tmp_path: Path) -> None:
 def test_blocked_tool_of_a_server_is_excluded_although_another_tool_binds_the_server(tmp_path: Path) -> None:
     tools = "  tools: [{type: mcp, name: merge, server: git}, {type: mcp, name: read, server: git}]\n"
     bound = {"git": MCPServer(["server"], name="git")}
-    assert sorted(offered(load(tmp_path, tools + BLOCKED, bound)[0])) == ["read", "repo_list"]
+    assert sorted(offered(load(tmp_path, tools + BLOCKED, bound)[0])) == ["read"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "names", "is_logged"),
+    [
+        ("{type: mcp, name: read, server: git}", ["read"], False),
+        ("{type: mcp, name: repo.list, server: git}, {type: mcp, name: git/merge, server: git}", ["merge", "repo_list"], False),
+        ("{type: mcp, name: read, server: git}, {type: mcp, name: git}", ["merge", "read", "repo_list"], False),
+        ("{type: mcp, name: history, server: git}", ["merge", "read", "repo_list"], True),
+    ],
+)  # fmt: skip
+def test_agent_has_the_tools_of_a_bound_server_that_it_lists(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, tools: str, names: list[str], is_logged: bool
+) -> None:
+    bound = {"git": MCPServer(["server"], name="git")}
+    assert sorted(offered(load(tmp_path, f"  tools: [{tools}]\n", bound)[0])) == names
+    assert ("has none of the tools that the agent lists" in caplog.text) == is_logged
 
 
 @pytest.mark.parametrize("place", ["tools: [{type: mcp, name: git, command: [sh]}]", "role: R"])

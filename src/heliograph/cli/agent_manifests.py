@@ -227,6 +227,7 @@ def bound_tools(manifest: AgentManifest, bindings: Bindings, missing: list[Manif
     bound: dict[str, Any] = {}
     used: dict[str, Any] = {}  # MCP servers, by their labels
     declared = {each.name: each for each in manifest.servers}
+    listed: dict[str, set[str]] = {}  # the tools of bound servers that the agent lists, by the label of the server
     needed: set[str] = set()
     approved: set[str] = set()  # servers with a tool whose calls require an approval: then all their calls require one
     for tool in manifest.tools:
@@ -240,6 +241,7 @@ def bound_tools(manifest: AgentManifest, bindings: Bindings, missing: list[Manif
             add_tool(manifest, tool, approved_tool(found, requires), bound, missing)
         elif server is not None:
             used[server.label] = server
+            listed.setdefault(server.label, set()).add(tool.name)
             approved |= {server.label} if requires else set()
         elif (reference := _declared(tool, declared, bindings)) is not None:
             needed.add(reference.name)
@@ -271,7 +273,9 @@ def bound_tools(manifest: AgentManifest, bindings: Bindings, missing: list[Manif
         used[reference.name] = made
         approved |= {reference.name} if requires else set()
     servers = [approved_tool(each, label in approved) for label, each in used.items()]
-    return [*bound.values(), *(restricted_server(manifest, each) for each in servers)]
+    # a name that is that of a server stands for all its tools
+    only = {label: names for label, names in listed.items() if names.isdisjoint(bindings.servers)}
+    return [*bound.values(), *(restricted_server(manifest, each, only.get(each.label, ())) for each in servers)]
 
 
 def _permits(manifest: AgentManifest, reference: ServerReference) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError
 from heliograph.manifest.agent_manifest import AgentManifest
-from heliograph.manifest.agent_tools import ToolReference
+from heliograph.manifest.agent_tools import ToolReference, bound_name
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 
 
@@ -47,19 +47,30 @@ def _names(given: Any) -> set[str]:
     return {str(each) for each in given} if isinstance(given, Mapping | list) else set()
 
 
-def restricted_server(manifest: AgentManifest, server: Any) -> Any:
-    """Return a server without the tools that the manifest excludes. Raises ManifestRejected for a toolset that has no such limit."""
+def restricted_server(manifest: AgentManifest, server: Any, listed: Collection[str]) -> Any:
+    """Return a server without the tools that the manifest excludes. Raises ManifestRejected for a toolset that has no such limit.
+
+    listed: the names of its tools that the agent lists; empty if the agent names the server.
+    """
     from heliograph.tools.mcp import MCPServer
     from heliograph.tools.restricted_server import restricted
 
     rules = manifest.rules
-    if not rules.narrows_servers:
+    is_limited = isinstance(server, MCPServer)
+    if not rules.narrows_servers and not (listed and is_limited):
         return server
-    if not isinstance(server, MCPServer):
+    if not is_limited:
         raise ManifestRejected([manifest.document.problem(
             "not_allowed", "the bound toolset is no MCP server, so the manifest cannot limit its tools", "/spec/autonomy",
             "remove the limits, or bind single tools")])  # fmt: skip
-    return restricted(server, partial(rules.permits_of_server, server.label), rules.requires_approval)
+    chooses = {"chooses": partial(_is_listed, {bound_name(each) for each in listed})} if listed else {}
+    return restricted(
+        server, permits=partial(rules.permits_of_server, server.label), approves=rules.requires_approval, **chooses
+    )
+
+
+def _is_listed(listed: Collection[str], *names: str) -> bool:
+    return any(bound_name(each) in listed for each in names)
 
 
 def approved_tool(tool: Any, needs_approval: bool) -> Any:

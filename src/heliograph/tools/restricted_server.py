@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -10,6 +11,8 @@ from heliograph.definitions.tool import Tool
 from heliograph.tools.mcp import MCPServer, safe_name
 from heliograph.tools.mcp_connection import Connection
 from heliograph.tools.mcp_decoding import OfferedTool
+
+log = logging.getLogger("heliograph.tools")
 
 
 def _always(*names: str) -> bool:
@@ -26,23 +29,34 @@ class RestrictedServer(MCPServer):
 
     permits, approves: functions of the names of a tool: that of the server, that with the prefix, and both with the server's label.
         They return whether agents may use it, and whether each of its calls requires an approval.
+    chooses: the same for the tools that an agent lists. A server without any of them gives all its permitted tools, because the
+        agent's list then names the server.
     """
 
     permits: Callable[..., bool] = _always
     approves: Callable[..., bool] = _never
+    chooses: Callable[..., bool] = _always
 
     def allowed(self, offered: Sequence[OfferedTool], connection: Connection) -> list[Tool]:
         """Return the permitted tools. Raises the errors of `MCPServer.allowed`."""
+        found = [(each, self._names_of(each)) for each in super().allowed(offered, connection)]
+        chosen = [(each, names) for each, names in found if self.chooses(*names)]
+        if found and not chosen:
+            log.warning(
+                "MCP server %s has none of the tools that the agent lists, so the agent may use all of them", self.label
+            )
         tools = []
-        for each in super().allowed(offered, connection):
-            own = each.name.removeprefix(safe_name(self.prefix))
-            names = (own, each.name, *(f"{self.label}{mark}{own}" for mark in "./:_"))
+        for each, names in chosen or found:
             if self.permits(*names):
                 tools.append(replace(each, approval=True) if self.approves(*names) else each)
         return tools
 
+    def _names_of(self, tool: Tool) -> tuple[str, ...]:
+        own = tool.name.removeprefix(safe_name(self.prefix))
+        return (own, tool.name, *(f"{self.label}{mark}{own}" for mark in "./:_"))
 
-def restricted(server: MCPServer, permits: Callable[..., bool], approves: Callable[..., bool]) -> RestrictedServer:
+
+def restricted(server: MCPServer, **rules: Callable[..., bool]) -> RestrictedServer:
     """Return a server with rules for its tools."""
     options: dict[str, Any] = {each.name: getattr(server, each.name) for each in fields(MCPServer)}
-    return RestrictedServer(**options, permits=permits, approves=approves)
+    return RestrictedServer(**options, **rules)
