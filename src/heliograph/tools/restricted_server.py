@@ -58,5 +58,5 @@ class RestrictedServer(MCPServer):
 
 def restricted(server: MCPServer, **rules: Callable[..., bool]) -> RestrictedServer:
     """Return a server with rules for its tools."""
-    options: dict[str, Any] = {each.name: getattr(server, each.name) for each in fields(MCPServer)}
-    return RestrictedServer(**options, **rules)
+    options: dict[str, Any] = {each.name: getattr(server, each.name) for each in fields(MCPServer)} | rules
+    return RestrictedServer(**options)
