@@ -188,3 +188,9 @@ def test_setting_of_a_step_without_an_effect_gets_a_warning(tmp_path: Path) -> N
         ("no_effect", "/spec/concurrency"),
         ("no_effect", "/spec/steps/0/retry"),
     }
+
+
+def test_ref_that_is_too_long_for_a_file_is_a_missing_agent(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text(HEAD + f"spec:\n  steps:\n    - {{id: one, kind: Agent, ref: {'a' * 300}.yaml}}\n")
+    report = check(tmp_path / "w.yaml", bound())
+    assert (report.reached, [each.code for each in report.problems]) == (2, ["missing_agent"])

@@ -87,7 +87,7 @@ class _Binding:
         if step.name in self._bindings.agents:
             self._add_known(step.name)
             self._targets[step.id] = step.name
-        elif step.ref is not None and (self._folder / step.ref).is_file():
+        elif step.ref is not None and _is_file(self._folder / step.ref):
             self._targets[step.id] = self._agent_of_file(step, step.ref)
         else:
             similar = get_close_matches(step.name, [*self._bindings.agents], 1)
@@ -153,3 +153,10 @@ class _Binding:
             agents=agents,
             **options,
         )(Steps)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
