@@ -7,6 +7,7 @@ import inspect
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from tests.faces.cli_support import Running
 
 pytest_plugins = ["heliograph.testing.plugin", "tests.time_limit"]
 
-REQUIREMENTS = Path(__file__).resolve().parent.parent / "docs" / "internals" / "requirements.tsv"
+ROOT = Path(__file__).resolve().parent.parent
+TEMPORARY = Path(tempfile.gettempdir()).resolve()
+REQUIREMENTS = ROOT / "docs" / "internals" / "requirements.tsv"
 
 # The machine is shared, so a slow example is no failure. A gate must give the same result twice, so examples are
 # derived from the test and not drawn. `--hypothesis-profile=explore` draws new ones, and more of them.
@@ -52,6 +55,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "hypothesis_tables": is_hypothesis_test(metafunc.function),
     }
     metafunc.fixturenames[:0] = [name for name, is_so in needed.items() if is_so and name not in metafunc.fixturenames]
+
+
+@pytest.fixture(autouse=True)
+def no_module_left() -> Iterator[None]:
+    """Forget the modules that a test loaded from a temporary folder, because others use the same names, as `app` and `desk`."""
+    path, count = sys.path[:], len(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in list(sys.modules)[count:]:  # the last ones are those that came last
+        file = Path(getattr(sys.modules[name], "__file__", None) or ROOT).resolve()
+        if file.is_relative_to(TEMPORARY) and not file.is_relative_to(ROOT):
+            del sys.modules[name]
 
 
 @pytest_asyncio.fixture

@@ -120,7 +120,6 @@ def run_console(block: Block, page: Path) -> None:
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working folder that is also the home of the data; its path is short, for the database's socket."""
     made = Path(tempfile.mkdtemp(prefix="helio-docs-"))
-    before = set(sys.modules)
     monkeypatch.chdir(made)
     monkeypatch.syspath_prepend(made)
     monkeypatch.setenv("HELIOGRAPH_HOME", str(made / ".heliograph"))
@@ -129,9 +128,6 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     yield made
-    for name in set(sys.modules) - before:  # forget the modules that a page imported from its folder
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(made)):
-            del sys.modules[name]
     shutil.rmtree(made, ignore_errors=True)
 
 
