@@ -257,12 +257,13 @@ class Heliograph:
         turn_id and message returns the same turn. See `Client.enqueue` for the other arguments and the errors.
         """
         from heliograph.client.client import Client
+        from heliograph.runtime import telemetry_of
 
         spec = self.workflow.agents.get(agent)
         if spec is None:
             hint = hint_of_agents(str(agent), self.workflow.agents)
             raise NotFound(f"application {self.name} has no agent {safe_repr(agent)}; {hint}", code="unknown_agent")
-        async with Client() as client:
+        async with Client(telemetry=telemetry_of([self.workflow], os.environ)) as client:
             return await client.enqueue(
                 run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
                 max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields, pool=spec.pool,

@@ -236,6 +236,11 @@ class TurnTrace(Protocol):
 class Tracer(Protocol):
     """Records runs and turns as spans of distributed traces. `heliograph.telemetry` has an implementation, and one that does nothing."""
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it may record anything; otherwise callers need not read what it records."""
+        ...
+
     def memory_of_start(self, headers: Iterable[tuple[bytes, bytes]] | None = None) -> dict[str, Any]:
         """Return what the memory of a new run keeps of its caller's trace. headers: of the request; None for the current span."""
         ...
@@ -256,6 +261,10 @@ class Tracer(Protocol):
 
         turn_id: the turn that caused it. pending: the signals that it reacts to; some are the ends of turns that the kernel ended.
         """
+        ...
+
+    def enqueued(self, run_id: str, memory: Mapping[str, Any], agent: str, turn_id: str, began_at: datetime) -> None:
+        """Record a message to an agent of a run, after its commit. The current span is that of its sender."""
         ...
 
     def turn(self, claimed: Claimed, project: str) -> TurnTrace: ...

@@ -66,7 +66,7 @@ class Wait(msgspec.Struct, frozen=True):
     """A call that a turn has opened. content: the result's card, once the call is resolved.
 
     resolved_position: its place among the turn's results in the order of arrival, from 1. taint: the untrusted sources
-    that the turn had read when it opened the call. opened_at, resolved_at: of a call that is not inline.
+    that the turn had read when it opened the call. opened_at, resolved_at: of a call that is not inline, or that was open when the kernel ended its turn.
     """
 
     call_id: str
@@ -276,7 +276,7 @@ class EndedTurn(msgspec.Struct, frozen=True):
     """A turn that the kernel has ended, as its trace needs it.
 
     cause_turn_id: the turn that emitted its cause. claimed_at: its first claim; None without one. calls: those that are not inline,
-    without their results.
+    without their results, and the inline calls that were open at its end.
     """
 
     parent_turn_id: str | None = None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from tests.kernel.kit import TARGET, Item, Kernel, activation, draft
+from tests.kernel.kit import TARGET, Item, Kernel, activation, draft, turn_item
 
 
 async def ended_by_kernel(kernel: Kernel) -> None:
@@ -265,6 +265,20 @@ async def test_answer_leaves_out_the_runs_that_exceed_its_bytes(kernel: Kernel) 
     assert lengths == sorted(lengths)
     assert set(lengths) == {1, 2, 3}
     assert await pending_within(kernel, 6000) == runs
+
+
+async def test_size_of_a_run_includes_the_calls_of_its_ended_turns(kernel: Kernel) -> None:
+    claimed = await kernel.running(ttl_seconds=10)
+    calls: list[Item] = [{"call_id": f"c{n}", "step_id": f"c{n}", "tool": "t", "effect": "once"} for n in range(60)]
+    await kernel.call("begin_call", [turn_item(claimed, **call) for call in calls])
+    kernel.wait(10)
+    await kernel.sweep("expired")
+    (pending,) = await kernel.pending()
+    assert len(pending["signals"][0]["ended"]["calls"]) == 60
+    query = """select heliograph._bytes_of_pending($1, r), octet_length(heliograph._run_with_pending($1, r)::text)
+                 from heliograph.runs r where r.project_id = $1"""
+    [(measured, built)] = await kernel.connection.fetch(query, kernel.project)
+    assert measured > 0.9 * built
 
 
 @pytest.mark.proves("K23", "S22")

@@ -23,7 +23,7 @@ from heliograph.telemetry.otel_spans import Spans
 from heliograph.trace_context import trace_headers
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import allowed, gateway_of, local
-from tests.runtime.kit import START, Rig, kill
+from tests.runtime.kit import START, Rig, lost
 from tests.runtime.test_callbacks import allow, application
 from tests.runtime.test_gateway_calls import remote
 from tests.runtime.test_tracing import check_whole, traced
@@ -64,6 +64,43 @@ async def test_turn_that_the_kernel_ends_has_a_span_with_its_parent_its_times_an
     assert receiver.one("execute_tool measure").parent_id == done.span_id
 
 
+@pytest.mark.proves("OBS-05")
+async def test_spans_below_a_step_of_a_turn_that_the_kernel_ends_have_a_parent(rig: Rig) -> None:
+    app, begun, headers = Heliograph("cut"), asyncio.Event(), []
+
+    async def work() -> None:
+        headers.append(trace_headers()["traceparent"])  # another system records a span below it
+        begun.set()
+        await asyncio.Event().wait()
+
+    @app.agent(activate_on=START)
+    async def one(ctx: Context) -> Any:
+        await ctx.step("before", lambda: 1)
+        await ctx.step("work", work)
+
+    with traced(rig) as (receiver, export):
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            async with asyncio.timeout(60):
+                await begun.wait()
+            await rig.client.stop_turn((await rig.turn_of("one")).turn_id, now=True)
+            await rig.ended(run_id)
+        await export.flush()
+    check_whole(receiver, run_id)
+    turn, steps = receiver.one("invoke_agent one"), receiver.named("execute_tool work")
+    assert headers[0].split("-")[2] in [step.span_id for step in steps]
+    assert {step.parent_id for step in steps} == {turn.span_id}
+    assert len(receiver.named("execute_tool before")) == 1
+
+
+async def continued(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
+    """Start a run, kill the owner of its turn when `begun` is set, and let another worker end the run."""
+    run_id = await lost(rig, app, begun)
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    return run_id
+
+
 async def test_call_that_a_lost_worker_has_begun_and_the_next_one_repeats_has_two_spans_with_different_ids(
     rig: Rig,
 ) -> None:
@@ -81,14 +118,7 @@ async def test_call_that_a_lost_worker_has_begun_and_the_next_one_repeats_has_tw
         return await ctx.step("work", work, effect="idempotent")
 
     with traced(rig) as (receiver, export):
-        run_id = await rig.start(app, {}, f"{rig.runtime.settings.project}-twice")
-        worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
-        working = asyncio.create_task(worker.run())
-        async with asyncio.timeout(60):
-            await begun.wait()
-        await kill(worker, working)
-        async with rig.serving(app):
-            await rig.ended(run_id)
+        run_id = await continued(rig, app, begun)
         await export.flush()
     check_whole(receiver, run_id)
     lost, done = sorted(receiver.named("execute_tool work"), key=lambda span: span.is_error, reverse=True)
@@ -113,14 +143,7 @@ async def test_call_in_doubt_has_the_span_to_which_its_first_owner_refers(rig: R
             await ctx.step("work", work)
 
     with traced(rig) as (receiver, export):
-        run_id = await rig.start(app, {}, f"{rig.runtime.settings.project}-doubt")
-        worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
-        working = asyncio.create_task(worker.run())
-        async with asyncio.timeout(60):
-            await begun.wait()
-        await kill(worker, working)
-        async with rig.serving(app):
-            await rig.ended(run_id)
+        run_id = await continued(rig, app, begun)
         await export.flush()
     check_whole(receiver, run_id)
     lost, doubtful = sorted(receiver.named("execute_tool work"), key=lambda span: span.start)

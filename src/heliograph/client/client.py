@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.pools import check_pool
 from heliograph.error_text import safe_repr
-from heliograph.errors import InvalidInput, NotFound
+from heliograph.errors import HeliographError, InvalidInput, NotFound
 from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow, WorkerRow
 from heliograph.run_options import check_callback
 from heliograph.runtime import Runtime, open_runtime
@@ -31,12 +31,14 @@ from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload
 from heliograph.signals.values import to_json
-from heliograph.telemetry.settings import TelemetrySettings
+from heliograph.telemetry.opening import open_telemetry
+from heliograph.telemetry.settings import TelemetrySettings, read_telemetry
 from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
 
 if TYPE_CHECKING:
     from heliograph.control.envelope import Envelope
+    from heliograph.ports import Tracer
 
 _SEQ_MAX = 2**63 - 1
 _COMMANDS_POLL_SECONDS = 5.0  # the delay of a command whose ring was lost
@@ -45,12 +47,18 @@ _COMMANDS_POLL_SECONDS = 5.0  # the delay of a command whose ring was lost
 class Client:
     """Access to one project of a database from any process: `async with Client() as client`.
 
-    url, project: override HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT.
+    url, project: override HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT. telemetry: overrides its variables; it opens with the first
+    message.
     """
 
-    def __init__(self, url: str | None = None, project: str | None = None):
+    def __init__(
+        self, url: str | None = None, project: str | None = None, *, telemetry: TelemetrySettings | None = None
+    ):
         self._url = url
         self._project = project
+        self._telemetry = telemetry
+        self._tracer: Tracer | None = None
+        self._has_own_runtime = True
         self._runtime: Runtime | None = None
         self._stack = AsyncExitStack()
 
@@ -59,6 +67,7 @@ class Client:
         """Return a client of an open runtime. It does not close the runtime."""
         client = cls()
         client._runtime = runtime
+        client._has_own_runtime = False
         return client
 
     async def __aenter__(self) -> Client:
@@ -244,6 +253,7 @@ class Client:
                                path="/max_attempts")  # fmt: skip
         allowed = check_budget(budget)
         chosen = self._open.world.new_id("turn") if turn_id is None else check_id(turn_id, "a turn id", "/turn_id")
+        tracer, began_at = await self._sender_trace(), self._open.world.now()
         [result] = await self._open.ledger.enqueue([{
             "run_id": run_id, "agent": agent, "turn_id": chosen, "name": check_emit_name(name),
             "payload": check_payload(to_json({} if payload is None else payload, "/payload"), "/payload"),
@@ -258,6 +268,9 @@ class Client:
         }])  # fmt: skip
         if (rejection := enqueue_rejection(result, run_id, agent, self._name)) is not None:
             raise rejection
+        if tracer.is_on and result["outcome"] == "queued":
+            with suppress(HeliographError):  # the message is sent, and its span is not worth an error
+                tracer.enqueued(run_id, await self._open.reader.trace_of_run(run_id), agent, chosen, began_at)
         return chosen
 
     async def delegations(self, turn_id: str) -> list[DelegationRow]:
@@ -289,6 +302,18 @@ class Client:
         if result["outcome"] == "unknown_callback":
             raise NotFound(f"no callback {safe_repr(callback_id)} in project {self._name}; helio callback list lists them",
                            code="unknown_callback")  # fmt: skip
+
+    async def _sender_trace(self) -> Tracer:
+        """The tracer of the runtime, or one that this client opens with its first message, because most clients send none.
+
+        Raises InvalidInput and SetupError for the settings of telemetry.
+        """
+        if not self._has_own_runtime:
+            return self._open.tracer
+        if self._tracer is None:
+            settings = self._telemetry or read_telemetry(os.environ)
+            self._tracer = await self._stack.enter_async_context(open_telemetry(settings, self._open.world.now))
+        return self._tracer
 
     @property
     def _approvals(self) -> Approvals:

@@ -23,6 +23,7 @@ from heliograph.ledger.rows import (
     DelegationRow,
     LeaseRow,
     RunRow,
+    RunTraceRow,
     TurnRow,
     WaitRow,
     WorkerRow,
@@ -51,6 +52,11 @@ class Reader:
             raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio runs lists the newest",
                            code="unknown_run")  # fmt: skip
         return rows[0]
+
+    async def trace_of_run(self, run_id: str) -> dict[str, Any]:
+        """Read what the memory of a run keeps of its caller's trace; empty for an unknown run."""
+        rows = await self._rows(RunTraceRow, "run_overview", "run_id = $2", run_id)
+        return rows[0].trace if rows else {}
 
     async def runs(self, limit: int) -> list[RunRow]:
         """Read the newest runs, the newest first."""

@@ -26,6 +26,12 @@ class RunRow(msgspec.Struct, frozen=True):
     ended_at: datetime | None
 
 
+class RunTraceRow(msgspec.Struct, frozen=True):
+    """What the memory of a run keeps of its caller's trace."""
+
+    trace: dict[str, Any]
+
+
 class TurnRow(msgspec.Struct, frozen=True):
     """A turn. While it is active, status, owner and lease come from its agent's head.
 

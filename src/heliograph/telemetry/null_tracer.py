@@ -53,6 +53,8 @@ NULL_TURN = NullTurn()
 class NullTracer:
     """Records nothing."""
 
+    is_on = False
+
     def memory_of_start(self, headers: Iterable[tuple[bytes, bytes]] | None = None) -> dict[str, Any]:
         return {}
 
@@ -65,6 +67,10 @@ class NullTracer:
         turn_id: str | None,
         reaction: Reaction,
         pending: Sequence[PendingSignal] = (),
+    ) -> None: ...
+
+    def enqueued(
+        self, run_id: str, memory: Mapping[str, Any], agent: str, turn_id: str, began_at: datetime
     ) -> None: ...
 
     def turn(self, claimed: Claimed, project: str) -> NullTurn:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from heliograph.records import EndedTurn, PendingSignal, Wait
 from heliograph.telemetry import semantics as s
@@ -33,15 +33,18 @@ def fail(span: Span, code: str) -> None:
 def record_call(
     recording: Recording, run: RunContext, common: Mapping[str, Any], turn_id: str, wait: Wait, now: datetime
 ) -> None:
-    """Record a call that a turn waited for: a tool elsewhere, another agent, a person, or a timer. common: attributes."""
-    if wait.kind == "inline" or wait.opened_at is None:
+    """Record a call that a turn waited for: a tool elsewhere, another agent, a person, or a timer. common: attributes.
+
+    Without the times of a call, which inline calls of a claim do not have, it records nothing.
+    """
+    if wait.opened_at is None:
         return
     operation = s.INVOKE_AGENT if wait.kind == "child" else s.EXECUTE_TOOL
     attributes = {**common, s.CALL_KIND: wait.kind, s.TOOL_CALL_ID: wait.call_id, s.OPERATION: operation,
                   s.AGENT_NAME if wait.kind == "child" else s.TOOL_NAME: wait.tool}  # fmt: skip
     span = recording.spans.start(
         run, f"{operation} {wait.tool}", span_number(turn_id), at=wait.opened_at, number=call_number(turn_id, wait.call_id),
-        kind=SpanKind.CLIENT, attributes=attributes,
+        kind=SpanKind.INTERNAL if wait.kind == "inline" else SpanKind.CLIENT, attributes=attributes,
     )  # fmt: skip
     if wait.status is not None and wait.status != "success":
         error = wait.content.get("error") if isinstance(wait.content, dict) else None
@@ -49,8 +52,22 @@ def record_call(
     span.end(nanoseconds(max(wait.opened_at, wait.resolved_at or now)))
 
 
+def record_enqueue(
+    recording: Recording, run: RunContext, run_id: str, agent: str, turn_id: str, parent: int, *, since: datetime,
+    links: Sequence[SpanContext] = (),
+) -> None:  # fmt: skip
+    """Record the activation of a turn, after the commit that it is part of. links: the sender, if it has another trace."""
+    recording.spans.record(
+        run, f"enqueue {agent}", parent, since=since, until=recording.now(), number=enqueue_number(turn_id), kind=SpanKind.PRODUCER,
+        links=links, attributes={s.CONVERSATION: run_id, s.AGENT_NAME: agent, s.TURN_ID: turn_id},
+    )  # fmt: skip
+
+
 def record_ended(recording: Recording, run: RunContext, run_id: str, signal: PendingSignal, now: datetime) -> None:
-    """Record a turn that the kernel ended, and the calls that it waited for."""
+    """Record a turn that the kernel ended, the calls that it waited for, and the inline calls that were open, which may have spans below them.
+
+    The worker of such an inline call records its attempt under another id, because it cannot know whether another owner repeats it.
+    """
     if signal.ended is None or signal.turn_id is None:
         return
     common = {s.CONVERSATION: run_id, s.AGENT_NAME: str(signal.agent)}

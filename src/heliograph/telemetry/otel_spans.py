@@ -65,15 +65,18 @@ class Spans:
 
     def start(
         self, run: RunContext, name: str, parent: int | None, *, at: datetime, number: int | None = None,
-        kind: SpanKind = SpanKind.INTERNAL, attributes: Mapping[str, Any] | None = None, links: Sequence[int] = (),
+        kind: SpanKind = SpanKind.INTERNAL, attributes: Mapping[str, Any] | None = None, links: Sequence[int | SpanContext] = (),
     ) -> Span:  # fmt: skip
-        """Start a span. parent: a span of the run; None for the span of the run itself. number: its id; None for a random one."""
+        """Start a span. parent: a span of the run; None for the span of the run itself. number: its id; None for a random one.
+
+        links: spans of the run, or contexts of spans of other traces.
+        """
         above = run.parent if parent is None else run.span(parent)
         self._ids.plan(run.trace_id, number)
         try:
             return self._tracer.start_span(
                 name, Context() if above is None else in_context(above), kind, attributes,
-                [Link(run.span(link)) for link in links], nanoseconds(at),
+                [Link(run.span(link) if isinstance(link, int) else link) for link in links], nanoseconds(at),
             )  # fmt: skip
         finally:
             self._ids.forget()

@@ -22,7 +22,7 @@ from heliograph.telemetry import semantics as s
 from heliograph.telemetry.null_tracer import NullTurn
 from heliograph.telemetry.otel_formats import Formats, in_context, read_w3c, written_w3c
 from heliograph.telemetry.otel_guard import guarded, nothing
-from heliograph.telemetry.otel_records import enqueue_number, fail, record_ended
+from heliograph.telemetry.otel_records import fail, record_ended, record_enqueue
 from heliograph.telemetry.otel_spans import PlannedIds, Recording, RunContext, Spans, nanoseconds, span_number
 from heliograph.telemetry.otel_turn import OtelTurn
 from heliograph.telemetry.settings import TelemetrySettings
@@ -34,6 +34,8 @@ _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 
 class OtelTracer:
     """Records the runs and turns of one process. now: the clock of the world."""
+
+    is_on = True
 
     def __init__(
         self, settings: TelemetrySettings, provider: TracerProvider, ids: PlannedIds, sampler: Sampler, now: Callable[[], datetime]
@@ -69,14 +71,20 @@ class OtelTracer:
             return
         now, parent = self.recording.now(), run.root if turn_id is None else span_number(turn_id)
         for each in reaction.activations:
-            self.recording.spans.record(
-                run, f"enqueue {each['agent']}", parent, since=now, until=now, number=enqueue_number(each["turn_id"]), kind=SpanKind.PRODUCER,
-                attributes={s.CONVERSATION: run_id, s.AGENT_NAME: each["agent"], s.TURN_ID: each["turn_id"]},
-            )  # fmt: skip
+            record_enqueue(self.recording, run, run_id, each["agent"], each["turn_id"], parent, since=now)
         for signal in pending:
             record_ended(self.recording, run, run_id, signal, now)
         if reaction.status == "ended":
             self._record_run(run, application, run_id, reaction, now)
+
+    @guarded(nothing)
+    def enqueued(self, run_id: str, memory: Mapping[str, Any], agent: str, turn_id: str, began_at: datetime) -> None:
+        run, sender = self._run(run_id, memory), get_current_span().get_span_context()
+        if not run.is_sampled:
+            return
+        is_within = sender.is_valid and sender.trace_id == run.trace_id
+        record_enqueue(self.recording, run, run_id, agent, turn_id, sender.span_id if is_within else run.root, since=began_at,
+                       links=[sender] if sender.is_valid and not is_within else [])  # fmt: skip
 
     @guarded(NullTurn)
     def turn(self, claimed: Claimed, project: str) -> TurnTrace:

@@ -32,7 +32,7 @@ from heliograph.telemetry import otel_content as content
 from heliograph.telemetry import semantics as s
 from heliograph.telemetry.otel_formats import in_context
 from heliograph.telemetry.otel_guard import guarded, nothing
-from heliograph.telemetry.otel_records import call_number, enqueue_number, fail, record_call
+from heliograph.telemetry.otel_records import call_number, enqueue_number, fail, record_call, record_enqueue
 from heliograph.telemetry.otel_spans import Recording, RunContext, nanoseconds, span_number
 from heliograph.trace_context import TraceContext, enter_trace, exit_trace
 from heliograph.turn.calls import delegation_of
@@ -239,11 +239,8 @@ class OtelTurn:
     @guarded(nothing)
     def delegated(self, call_id: str, agent: str, turn_id: str) -> None:
         if self._run.is_sampled:
-            now = self._recording.now()
-            self._recording.spans.record(
-                self._run, f"enqueue {agent}", self._call_number(call_id), since=now, until=now, number=enqueue_number(turn_id),
-                kind=SpanKind.PRODUCER,
-                attributes={s.CONVERSATION: self._claimed.run_id, s.AGENT_NAME: agent, s.TURN_ID: turn_id},
+            record_enqueue(
+                self._recording, self._run, self._claimed.run_id, agent, turn_id, self._call_number(call_id), since=self._recording.now()
             )  # fmt: skip
 
     @guarded(nothing)

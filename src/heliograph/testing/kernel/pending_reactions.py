@@ -43,7 +43,8 @@ def _ended(tx: Transaction, turn_id: str | None, entry: Any) -> Row:
     ]
     calls = [
         {"call_id": wait["tool_call_id"], **{key: wait[key] for key in ("tool", "kind", "state", "status", "epoch")}, **times_of(wait)}
-        for wait in sorted(tx.tables.waits.of(turn_id), key=lambda w: int(w["position"])) if wait["kind"] != "inline"
+        for wait in sorted(tx.tables.waits.of(turn_id), key=lambda w: int(w["position"]))
+        if wait["kind"] != "inline" or wait["state"] == "closed"
     ]  # fmt: skip
     ended = {
         "parent_turn_id": turn["parent_turn_id"], "parent_call_id": turn["parent_call_id"],

@@ -86,20 +86,9 @@ begin
                                'rejections', p_run.rejections, 'signals', '[]'::jsonb, 'failure', v_failure);
 end $$;
 
--- _bytes_of_pending: the size as text of a run's state, memory, and log entries with signals to which it has not
---   reacted.
---   raises: 54000 for a value whose text exceeds 1 GB
-create function heliograph._bytes_of_pending(p_project text, p_run heliograph.runs) returns bigint
-    language sql stable as $$
-    select octet_length(p_run.state::text) + octet_length(p_run.memory::text)
-           + coalesce(sum(octet_length(s.entries::text)), 0)::bigint
-      from heliograph.signals s
-     where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending
-$$;
-
 -- _ended_turn: the part of an ended turn that its trace needs: {parent_turn_id, parent_call_id, cause_turn_id,
 --   claimed_at, calls}. cause_turn_id: the turn that emitted its cause. claimed_at: its first claim; null without one.
---   calls: those that were not inline, without their results.
+--   calls: those that were not inline, without their results, and the inline calls that were open at its end.
 create function heliograph._ended_turn(p_project text, p_turn_id text) returns jsonb language sql stable as $$
     select jsonb_build_object(
                'parent_turn_id', t.parent_turn_id, 'parent_call_id', t.parent_call_id,
@@ -113,9 +102,22 @@ create function heliograph._ended_turn(p_project text, p_turn_id text) returns j
                               'state', w.state, 'status', w.status, 'epoch', w.epoch, 'opened_at', w.opened_at,
                               'resolved_at', w.resolved_at) order by w.position)
                      from heliograph.turn_waiting_tools w
-                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind <> 'inline'), '[]'))
+                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and (w.kind <> 'inline' or w.state = 'closed')), '[]'))
       from heliograph.agent_turns t
      where t.project_id = p_project and t.agent_turn_id = p_turn_id
+$$;
+
+-- _bytes_of_pending: the size as text of a run's state, memory, log entries with signals to which it has not reacted,
+--   and turns whose ends these are.
+--   raises: 54000 for a value whose text exceeds 1 GB
+create function heliograph._bytes_of_pending(p_project text, p_run heliograph.runs) returns bigint
+    language sql stable as $$
+    select octet_length(p_run.state::text) + octet_length(p_run.memory::text)
+           + coalesce(sum(octet_length(s.entries::text) + case
+                          when s.agent_turn_id is not null and s.entries @> '[{"name": "agent:failed"}]'
+                          then octet_length(heliograph._ended_turn(p_project, s.agent_turn_id)::text) else 0 end), 0)::bigint
+      from heliograph.signals s
+     where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending
 $$;
 
 -- _run_with_pending: a run with the signals to which it has not reacted.

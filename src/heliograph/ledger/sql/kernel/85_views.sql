@@ -2,7 +2,10 @@
 
 create view heliograph.run_overview as
 select r.project_id, r.run_id, r.target, r.status, r.outcome, r.state, r.version, r.signal_seq as signal_count,
-       r.open_turns, r.activations, r.pending_reactions, r.stop_reason, r.created_at, r.updated_at, r.ended_at
+       r.open_turns, r.activations, r.pending_reactions, r.stop_reason, r.created_at, r.updated_at, r.ended_at,
+       -- of its caller, as in take_callbacks
+       jsonb_strip_nulls(jsonb_build_object('traceparent', r.memory -> 'traceparent',
+                                            'trace_id', r.memory -> 'trace_id')) as trace
   from heliograph.runs r;
 
 create view heliograph.turn_overview as
