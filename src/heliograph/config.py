@@ -12,6 +12,7 @@ from heliograph.errors import InvalidInput
 
 POSTGRES_VERSIONS = (18, 16)
 
+CLOSE_SECONDS = 15.0  # how long the end of a process waits for a PostgreSQL that does not respond
 PRUNE_SECONDS_MIN = 3600.0  # a gateway repeats its response for at least so long
 PRUNE_SECONDS_MAX = 100 * 365 * 86_400.0
 _SPAN = re.compile(r"([0-9]{1,9})([smhd])")
@@ -29,6 +30,7 @@ class Settings:
     egress_allow: the private origins that callbacks may reach. mcp_allow: the private origins that MCP servers may have. There are
         two lists, because every caller may name a callback, but only the application names its MCP servers.
     listen: the address of the worker's listener; None for no listener. listen_keys: the keys for it, see `policy.listening`.
+    close_seconds: how long `open_runtime` waits at its end for the connections of a PostgreSQL that does not respond, before it terminates them.
     """
 
     database_url: str | None = field(default=None, repr=False)
@@ -44,6 +46,7 @@ class Settings:
     gateway_secrets: tuple[str, ...] = field(default=(), repr=False)
     listen: str | None = None
     listen_keys: tuple[str, ...] = field(default=(), repr=False)
+    close_seconds: float = CLOSE_SECONDS
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:

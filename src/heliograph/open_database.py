@@ -40,7 +40,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
         try:
             yield database
         finally:
-            await database.close()
+            await database.close(settings.close_seconds)
     finally:
         if embedded is not None:
             await asyncio.to_thread(embedded.close)

@@ -275,7 +275,7 @@ async def open_runtime(
                     await runtime.harnesses.close()
         finally:
             await world.close()
-            await transactions.close()
+            await transactions.close(settings.close_seconds)
             for bell in bells:
                 await bell.close()
 

@@ -10,14 +10,12 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import pytest
 
-from heliograph.embedded.cluster import SOCKET
 from heliograph.ledger.pool import Database
 from tests.faces.cli_support import Running, Shell, open_shell
-from tests.journeys.chaos.proxy import Proxy
+from tests.runtime.frozen import proxied
 from tests.runtime.kit import until
 
 WORKER = ("worker", "press.py:app", "--name")
@@ -116,10 +114,10 @@ async def test_stopped_worker_leaves_the_list(shell: Shell, database: Database, 
     assert await listed(database) == []
 
 
-def start_impatient(shell: Shell, url: str) -> Running:
-    """Start a worker that closes within a second after a grace of half a second."""
-    script = "from heliograph.cli import main, worker; worker.CLOSE_SECONDS = 1.0; raise SystemExit(main.main())"
-    command = [sys.executable, "-c", script, *WORKER, "pod", "--grace", "0.5"]
+def start_impatient(shell: Shell, url: str, *arguments: str) -> Running:
+    """Start a command that closes within a second after a grace of half a second."""
+    script = "from heliograph.cli import main, run, worker; run.CLOSE_SECONDS = worker.CLOSE_SECONDS = 1.0; raise SystemExit(main.main())"
+    command = [sys.executable, "-c", script, *arguments, "--grace", "0.5"]
     environment = shell.environment | {"HELIOGRAPH_DATABASE_URL": url}
     return Running(subprocess.Popen(command, cwd=shell.folder, env=environment, text=True, stdin=subprocess.DEVNULL,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
@@ -129,21 +127,27 @@ async def test_worker_ends_soon_after_its_grace_although_postgresql_does_not_res
     shell: Shell, database_url: str, started: list[Running]
 ) -> None:
     """The turn that it runs stalls, so that it has to be released. Without a bound, the end would wait for each call to the database."""
-    parts = urlsplit(database_url)
-    if "host" not in (query := dict(parse_qsl(parts.query))):
-        pytest.skip("the proxy needs a server with a socket")
-    proxy = Proxy(Path(query["host"]) / SOCKET)
-    through = urlunsplit(
-        parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{await proxy.open()}", query="")
-    )
-    started.append(shell.start("run", "press.py:app", "--no-worker", "--run-id", "r", "--state", '{"stall": true}'))
-    worker = start_impatient(shell, through)
-    started.append(worker)
-    await until((shell.folder / "stalled-r").exists)
-    proxy.hold()
-    worker.signal(signal.SIGTERM)
-    async with asyncio.timeout(8):
-        assert await asyncio.to_thread(worker.end) == 0
-    assert "ends before everything is closed" in worker.text
-    proxy.release()
-    await proxy.close()
+    async with proxied(database_url) as (proxy, through):
+        started.append(shell.start("run", "press.py:app", "--no-worker", "--run-id", "r", "--state", '{"stall": true}'))
+        worker = start_impatient(shell, through, *WORKER, "pod")
+        started.append(worker)
+        await until((shell.folder / "stalled-r").exists)
+        proxy.hold()
+        worker.signal(signal.SIGTERM)
+        async with asyncio.timeout(8):
+            assert await asyncio.to_thread(worker.end) == 0
+        assert "ends before everything is closed" in worker.text
+
+
+async def test_run_that_is_interrupted_ends_soon_although_postgresql_does_not_respond(
+    shell: Shell, database_url: str, started: list[Running]
+) -> None:
+    async with proxied(database_url) as (proxy, through):
+        run = start_impatient(shell, through, "run", "press.py:app", "--run-id", "r", "--state", '{"stall": true}')
+        started.append(run)
+        await until((shell.folder / "stalled-r").exists)
+        proxy.hold()
+        run.signal(signal.SIGINT)
+        async with asyncio.timeout(8):
+            assert await asyncio.to_thread(run.end) == 130
+        assert "ends before everything is closed" in run.text

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from heliograph.errors import InvalidInput
 from heliograph.redaction import keep_out
-from heliograph.telemetry.metrics import Registry
+from heliograph.status import service
+from heliograph.status.measurements import Measurements
+from heliograph.telemetry.metrics import Family, Registry
 from heliograph.telemetry.metrics_names import DURATION, QUEUE, SIGNAL_COUNT, SIGNAL_LATENCY, STARTED
 from heliograph.telemetry.opening import open_metric_export
 from heliograph.telemetry.otel_metrics import MetricExport
@@ -87,3 +90,29 @@ def test_malformed_interval_is_rejected(interval: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", interval)
     with pytest.raises(InvalidInput, match="OTEL_METRIC_EXPORT_INTERVAL"):
         MetricExport(TelemetrySettings(is_on=True, endpoint="http://127.0.0.1:1"))
+
+
+async def test_error_of_an_export_ends_no_further_one_and_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    sent: list[int] = []
+    third = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Export:
+        interval_seconds = 0.001
+
+        def send(self, families: list[Family]) -> None:
+            sent.append(len(families))
+            if len(sent) == 4:
+                loop.call_soon_threadsafe(third.set)
+            raise ValueError("a value that the library cannot encode")
+
+    class Own:
+        async def collect(self) -> list[Family]:
+            return recorded().collect()
+
+    sending = asyncio.create_task(service._keep_sending(cast("Measurements", Own()), cast("MetricExport", Export())))
+    async with asyncio.timeout(30):
+        await third.wait()
+    sending.cancel()
+    lines = [record.getMessage() for record in caplog.records if record.name == "heliograph.status"]
+    assert lines == ["metrics were not sent; the next ones follow in 0.001 s"]

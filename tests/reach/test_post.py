@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from heliograph.egress import post as posting
 from heliograph.egress.post import Posted, PostFailed, post
 from heliograph.policy.egress import EgressPolicy, EgressRejected
+from heliograph.world.event_loop import new_event_loop
 from tests.reach.hook_server import Hook, hooked
 
 
@@ -41,6 +42,28 @@ async def test_post_sends_body_and_headers_and_reads_the_response() -> None:
     assert (request.path, request.body, request.headers["webhook-id"]) == ("/hook", b'{"n": 1}', "msg_1")
     assert request.headers["host"] == f"127.0.0.1:{hook.port}"
     assert request.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "worker"])
+def test_connection_that_the_server_has_closed_before_the_request_is_a_failure_of_the_network(
+    monkeypatch: pytest.MonkeyPatch, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    real = posting._connect
+
+    async def connect_late(target: Any, addresses: Sequence[str]) -> Any:
+        reader, writer = await real(target, addresses)
+        writer.transport.abort()
+        await asyncio.sleep(0)
+        return reader, writer
+
+    async def fail() -> None:
+        async with hooked() as hook:
+            with pytest.raises(PostFailed, match="cannot be reached: Connection reset by peer"):
+                await posted(hook)
+
+    monkeypatch.setattr(posting, "_connect", connect_late)
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(fail())
 
 
 CHUNKED = status("200 OK", "Transfer-Encoding: chunked")

@@ -14,9 +14,11 @@ from heliograph import Context, Heliograph, StoreUnavailable
 from heliograph.config import Settings
 from heliograph.errors import KernelRejected
 from heliograph.ledger.pool import Database
+from heliograph.ledger.transactions import Transactions
 from heliograph.runtime import open_runtime
 from heliograph.worker.watchdog import Watchdog
 from heliograph.world.seam import bell_keys
+from tests.runtime.frozen import proxied
 from tests.runtime.kit import START, Rig, until
 
 
@@ -225,3 +227,24 @@ async def test_run_returns_although_its_worker_cannot_publish_the_outbox(
     assert result.outcome == "success"
     assert "the worker left its outbox to others" in caplog.text
     await rig.runtime.worker(app.workflow).watchdog.settle()
+
+
+async def test_close_of_transactions_does_not_wait_for_a_frozen_server(lone_rig: Rig) -> None:
+    async with proxied(lone_rig.url) as (proxy, url):
+        database = await Database.open(url)
+        transactions, begun = Transactions(database), asyncio.Event()
+
+        async def work() -> None:
+            async with transactions.open() as transaction:
+                begun.set()
+                await transaction.connection.fetchval("select pg_sleep(0.2)")
+                await asyncio.Event().wait()
+
+        working = asyncio.create_task(work())
+        await begun.wait()
+        proxy.hold()
+        async with asyncio.timeout(5):
+            await transactions.close(0.1)
+            await database.close(0.1)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,6 +36,19 @@ def endless() -> tuple[Heliograph, asyncio.Event]:
     return far, started
 
 
+@asynccontextmanager
+async def called(
+    rig: Rig, lone_rig: Rig, far: Heliograph, started: asyncio.Event, **options: Any
+) -> AsyncIterator[str]:
+    """A run whose task at the gateway of the other deployment has started, while each deployment has a worker."""
+    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
+        app = local(url, {"n": 1}, **options)
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await asyncio.wait_for(started.wait(), SOON_SECONDS)
+            yield run_id
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("options", [{}, {"timeout": 1.5}], ids=["stop", "timeout"])
 @pytest.mark.proves("CTL-35", "RTE-07")
@@ -42,15 +56,11 @@ async def test_task_at_a_gateway_is_halted_when_its_caller_stops_or_no_longer_wa
     rig: Rig, lone_rig: Rig, options: dict[str, Any]
 ) -> None:
     far, started = endless()
-    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
-        app = local(url, {"n": 1}, **options)
-        run_id = await rig.start(app)
-        async with rig.serving(app):
-            await asyncio.wait_for(started.wait(), SOON_SECONDS)
-            if not options:
-                await rig.client.stop_run(run_id, now=True)
-            await rig.ended(run_id)
-            await lone_rig.ended(await run_of(lone_rig, "appraiser"))
+    async with called(rig, lone_rig, far, started, **options) as run_id:
+        if not options:
+            await rig.client.stop_run(run_id, now=True)
+        await rig.ended(run_id)
+        await lone_rig.ended(await run_of(lone_rig, "appraiser"))
     turn = await lone_rig.turn_of("appraiser")
     failed = one(await lone_rig.runtime.reader.all_signals(turn.run_id), "agent:failed")
     assert (turn.outcome, failed["error"]["message"]) == (
@@ -117,14 +127,11 @@ async def test_halt_of_a_caller_carries_the_grace_of_its_application_for_the_cle
         started.set()
         await asyncio.Event().wait()
 
-    async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
-        app = local(url, {"n": 1}, control_signals={"halt": {"force_after_seconds": 33}})
-        run_id = await rig.start(app)
-        async with rig.serving(app):
-            await asyncio.wait_for(started.wait(), SOON_SECONDS)
-            await rig.client.stop_run(run_id, now=True)
-            await rig.ended(run_id)
-            log = await lone_rig.ended(await run_of(lone_rig, "appraiser"))
+    options = {"control_signals": {"halt": {"force_after_seconds": 33}}}
+    async with called(rig, lone_rig, far, started, **options) as run_id:
+        await rig.client.stop_run(run_id, now=True)
+        await rig.ended(run_id)
+        log = await lone_rig.ended(await run_of(lone_rig, "appraiser"))
     halts = await rig.fetch(
         "select body from heliograph.outbox where project_id = $1 and kind = 'halt'", rig.runtime.settings.project
     )

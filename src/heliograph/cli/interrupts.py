@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("heliograph.cli")
 
 SETTLE_SECONDS = 2.0
-CLOSE_SECONDS = 15.0  # after the grace: to release turns, to publish the outbox, and to close the database
 AGENT_THREADS = "heliograph agent"  # world/real.py gives this name to the threads of plain functions
 
 

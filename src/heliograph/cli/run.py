@@ -18,7 +18,7 @@ from heliograph.cli.agent_manifests import binding_options
 from heliograph.cli.approval import project_of
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
-from heliograph.cli.interrupts import CLOSE_SECONDS, end_within, graceful, run_agents
+from heliograph.cli.interrupts import end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure, manifest_options
@@ -26,6 +26,7 @@ from heliograph.cli.output import duration, json_line, line, reserved_stdout
 from heliograph.cli.run_views import JsonView, LineView, View
 from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import worker_command
+from heliograph.config import CLOSE_SECONDS
 from heliograph.error_text import safe_repr
 from heliograph.errors import Conflict, NotFound, StoreUnavailable
 from heliograph.ledger.rows import RunRow

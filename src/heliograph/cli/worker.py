@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.garbage_collection import tuned_garbage_collection
-from heliograph.cli.interrupts import CLOSE_SECONDS, end_within, graceful, run_agents
+from heliograph.cli.interrupts import end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import show_logs
 from heliograph.cli.manifests import configure
 from heliograph.cli.output import reserved_stdout
-from heliograph.config import read_settings
+from heliograph.config import CLOSE_SECONDS, read_settings
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.policy.listening import Listening, check_listening

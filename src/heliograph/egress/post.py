@@ -8,6 +8,8 @@ where the caller requests it.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 import socket
 import ssl
@@ -110,6 +112,8 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
 async def _exchange(target: Target, addresses: Sequence[str], request: bytes, body_bytes_max: int) -> Posted:
     reader, writer = await _connect(target, addresses[:_ADDRESSES_MAX])
     try:
+        if writer.is_closing():  # the server has closed the connection, and uvloop raises RuntimeError for a write
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         writer.write(request)  # not drained: a server may respond before it has read everything
         posted, head = await _read_head(target, reader)
         return (

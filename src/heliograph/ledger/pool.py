@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import msgspec
 
+from heliograph.config import CLOSE_SECONDS
 from heliograph.errors import HeliographError, InvalidInput, KernelRejected, NotFound, SetupError, StoreUnavailable
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
@@ -89,12 +90,18 @@ class Database:
         """Close all connections at once, without a word to a server that may not respond."""
         self._pool.terminate()
 
-    async def close(self) -> None:
-        """Close all connections; terminate those that do not respond."""
-        try:
-            await self._pool.close()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
-            self._pool.terminate()
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Close all connections; terminate those that do not respond within `seconds`."""
+        await close_pool(self._pool, seconds)
+
+
+async def close_pool(pool: asyncpg.Pool[Any], seconds: float) -> None:
+    """Close the connections of a pool; terminate those that do not respond within `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await pool.close()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        pool.terminate()
 
 
 def encoded(value: object) -> bytes:

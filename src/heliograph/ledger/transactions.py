@@ -13,10 +13,11 @@ from typing import Any
 
 import asyncpg
 
+from heliograph.config import CLOSE_SECONDS
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
-from heliograph.ledger.pool import Database, encoded, explain, explain_connect
+from heliograph.ledger.pool import Database, close_pool, encoded, explain, explain_connect
 
 _SIZE = 8
 _XID = "pg_catalog.pg_current_xact_id()::text"
@@ -56,10 +57,10 @@ class Transactions:
             with suppress(*_GONE):  # a lost connection has released its locks
                 await pool.release(connection)
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Close the connections. Those of transactions that a frozen server keeps busy are terminated after `seconds`."""
         if self._pool is not None:
-            await self._pool.close()
+            await close_pool(self._pool, seconds)
 
     async def _opened(self) -> asyncpg.Pool[Any]:
         async with self._opening:

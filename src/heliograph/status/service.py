@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,8 @@ from heliograph.worker.claim_loop import Worker
 
 if TYPE_CHECKING:
     from heliograph.telemetry.otel_metrics import MetricExport
+
+log = logging.getLogger("heliograph.status")
 
 LAST_SECONDS = 2.0  # how long the end of a worker waits for the collector
 LAST_MEASURE_SECONDS = 0.5  # the part of it for the database
@@ -48,16 +51,27 @@ async def serve_status(
     finally:
         if sending is not None and export is not None:
             sending.cancel()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(LAST_SECONDS):
                     await _send(await _collect_last(measurements), export)
+            except TimeoutError:
+                pass
+            except Exception:
+                log.exception("the last metrics were not sent")
         await measurements.close()
 
 
 async def _keep_sending(measurements: Measurements, export: MetricExport) -> None:
+    is_failing = False
     while True:
         await asyncio.sleep(export.interval_seconds)
-        await _send(await measurements.collect(), export)
+        try:
+            await _send(await measurements.collect(), export)
+            is_failing = False
+        except Exception:
+            if not is_failing:  # one line for each series of failures
+                log.exception("metrics were not sent; the next ones follow in %g s", export.interval_seconds)
+            is_failing = True
 
 
 async def _collect_last(measurements: Measurements) -> list[Family]:
@@ -69,18 +83,26 @@ async def _collect_last(measurements: Measurements) -> list[Family]:
 
 
 async def _send(families: list[Family], export: MetricExport) -> None:
-    """Send the metrics from a thread of its own, for which neither the worker nor the end of the process waits."""
+    """Send the metrics from a thread of its own, for which neither the worker nor the end of the process waits. Raises the errors of `send`."""
     loop = asyncio.get_running_loop()
     is_sent: asyncio.Future[None] = loop.create_future()
 
-    def end() -> None:
-        if not is_sent.done():
+    def end(error: Exception | None) -> None:
+        if is_sent.done():
+            return
+        if error is None:
             is_sent.set_result(None)
+        else:
+            is_sent.set_exception(error)
 
     def send() -> None:
-        export.send(families)
+        failure: Exception | None = None
+        try:
+            export.send(families)
+        except Exception as error:
+            failure = error
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(end)
+            loop.call_soon_threadsafe(end, failure)
 
     threading.Thread(target=send, name="heliograph metrics", daemon=True).start()
     await is_sent
