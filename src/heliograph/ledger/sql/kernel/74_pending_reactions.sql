@@ -102,7 +102,9 @@ create function heliograph._ended_turn(p_project text, p_turn_id text) returns j
                               'state', w.state, 'status', w.status, 'epoch', w.epoch, 'opened_at', w.opened_at,
                               'resolved_at', w.resolved_at) order by w.position)
                      from heliograph.turn_waiting_tools w
-                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and (w.kind <> 'inline' or w.state = 'closed')), '[]'))
+                    where w.project_id = p_project and w.agent_turn_id = p_turn_id
+                      and (w.kind <> 'inline' or w.state = 'closed')),
+                   '[]'))
       from heliograph.agent_turns t
      where t.project_id = p_project and t.agent_turn_id = p_turn_id
 $$;
@@ -115,7 +117,8 @@ create function heliograph._bytes_of_pending(p_project text, p_run heliograph.ru
     select octet_length(p_run.state::text) + octet_length(p_run.memory::text)
            + coalesce(sum(octet_length(s.entries::text) + case
                           when s.agent_turn_id is not null and s.entries @> '[{"name": "agent:failed"}]'
-                          then octet_length(heliograph._ended_turn(p_project, s.agent_turn_id)::text) else 0 end), 0)::bigint
+                          then octet_length(heliograph._ended_turn(p_project, s.agent_turn_id)::text)
+                          else 0 end), 0)::bigint
       from heliograph.signals s
      where s.project_id = p_project and s.run_id = p_run.run_id and s.is_pending
 $$;
