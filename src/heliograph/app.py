@@ -187,22 +187,28 @@ class Heliograph:
 
         runtime: each of its settings replaces that of this application. The options of agents, tools and calls are narrower, and stay.
         routing: replaces the route table of this application.
-        Raises ManifestRejected if a setting does not suit an agent, or a gateway has no URL.
+        Raises ManifestRejected, with all problems, for settings that do not suit an agent and gateways without a URL.
         """
         from heliograph.manifest.apply import configured_agents, merged_signals, read_merged, unused_settings
+        from heliograph.manifest.problems import ManifestProblem, accepted, gathered
 
         made = copy(self)
         made.__dict__.pop("workflow", None)
+        found: list[ManifestProblem] = []
         if runtime is not None:
-            made._agents = configured_agents(self._agents, runtime)
+            with gathered(found):
+                made._agents = configured_agents(self._agents, runtime)
             made._control_signals = merged_signals(self._control_signals, runtime)
-            made._settings = read_merged(made._control_signals, runtime)
+            with gathered(found):
+                made._settings = read_merged(made._control_signals, runtime)
             made._observability = runtime.observability
             warnings = (*runtime.warnings, *unused_settings(self.name, self._agents, runtime))
             made._notices += tuple(each.notice for each in warnings)
         if routing is not None:
-            made._routes = routing.checked_table(self._gateways)
+            with gathered(found):
+                made._routes = routing.checked_table(self._gateways)
             made._notices += tuple(each.notice for each in routing.warnings)
+        accepted(found)
         return made
 
     def on_lifecycle(self, event: str) -> Callable[[F], F]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heliograph import Heliograph, MCPServer, ScriptedModel, external_tool, tool
-from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.tools.mcp_decoding import OfferedTool
@@ -16,6 +17,20 @@ from heliograph.tools.restricted_server import RestrictedServer
 
 HEAD = "apiVersion: ossa/v0.5\nkind: Agent\nmetadata: {name: clerk}\nspec:\n  role: Keep a shop.\n"
 OFFERED = [OfferedTool(name, "", {"type": "object"}) for name in ("merge", "read", "repo.list")]
+SERVER = """\
+import json, sys
+
+for line in sys.stdin:
+    request = json.loads(line)
+    method, number = request["method"], request.get("id")
+    if number is None:
+        continue
+    result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("look_up", "drop")]}
+    if method == "initialize":
+        result = {"protocolVersion": request["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "stock", "version": "1"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}), flush=True)
+"""
 BLOCKED = "  autonomy: {blocked_actions: [merge]}\n"
 
 
@@ -68,21 +83,75 @@ def test_blocked_tool_of_a_server_is_excluded_although_another_tool_binds_the_se
     assert sorted(offered(load(tmp_path, tools + BLOCKED, bound)[0])) == ["read"]
 
 
+@pytest.mark.proves("S12")
 @pytest.mark.parametrize(
     ("tools", "names", "is_logged"),
     [
         ("{type: mcp, name: read, server: git}", ["read"], False),
         ("{type: mcp, name: repo.list, server: git}, {type: mcp, name: git/merge, server: git}", ["merge", "repo_list"], False),
         ("{type: mcp, name: read, server: git}, {type: mcp, name: git}", ["merge", "read", "repo_list"], False),
-        ("{type: mcp, name: history, server: git}", ["merge", "read", "repo_list"], True),
+        ("{type: mcp, name: history, server: git}", [], True),
     ],
 )  # fmt: skip
-def test_agent_has_the_tools_of_a_bound_server_that_it_lists(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, tools: str, names: list[str], is_logged: bool
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_agent_has_only_the_tools_of_a_server_that_it_lists(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, tools: str, names: list[str], is_logged: bool, is_declared: bool
 ) -> None:
-    bound = {"git": MCPServer(["server"], name="git")}
-    assert sorted(offered(load(tmp_path, f"  tools: [{tools}]\n", bound)[0])) == names
-    assert ("has none of the tools that the agent lists" in caplog.text) == is_logged
+    bound = {} if is_declared else {"git": MCPServer(["server"], name="git")}
+    more = "extensions: {mcp: {servers: [{name: git, command: [sh]}]}}\n" if is_declared else ""
+    application, warnings = load(tmp_path, f"  tools: [{tools}]\n{more}", bound, starts_servers=is_declared)
+    assert warnings == []
+    assert sorted(offered(application)) == names
+    assert ("has none of the tools that the agent lists; it has merge, read, repo_list" in caplog.text) == is_logged
+
+
+@pytest.mark.proves("S12")
+def test_tool_that_is_listed_narrows_the_list_of_its_declared_server(tmp_path: Path) -> None:
+    more = "extensions: {mcp: {servers: [{name: git, command: [sh], tools: [merge, read]}]}}\n"
+    for tools, names in (("[read]", ["read"]), ("[]", ["merge", "read"])):
+        made, _ = load(tmp_path, f"  tools: {tools}\n{more}", starts_servers=True)
+        (server,) = made.workflow.agents["clerk"].tools
+        assert sorted(each.name for each in server.allowed(OFFERED, None)) == names
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_parameters_of_a_tool_of_a_server_get_a_warning(tmp_path: Path, is_declared: bool) -> None:
+    tool = "{type: mcp, name: read, server: git, parameters: {type: object}}"
+    bound = {} if is_declared else {"git": MCPServer(["server"], name="git")}
+    more = "extensions: {mcp: {servers: [{name: git, command: [sh]}]}}\n" if is_declared else ""
+    _, warnings = load(tmp_path, f"  tools: [{tool}]\n{more}", bound, starts_servers=is_declared)
+    assert [(each.code, each.pointer, each.is_warning) for each in warnings] == [("no_effect", "/spec/tools/0", True)]
+    assert "the MCP server git describes its tools" in warnings[0].message
+
+
+def test_tools_of_a_server_without_a_list_are_asked_from_it_with_consent(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    text = f"  tools: [look.up]\nextensions: {{mcp: {{servers: [{{name: stock, command: ['{sys.executable}', '{program}']}}]}}}}\n"
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text)
+    missing = next(each for each in caught.value.problems if each.binding == "look.up")
+    assert "--start-servers" in missing.hint
+    assert "server: stock" in missing.hint
+    application, warnings = load(tmp_path, text, starts_servers=True)
+    assert warnings == []
+    (server,) = application.workflow.agents["clerk"].tools
+    connection: Any = None
+    offers = [OfferedTool(name, "", {"type": "object"}) for name in ("look_up", "drop")]
+    assert [each.name for each in server.allowed(offers, connection)] == ["look_up"]
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text.replace("look.up", "fly"), starts_servers=True)
+    assert [each.binding for each in caught.value.problems if not each.is_warning] == ["fly"]
+
+
+def test_server_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
+    text = "  tools: [look]\nextensions: {mcp: {servers: [{name: stock, command: ['false']}]}}\n"
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text, starts_servers=True)
+    assert [(each.code, each.binding) for each in caught.value.problems] == [
+        ("missing_tool", "look"),
+        ("missing_tool", "stock"),
+    ]
 
 
 @pytest.mark.parametrize("place", ["tools: [{type: mcp, name: git, command: [sh]}]", "role: R"])
@@ -208,12 +277,19 @@ def test_problems_of_the_schema_of_values_and_of_bindings_are_reported_together(
     text = "  llm: {provider: 7}\n  lifecycle: {turn_timeout: soon}\n  tools: [{type: function, name: f, requires_approval: 'x'}]\n"
     with pytest.raises(ManifestRejected) as caught:
         load(tmp_path, text.replace("llm: {provider: 7}", "colour: red") + "security: 7\n")
-    found = {each.code: each.line for each in caught.value.problems if not each.is_warning}
-    assert found == {"invalid_format": 7, "wrong_type": 9}
+    found = [(each.code, each.line) for each in caught.value.problems if not each.is_warning]
+    assert found == [("invalid_format", 7), ("missing_tool", 8), ("wrong_type", 8), ("wrong_type", 9)]
     text = "  tools: [nowhere]\nextensions: {heliograph: {priority: urgent}}\n"
     with pytest.raises(ManifestRejected) as caught:
         load(tmp_path, text)
     assert [(each.code, each.line) for each in caught.value.problems] == [("missing_tool", 6), ("invalid_enum", 7)]
+    text = "  tools: [{name: final_result}, {name: f, parameters: {$ref: 'https://x.example/s'}}]\n"
+    own = "extensions:\n  heliograph:\n    priority: urgent\n    max_attempts: 0\n    activate_on: ['agent:activated:x']\n    effect: twice\n"
+    with pytest.raises(ManifestRejected) as caught:
+        load(tmp_path, text + own, external=True)
+    assert [(each.code, each.line) for each in caught.value.problems] == [
+        ("reserved_name", 6), ("invalid_schema", 6), ("invalid_enum", 9), ("out_of_range", 10), ("invalid_enum", 12),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

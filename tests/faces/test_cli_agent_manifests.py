@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heliograph import MCPServer
-from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from tests.faces.cli_support import Running, Shell, open_shell
 from tests.reach.model_server import Answer, Provider, env_of, serve

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heliograph import ScriptedModel
-from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.commands import LEVELS
 from heliograph.cli.load_target import load_manifest, load_target
+from heliograph.cli.manifests import load_routing, load_runtime
 from heliograph.cli.validate import Report, check, validate
+from heliograph.errors import InvalidInput
 from heliograph.manifest.problems import ManifestRejected
 
 AGENT = "apiVersion: ossa/v0.5\nkind: Agent\nmetadata: {name: a}\nspec: {role: R}\n"
@@ -73,7 +76,7 @@ def test_missing_binding_of_an_agent_is_named_exactly(
 
 def test_text_that_looks_like_a_secret_is_allowed_by_the_operator(tmp_path: Path) -> None:
     text = AGENT + "extensions: {x: {api_key: 'Abcdefgh12345678'}}\n"
-    report = checked(tmp_path, text)
+    report = checked(tmp_path, text, Bindings(model=ScriptedModel([])))
     assert level(report) == "parsed"
     assert "--allow-secret-literals" in report.problems[0].hint
     report = checked(tmp_path, text, Bindings(model=ScriptedModel(["Hi."]), allows_secrets=True))
@@ -108,3 +111,53 @@ def test_at_most_a_hundred_warnings_of_a_manifest_are_printed(
     load_target(str(file), Namespace(**{**vars(options), "model": f"{tmp_path / 'models.py'}:model"}))
     printed = capsys.readouterr().err
     assert (printed.count("warning: "), "\n3 more warnings; helio validate --json" in printed) == (100, True)
+
+
+@pytest.mark.parametrize(("manifest", "load"), [(RUNTIME, load_runtime), (ROUTING, load_routing)])
+def test_text_that_looks_like_a_secret_is_allowed_in_each_kind(tmp_path: Path, manifest: str, load: Any) -> None:
+    value = "'q'" if manifest is ROUTING else "5"
+    text = manifest.replace("VALUE", value) + "metadata: {api_key: 'Abcdefgh12345678'}\n"
+    assert level(checked(tmp_path, text)) == "parsed"
+    report = checked(tmp_path, text, Bindings(allows_secrets=True))
+    assert level(report) == "runnable"
+    assert ("secret_literal", True) in [(each.code, each.is_warning) for each in report.problems]
+    path = str(tmp_path / "m.yaml")
+    with pytest.raises(ManifestRejected):
+        load(path, allows_secrets=False)
+    assert [each.code for each in load(path, allows_secrets=True).warnings] == ["secret_literal"]
+
+
+def test_option_for_secrets_applies_to_the_manifests_of_an_application(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("from heliograph import Heliograph\n\napp = Heliograph('desk')\n"
+                                     "app.prompt_agent('lead', 'Go.', activate_on=['workflow:start'])\n")  # fmt: skip
+    bindings = {
+        "tools": None,
+        "model": None,
+        "start_servers": False,
+        "external_tools": False,
+        "allow_secret_literals": True,
+    }
+    app = f"{tmp_path / 'app.py'}:app"
+    assert load_target(app, Namespace(**bindings, runtime="r.yaml", routing=None)).name == "desk"
+    with pytest.raises(InvalidInput, match="--allow-secret-literals is for manifests"):
+        load_target(app, Namespace(**bindings, runtime=None, routing=None))
+
+
+def test_missing_bindings_are_reported_beside_invalid_values(tmp_path: Path) -> None:
+    for spec, more, code in (
+        (", lifecycle: {turn_timeout: soon}", "", "invalid_format"),
+        ("", "security: 7\n", "wrong_type"),
+    ):
+        text = AGENT.replace("role: R", f"role: R, tools: [nowhere]{spec}") + more
+        report = checked(tmp_path, text, Bindings(model=ScriptedModel([])))
+        assert [each.code for each in report.problems if not each.is_warning] == ["missing_tool", code]
+
+
+def test_invalid_manifest_starts_none_of_its_servers(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    spec = (
+        f"lifecycle: {{turn_timeout: soon}}, tools: [look, {{type: mcp, name: stock, command: [touch, '{started}']}}]"
+    )
+    report = checked(tmp_path, AGENT.replace("role: R", f"role: R, {spec}"), Bindings(starts_servers=True))
+    assert level(report) == "valid"
+    assert not started.exists()

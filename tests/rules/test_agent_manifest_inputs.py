@@ -118,14 +118,28 @@ def test_provider_without_a_model_gets_a_warning() -> None:
 @pytest.mark.parametrize(
     ("own", "budget"),
     [
-        ("{tool_calls: 9, usd: 1}", {"tool_calls": 3, "usd": 1, "tokens": 500}),
-        ("{tool_calls: 2, tokens: 900}", {"tool_calls": 2, "tokens": 500}),
+        ("{tool_calls: 9, usd: 1}", {"tool_calls": 3, "usd": 1}),
+        ("{tool_calls: 2, tokens: 900}", {"tool_calls": 2, "tokens": 900}),
     ],
 )
 def test_stricter_of_guardrails_and_own_budget_holds(own: str, budget: dict[str, Any]) -> None:
-    made = agent("role: R\nsafety: {guardrails: {max_tool_calls: 3}}\nconstraints: {cost: {maxTokensPerRequest: 500}}", HEAD_5,
+    made = agent("role: R\nsafety: {guardrails: {max_tool_calls: 3}}", HEAD_5,
                  f"extensions: {{heliograph: {{budget: {own}}}}}\n")  # fmt: skip
     assert made.options["budget"] == budget
+
+
+@pytest.mark.proves("S12")
+def test_tokens_of_a_request_limit_each_reply_of_the_model() -> None:
+    limits = "role: R\nllm: {{provider: openai, model: m{}}}\nconstraints: {{cost: {{maxTokensPerRequest: {}}}}}"
+    for own, request, most in (
+        (", maxTokens: 900", 500, 500),
+        (", maxTokens: 400", 500, 400),
+        ("", 500, 500),
+        ("", 10**11, None),
+    ):
+        options = agent(limits.format(own, request), HEAD_5).options
+        assert options.get("max_output_tokens") == most
+        assert "budget" not in options
 
 
 def test_names_that_no_tool_has_get_a_warning_unless_a_server_may_have_them() -> None:

@@ -206,7 +206,12 @@ def test_limits_become_options() -> None:
         constraints: {cost: {maxTokensPerRequest: 5000}, performance: {timeoutSeconds: 90}}
         safety: {guardrails: {max_tool_calls: 3}}
         """)
-    assert made.options == {"max_steps": 7, "timeout_seconds": 90, "budget": {"tokens": 5000, "tool_calls": 3}}
+    assert made.options == {
+        "max_steps": 7,
+        "timeout_seconds": 90,
+        "budget": {"tool_calls": 3},
+        "max_output_tokens": 5000,
+    }
     assert warned(made) == []
 
 

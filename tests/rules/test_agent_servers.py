@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heliograph import ScriptedModel, redaction
-from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.tools.mcp import MCPServer

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph import Heliograph, ScriptedModel
-from heliograph.cli.agent_manifests import Bindings, prompt_of
+from heliograph.cli.agent_manifests import prompt_of
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.export import _yaml
 from heliograph.cli.load_target import load_manifest
 from heliograph.definitions.agent import AgentSpec, define_agent

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph import ScriptedModel, external_tool
-from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestRejected
 from tests.runtime.kit import Rig

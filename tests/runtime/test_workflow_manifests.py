@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph import Heliograph, ScriptedModel, tool
-from heliograph.cli.agent_manifests import Bindings
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.cli.validate import check
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected

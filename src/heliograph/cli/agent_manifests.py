@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from heliograph.cli.bound_tools import add_tool, approved_tool, external_tool_of, other_parameters, restricted_server
-from heliograph.cli.load_application import load_app, load_object
-from heliograph.cli.manifest_servers import server_of
+from heliograph.cli.bindings import Bindings
+from heliograph.cli.tool_binding import bound_tools
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError
-from heliograph.manifest.agent_manifest import AgentManifest, read_agent, short_name
-from heliograph.manifest.agent_tools import ServerReference, ToolReference, bound_name
+from heliograph.manifest.agent_manifest import AgentManifest, gather_agent, short_name
 from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.ossa import KINDS, validate_ossa
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted
@@ -54,75 +49,18 @@ _CREDENTIALS = {
 }  # fmt: skip
 
 
-@dataclass
-class Bindings:
-    """What an operator binds to a manifest: the tools of an application, a model, and permissions.
-
-    model: overrides the models of the manifest: a name, or a model object. starts_servers: whether the manifest's own MCP servers may be
-    started as programs, or reached at their URLs, with the variables of the environment that they name. external: whether tools without
-    another binding are external tools. allows_secrets: whether a text that looks like a secret is a warning, and no error.
-    agents: those of the application, by name, for the steps of a workflow.
-    """
-
-    tools: dict[str, Any] = field(default_factory=dict)
-    servers: dict[str, Any] = field(default_factory=dict)
-    model: Any = None
-    starts_servers: bool = False
-    external: bool = False
-    allows_secrets: bool = False
-    agents: dict[str, Any] = field(default_factory=dict)
-
-
 def is_manifest(reference: str) -> bool:
     """Whether an argument names a manifest instead of an application."""
     return reference.endswith(SUFFIXES)
 
 
-def binding_options(options: Namespace) -> list[str]:
-    """Return the options of a command line that bind tools and models, for a command that repeats it."""
-    named = [
-        part
-        for name in ("tools", "model")
-        if (value := getattr(options, name)) is not None
-        for part in (f"--{name}", value)
-    ]
-    return [
-        *named,
-        *(["--start-servers"] if options.start_servers else []),
-        *(["--external-tools"] if options.external_tools else []),
-        *(["--allow-secret-literals"] if options.allow_secret_literals else []),
-    ]
-
-
-def read_bindings(options: Namespace) -> Bindings:
-    """Read the bindings from the options of a command. Raises the errors of `load_app`."""
-    made = Bindings(starts_servers=options.start_servers, external=options.external_tools,
-                    allows_secrets=options.allow_secret_literals)  # fmt: skip
-    if options.tools is not None:
-        made.agents = dict(load_app(options.tools).workflow.agents)
-        for agent in made.agents.values():
-            for each in agent.tools:
-                if hasattr(each, "open_tools"):
-                    made.servers[str(getattr(each, "label", type(each).__name__))] = each
-                else:
-                    made.tools[each.name] = each
-    if options.model is not None:
-        made.model = load_object(options.model) if ".py:" in options.model else options.model
-    return made
-
-
 def parse_agent(data: bytes, file: str, bindings: Bindings) -> Document:
     """Parse a manifest of an agent. Its variables are expanded where they are used."""
-    document = parse_manifest(data, file)
-    if bindings.allows_secrets:
-        document.problems[:] = [
-            replace(each, is_warning=True) if each.code == "secret_literal" else each for each in document.problems
-        ]
-    return document
+    return parse_manifest(data, file, allows_secrets=bindings.allows_secrets)
 
 
-def valid_agent(document: Document) -> AgentManifest:
-    """Return the agent of a manifest. Raises ManifestRejected for one that is invalid or of another kind."""
+def valid_agent(document: Document, bindings: Bindings) -> AgentManifest:
+    """Return the agent of a manifest. Raises ManifestRejected for one that is invalid or of another kind, also with what is missing."""
     if not document.is_readable:
         raise ManifestRejected(document.problems)
     if (option := _APPLIED.get(str(kind_of(document)))) is not None:
@@ -130,23 +68,33 @@ def valid_agent(document: Document) -> AgentManifest:
             "not_runnable", f"a {kind_of(document)} is no agent; it is applied to an application", "/kind",
             f"write helio run FILE.py:app {option} {document.file}",
         )])  # fmt: skip
-    warnings = check_schema(document)
+    warnings = check_schema(document, bindings)
     if (kind := kind_of(document)) != "Agent":
         raise ManifestRejected([not_run(document, str(kind)), *warnings])
-    return read_agent(document, os.environ)
+    made, found = gather_agent(document, os.environ)
+    if any(not each.is_warning for each in found):
+        found += _missing_of(made, bindings)
+    return replace(made, warnings=tuple(accepted(found)))
 
 
-def check_schema(document: Document) -> list[ManifestProblem]:
+def check_schema(document: Document, bindings: Bindings) -> list[ManifestProblem]:
     """Return the warnings about a document. Raises ManifestRejected for one that is invalid under its schema, with all other problems too."""
     found = [*document.problems, *validate_ossa(document)]
     if kind_of(document) == "Agent" and any(not each.is_warning for each in found):
         known = {each.pointer for each in found}
-        try:
-            further: Sequence[ManifestProblem] = read_agent(document, os.environ).warnings
-        except ManifestRejected as rejected:
-            further = rejected.problems
+        made, further = gather_agent(document, os.environ)
+        further += _missing_of(made, bindings)
         found += [each for each in further if not each.is_warning and each.pointer not in known]
     return accepted(found)
+
+
+def _missing_of(manifest: AgentManifest, bindings: Bindings) -> list[ManifestProblem]:
+    """Return what an invalid manifest lacks as well. Its servers are never started."""
+    missing: list[ManifestProblem] = []
+    if not bindings.starts_servers:
+        bound_tools(manifest, bindings, missing)
+    _models(manifest, bindings, missing)
+    return missing
 
 
 def not_run(document: Document, kind: str) -> ManifestProblem:
@@ -187,24 +135,36 @@ def add_agent(
     problems: list[ManifestProblem] = []
     tools = bound_tools(manifest, bindings, problems)
     models = _models(manifest, bindings, problems)
-    options = {"activate_on": ["workflow:start"], "updates": "output", **manifest.options}
+    usual: dict[str, Any] = (
+        {"on_request": True} if is_part else {"activate_on": ["workflow:start"], "updates": "output"}
+    )
+    options = {**usual, **manifest.options}
     if any(not each.is_warning for each in problems):  # the option may name one of the missing tools
         options.pop("must_end_with", None)
     if is_part:
-        options = {key: each for key, each in options.items() if key not in _OF_RUNS} | {"on_request": True}
+        options = {key: each for key, each in options.items() if key not in _OF_RUNS}
     prompt = options.pop("prompt", task_of if is_part else prompt_of)
-    try:
-        application.prompt_agent(
-            manifest.name,
-            prompt,
-            model=models or None,
-            system=manifest.system,
-            version=manifest.version,
-            tools=tools,
-            **options,
-        )
-    except HeliographError as error:  # also Rejected, for a reserved name of a signal
-        raise ManifestRejected([_of_option(manifest, error), *problems, *manifest.warnings]) from error
+    rejected = list[ManifestProblem]()
+    while True:
+        try:
+            application.prompt_agent(
+                manifest.name,
+                prompt,
+                model=models or None,
+                system=manifest.system,
+                version=manifest.version,
+                tools=tools,
+                **options,
+            )
+        except HeliographError as error:  # also Rejected, for a reserved name of a signal
+            rejected.append(_of_option(manifest, error))
+            if options.pop(_option_of(manifest, error), None) is None:
+                break
+            options = {**usual, **options}  # without the option, to find the problems of the others
+        else:
+            break
+    if rejected:
+        raise ManifestRejected([*rejected, *problems, *manifest.warnings])
     return problems
 
 
@@ -220,104 +180,6 @@ def prompt_of(context: Context) -> str:
 def task_of(context: Context) -> str:
     """Return the prompt of a manifest's agent to which another agent delegates: its task."""
     return context.task if isinstance(context.task, str) else json.dumps(context.task, ensure_ascii=False)
-
-
-def bound_tools(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> list[Any]:
-    """Return the tools of the agent, and add those without a binding to `missing`."""
-    bound: dict[str, Any] = {}
-    used: dict[str, Any] = {}  # MCP servers, by their labels
-    declared = {each.name: each for each in manifest.servers}
-    listed: dict[str, set[str]] = {}  # the tools of bound servers that the agent lists, by the label of the server
-    needed: set[str] = set()
-    approved: set[str] = set()  # servers with a tool whose calls require an approval: then all their calls require one
-    for tool in manifest.tools:
-        if not manifest.rules.permits(tool.name, *([tool.server] if tool.server else [])):
-            continue
-        requires = tool.needs_approval or manifest.rules.requires_approval(tool.name)
-        found = bindings.tools.get(tool.name) or bindings.tools.get(tool.bound_name)
-        server = None if found is not None else _server_with(tool, bindings)
-        if found is not None:
-            missing += other_parameters(manifest, tool, found)
-            add_tool(manifest, tool, approved_tool(found, requires), bound, missing)
-        elif server is not None:
-            used[server.label] = server
-            listed.setdefault(server.label, set()).add(tool.name)
-            approved |= {server.label} if requires else set()
-        elif (reference := _declared(tool, declared, bindings)) is not None:
-            needed.add(reference.name)
-            approved |= {reference.name} if requires else set()
-        elif bindings.external:
-            add_tool(manifest, tool, external_tool_of(manifest, tool, requires), bound, missing)
-        else:
-            missing.append(_missing_tool(manifest, tool, bindings))
-    named = {tool.server for tool in manifest.tools} | {tool.name for tool in manifest.tools}
-    for reference in manifest.servers:
-        if reference.name not in needed and (reference.name in named or not _permits(manifest, reference)):
-            continue
-        names = [bound_name(each) for each in reference.tools or ()]
-        if names and all(each in bound for each in names):  # the agent has all of its tools from elsewhere
-            requires = manifest.rules.requires_approval(reference.name)
-            bound |= {each: approved_tool(bound[each], requires) for each in names}
-            continue
-        requires = manifest.rules.requires_approval(reference.name, *(reference.tools or ()))
-        if reference.name in bindings.tools:  # the application has a tool instead
-            bound[reference.name] = approved_tool(bindings.tools[reference.name], requires)
-            continue
-        made = bindings.servers.get(reference.name) or server_of(
-            manifest.document, reference, may_start=bindings.starts_servers
-        )
-        if isinstance(made, ManifestProblem):
-            is_optional = bindings.external and not bindings.starts_servers and reference.name not in needed
-            missing.append(replace(made, is_warning=is_optional))  # other programs run the tools
-            continue
-        used[reference.name] = made
-        approved |= {reference.name} if requires else set()
-    servers = [approved_tool(each, label in approved) for label, each in used.items()]
-    # a name that is that of a server stands for all its tools
-    only = {label: names for label, names in listed.items() if names.isdisjoint(bindings.servers)}
-    return [*bound.values(), *(restricted_server(manifest, each, only.get(each.label, ())) for each in servers)]
-
-
-def _permits(manifest: AgentManifest, reference: ServerReference) -> bool:
-    """Whether the agent may use a server, or one of the tools that it lists."""
-    permits = manifest.rules.permits_of_server
-    return (
-        permits(reference.name)
-        if not reference.tools
-        else any(permits(reference.name, each) for each in reference.tools)
-    )
-
-
-def _server_with(tool: ToolReference, bindings: Bindings) -> Any:
-    """Return the bound MCP server with the tool: one of its name, or one that lists the tool."""
-    for key in (tool.server, tool.name):
-        if key and key in bindings.servers:
-            return bindings.servers[key]
-    return next(
-        (each for each in bindings.servers.values() if each.tools is not None and tool.name in each.tools), None
-    )
-
-
-def _declared(
-    tool: ToolReference, servers: Mapping[str, ServerReference], bindings: Bindings
-) -> ServerReference | None:
-    """Return the server of the manifest with the tool, unless it may not be started and other programs run the tool."""
-    offering = (each for each in servers.values() if each.tools is not None and tool.name in each.tools)
-    found = servers.get(tool.server or "") or next(offering, None)
-    is_usable = found is None or bindings.starts_servers or not bindings.external
-    return found if is_usable else None
-
-
-def _missing_tool(manifest: AgentManifest, tool: ToolReference, bindings: Bindings) -> ManifestProblem:
-    code, what = ("missing_agent", "agent") if tool.kind == "a2a" else ("missing_tool", "tool")
-    known = [*bindings.tools, *bindings.servers]
-    similar = get_close_matches(tool.bound_name, known, 1)
-    hint = (f"did you mean {similar[0]}?" if similar else f"the application has {', '.join(known)}" if known else
-            "bind it: --tools FILE.py:app names an application with this tool; --external-tools leaves it to other programs")  # fmt: skip
-    problem = manifest.document.problem(
-        code, f"nothing is bound to the {what} {safe_repr(tool.name)}", tool.pointer, hint
-    )
-    return replace(problem, binding=tool.name)
 
 
 def _models(manifest: AgentManifest, bindings: Bindings, missing: list[ManifestProblem]) -> Any:
@@ -371,7 +233,7 @@ def _model_problem(manifest: AgentManifest, name: str, pointer: str) -> Manifest
 
 def _of_option(manifest: AgentManifest, error: HeliographError) -> ManifestProblem:
     """Return the problem of an option that `define_agent` rejects, at its place and with its key in the manifest."""
-    option = (error.path or "").removeprefix(f"/agents/{manifest.name}/").partition("/")[0]
+    option = _option_of(manifest, error)
     own = manifest.document.value_at(_OWN)
     if error.path in ("/name", "/agents"):
         option = "name"
@@ -380,3 +242,8 @@ def _of_option(manifest: AgentManifest, error: HeliographError) -> ManifestProbl
         pointer = _PLACES.get(option, "/spec")
     message = error.message if option != "name" else error.message.replace("Heliograph", dotted(pointer), 1)
     return manifest.document.problem(error.code, message, pointer, error.hint or "correct the manifest")
+
+
+def _option_of(manifest: AgentManifest, error: HeliographError) -> str:
+    """Return the option of `define_agent` that an error is about."""
+    return (error.path or "").removeprefix(f"/agents/{manifest.name}/").partition("/")[0]

@@ -42,6 +42,13 @@ def other_parameters(manifest: AgentManifest, tool: ToolReference, found: Any) -
         "remove them, or write those of the bound tool", is_warning=True)]  # fmt: skip
 
 
+def parameters_of_server(manifest: AgentManifest, tool: ToolReference, label: str) -> list[ManifestProblem]:
+    """Return a warning if the manifest describes the arguments of a tool whose MCP server describes them itself."""
+    return [] if tool.parameters is None else [manifest.document.problem(
+        "no_effect", f"the parameters of {safe_repr(tool.name)} have no effect, because the MCP server {safe_repr(label)} describes its tools",
+        tool.pointer, "remove them", is_warning=True)]  # fmt: skip
+
+
 def _names(given: Any) -> set[str]:
     """Return the names in a part of a schema, which may be malformed: the manifest's own is not used."""
     return {str(each) for each in given} if isinstance(given, Mapping | list) else set()

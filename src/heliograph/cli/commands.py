@@ -117,7 +117,7 @@ def _add_bindings(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--allow-secret-literals",
         action="store_true",
-        help="for the manifest of an agent: give a warning, and no error, for what looks like a secret in clear text",
+        help="for manifests: give a warning, and no error, for what looks like a secret in clear text",
     )
 
 

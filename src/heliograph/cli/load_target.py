@@ -6,15 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heliograph.cli.agent_manifests import (
-    Bindings,
-    bind,
-    binding_options,
-    is_manifest,
-    parse_agent,
-    read_bindings,
-    valid_agent,
-)
+from heliograph.cli.agent_manifests import bind, is_manifest, parse_agent, valid_agent
+from heliograph.cli.bindings import Bindings, binding_options, read_bindings
 from heliograph.cli.files import read_file
 from heliograph.cli.load_application import load_app
 from heliograph.cli.output import note
@@ -34,7 +27,9 @@ def load_target(reference: str, options: Namespace) -> Heliograph:
     Raises the errors of `load_app` and `load_manifest`, and InvalidInput (`usage`) for bindings of an application.
     """
     if not is_manifest(reference):
-        if given := binding_options(options):
+        applied = options.runtime is not None or options.routing is not None
+        given = [each for each in binding_options(options) if not (applied and each == "--allow-secret-literals")]
+        if given:
             raise InvalidInput(f"{given[0]} is for manifests, and {safe_repr(reference)} is an application; its code has its tools and models",
                                code="usage", path=given[0])  # fmt: skip
         return load_app(reference)
@@ -55,7 +50,7 @@ def load_manifest(path: Path, bindings: Bindings) -> tuple[Heliograph, list[Mani
     if kind_of(document) == "Workflow":
         application, problems = bind_workflow(document, path, bindings)
     else:
-        manifest = valid_agent(document)
+        manifest = valid_agent(document, bindings)
         application, problems = bind(manifest, bindings)
         problems = [*manifest.warnings, *problems]
     if application is None:

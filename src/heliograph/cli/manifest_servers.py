@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.manifest.agent_tools import ServerReference
+from heliograph.manifest.agent_tools import ServerReference, bound_name
 from heliograph.manifest.document import Document
 from heliograph.manifest.environment import expand, missing_in, values_in
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
@@ -46,6 +48,19 @@ def server_of(document: Document, reference: ServerReference, *, may_start: bool
         return _lacks(document, reference, "missing_tool", f"the MCP server {name} is the program {safe_repr(written)}, which is not "
                       "installed here", f"install {safe_repr(written)}, or bind its tools with --tools", reference.name)  # fmt: skip
     return _made(document, reference, command, env, headers)
+
+
+def offered_names(server: Any) -> frozenset[str]:
+    """Start a server, and return the names of its tools, in all of their spellings. Raises the errors of `open_tools`."""
+    with ThreadPoolExecutor(1) as threads:  # the caller may run in an event loop
+        return threads.submit(lambda: asyncio.run(_offered(server))).result()
+
+
+async def _offered(server: Any) -> frozenset[str]:
+    from heliograph.tools.restricted_server import names_of
+
+    async with server.open_tools() as tools:
+        return frozenset(bound_name(name) for tool in tools for name in names_of(server, tool))
 
 
 def _lacks(

@@ -24,39 +24,41 @@ def configure(app: Heliograph, options: Namespace) -> Heliograph:
     """
     if options.runtime is None and options.routing is None:
         return app
-    from heliograph.manifest.problems import ManifestProblem, ManifestRejected  # slow to import
+    from heliograph.manifest.problems import ManifestProblem, accepted, gathered  # slow to import
 
     runtime: RuntimeSpec | None = None
     routing: MessageRouting | None = None
     found: list[ManifestProblem] = []
-    try:
-        runtime = None if options.runtime is None else load_runtime(options.runtime)
-    except ManifestRejected as error:
-        found += error.problems
-    try:
-        routing = None if options.routing is None else load_routing(options.routing)
-    except ManifestRejected as error:
-        found += error.problems
-    if found:
-        raise ManifestRejected(found)
-    return app.configured(runtime, routing)
+    allows_secrets = options.allow_secret_literals
+    with gathered(found):
+        runtime = None if options.runtime is None else load_runtime(options.runtime, allows_secrets=allows_secrets)
+    with gathered(found):
+        routing = None if options.routing is None else load_routing(options.routing, allows_secrets=allows_secrets)
+    with gathered(found):
+        app = app.configured(runtime, routing)
+    accepted(found)
+    return app
 
 
-def load_runtime(path: str) -> RuntimeSpec:
+def load_runtime(path: str, *, allows_secrets: bool) -> RuntimeSpec:
     """Read a RuntimeSpec from a file. Raises ManifestRejected, and the errors of `read_file`."""
     from heliograph.manifest.reader import parse_manifest
     from heliograph.manifest.runtime_spec import read_runtime_spec
     from heliograph.manifest.sections import is_payload_of_signal
 
-    return read_runtime_spec(parse_manifest(read_file(Path(path)), path, os.environ, is_payload_of_signal))
+    data = read_file(Path(path))
+    return read_runtime_spec(
+        parse_manifest(data, path, os.environ, is_payload_of_signal, allows_secrets=allows_secrets)
+    )
 
 
-def load_routing(path: str) -> MessageRouting:
+def load_routing(path: str, *, allows_secrets: bool) -> MessageRouting:
     """Read a MessageRouting from a file. Raises ManifestRejected, and the errors of `read_file`."""
     from heliograph.manifest.message_routing import read_message_routing
     from heliograph.manifest.reader import parse_manifest
 
-    return read_message_routing(parse_manifest(read_file(Path(path)), path, os.environ))
+    data = read_file(Path(path))
+    return read_message_routing(parse_manifest(data, path, os.environ, allows_secrets=allows_secrets))
 
 
 def manifest_options(options: Namespace) -> list[str]:

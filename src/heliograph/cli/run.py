@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from typing import Any, TextIO
 
-from heliograph.cli.agent_manifests import binding_options
 from heliograph.cli.approval import project_of
+from heliograph.cli.bindings import binding_options
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import end_within, graceful, run_agents

@@ -9,15 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from heliograph.cli.agent_manifests import (
-    Bindings,
-    bind,
-    check_schema,
-    not_run,
-    parse_agent,
-    read_bindings,
-    valid_agent,
-)
+from heliograph.cli.agent_manifests import bind, check_schema, not_run, parse_agent, valid_agent
+from heliograph.cli.bindings import Bindings, read_bindings
 from heliograph.cli.commands import LEVELS
 from heliograph.cli.files import read_file
 from heliograph.cli.manifests import load_routing, load_runtime
@@ -102,9 +95,9 @@ def check(path: Path, bindings: Bindings) -> Report:
     report.version = version if isinstance(version, str) else None
     try:
         if report.kind == "Agent":
-            check_schema(document)
+            check_schema(document, bindings)
             report.reached = LEVELS.index("valid") + 1
-            manifest = valid_agent(document)
+            manifest = valid_agent(document, bindings)
             report.phases = manifest.phases
             application, problems = bind(manifest, bindings)
             for each in in_order([*problems, *manifest.warnings]):
@@ -118,9 +111,9 @@ def check(path: Path, bindings: Bindings) -> Report:
                 report.problems += each
             report.reached += application is not None
         elif report.kind == "MessageRouting":
-            _check_applied(report, lambda: load_routing(str(path)).warnings)
+            _check_applied(report, lambda: load_routing(str(path), allows_secrets=bindings.allows_secrets).warnings)
         elif report.kind == "RuntimeSpec" or is_fragment(document):
-            _check_applied(report, lambda: load_runtime(str(path)).warnings)
+            _check_applied(report, lambda: load_runtime(str(path), allows_secrets=bindings.allows_secrets).warnings)
         else:
             _check_other(document, report)
     except ManifestRejected as rejected:

@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from heliograph.cli.agent_manifests import binding_options
 from heliograph.cli.approval import project_of
+from heliograph.cli.bindings import binding_options
 from heliograph.cli.db import mask_password
 from heliograph.cli.manifests import manifest_options
 from heliograph.ledger.rows import TurnRow, WaitRow

@@ -7,8 +7,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heliograph.cli.agent_manifests import Bindings, add_agent, bound_tools, parse_agent, valid_agent
+from heliograph.cli.agent_manifests import add_agent, parse_agent, valid_agent
+from heliograph.cli.bindings import Bindings
 from heliograph.cli.files import read_file
+from heliograph.cli.tool_binding import bound_tools
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.manifest.agent_manifest import AgentManifest, short_name
@@ -128,7 +130,7 @@ class _Binding:
             )
         key = str(path.resolve())
         if key not in self._agents:
-            manifest = valid_agent(parse_agent(read_file(path), str(path), self._bindings))
+            manifest = valid_agent(parse_agent(read_file(path), str(path), self._bindings), self._bindings)
             self.problems += [*manifest.warnings, *add_agent(self._application, manifest, self._bindings, is_part=True)]
             self._agents[key] = manifest.name
         return self._agents[key]

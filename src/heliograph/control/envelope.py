@@ -7,10 +7,10 @@ from typing import Any, Self
 import pydantic
 
 from heliograph.control.field_types import Text, Time
-from heliograph.control.model_errors import pointer
 from heliograph.control.signals import WireSignal, read_signal
 from heliograph.control.wire_model import WireModel, as_object, read_model
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer
 from heliograph.types import JsonObject
 
 

@@ -12,9 +12,10 @@ from hashlib import blake2b
 from typing import Any
 
 from heliograph.control.envelope import Envelope
-from heliograph.control.model_errors import nearest, pointer
+from heliograph.control.model_errors import nearest
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer
 from heliograph.types import Json
 
 UUID = "uuid()"

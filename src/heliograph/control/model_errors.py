@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer
 
 # The errors of pydantic that these models can cause, and what each expects.
 _EXPECTED = {
@@ -31,11 +32,6 @@ def nearest(name: object, known: Iterable[str]) -> str:
     """Return `; did you mean x?` for the name that is most similar to `name`, or an empty text."""
     similar = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f"; did you mean {similar[0]}?" if similar else ""
-
-
-def pointer(path: str, *keys: str | int) -> str:
-    """Return the JSON pointer of a value below `path`."""
-    return path + "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in keys)
 
 
 def invalid_input(model: type[pydantic.BaseModel], error: pydantic.ValidationError, path: str) -> InvalidInput:

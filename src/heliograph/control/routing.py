@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from heliograph.control.field_types import Flag, Object, Text, read_text
-from heliograph.control.model_errors import nearest, pointer, problem
+from heliograph.control.model_errors import nearest, problem
 from heliograph.control.payloads import Priority
 from heliograph.control.pool_names import POOL_RULE, is_pool_name
 from heliograph.control.rates import RateLimit, read_rate
@@ -20,6 +20,7 @@ from heliograph.control.wildcard import compile_wildcard
 from heliograph.control.wire_model import WireModel, as_object, read_model
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer
 from heliograph.types import JsonObject
 
 _TARGETS = ("target_agent", "tool_name")  # fields of payloads that a route can match

@@ -11,12 +11,13 @@ from pydantic_core import PydanticCustomError
 from heliograph.control.envelope import Envelope
 from heliograph.control.expressions import evaluate, uuid_from
 from heliograph.control.field_types import Count, Flag, Natural, Object, Positive, Texts, read_flag, read_natural
-from heliograph.control.model_errors import pointer, problem
+from heliograph.control.model_errors import problem
 from heliograph.control.rates import RateLimit, read_rate
 from heliograph.control.signals import ControlSignal, control_type, payload_type
 from heliograph.control.wire_model import WireModel, as_object, read_model
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer
 from heliograph.types import JsonObject
 
 _BACKOFF_KEYS = ("backoff_ms", "backoff_multiplier")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pydantic
 
 from heliograph.control.field_types import Flag, Positive, Time
-from heliograph.control.model_errors import nearest, pointer
+from heliograph.control.model_errors import nearest
 from heliograph.control.payloads import (
     DelegationPayload,
     DelegationResponsePayload,
@@ -26,6 +26,7 @@ from heliograph.control.payloads import (
 from heliograph.control.wire_model import WireModel, as_object, read_model
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer
 from heliograph.types import JsonObject
 
 # The signals with which agents report the ends of their phases: no control signals.

@@ -77,8 +77,8 @@ def rates_of_model(limits: Sequence[ModelSettings], tokens: int) -> tuple[Rate, 
 
 
 def _settings(name: Any, settings: Any) -> ModelSettings:
-    from heliograph.control.model_errors import pointer
     from heliograph.control.wildcard import compile_wildcard
+    from heliograph.json_pointer import pointer
 
     path = pointer("/models", name)
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heliograph.json_pointer import value_at
+
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _OF_SAME_VALUE = ("not", "if", "then", "else")  # their subschemas apply to the value itself
@@ -76,13 +78,4 @@ def _target(root: Mapping[str, Any], names: Mapping[str, Any], reference: str) -
         return root
     if not reference.startswith("#/"):
         return names.get(reference)
-    found: Any = root
-    for token in reference[2:].split("/"):
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping):
-            found = found.get(key)
-        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-            found = found[int(key)]
-        else:
-            return None
-    return found
+    return value_at(root, reference.removeprefix("#"))

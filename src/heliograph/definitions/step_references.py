@@ -11,6 +11,7 @@ from typing import Any
 
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import is_index, tokens_of
 from heliograph.types import Json, JsonObject
 
 _STEP = "$step"
@@ -56,15 +57,15 @@ def resolved(value: Json, outputs: Sequence[tuple[Json] | None]) -> Json:
     if output is None:
         raise _invalid(value, f"step {number} failed, so it has no output")
     found: Json = output[0]
-    for part in str(value.get("path", "")).split("/")[1:]:
-        found = _inside(value, found, part.replace("~1", "/").replace("~0", "~"))
+    for key in tokens_of(str(value.get("path", ""))):
+        found = _inside(value, found, key)
     return found
 
 
 def _inside(reference: Json, container: Json, key: str) -> Json:
     if isinstance(container, dict) and key in container:
         return container[key]
-    if isinstance(container, list) and key.isdecimal() and len(key) < 10 and int(key) < len(container):
+    if isinstance(container, list) and is_index(key) and int(key) < len(container):
         return container[int(key)]
     has = f"the keys {', '.join(sorted(container))}" if isinstance(container, dict) else f"{len(container)} items" if isinstance(
         container, list) else "no parts"  # fmt: skip

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heliograph.error_text import repr_of, safe_repr
-from heliograph.manifest.agent_models import ModelReference, read_models
+from heliograph.json_pointer import escaped
+from heliograph.manifest.agent_models import OUTPUT_TOKENS_MAX, ModelChoice, ModelReference, read_models
 from heliograph.manifest.agent_tools import ServerReference, ToolReference, read_tools
 from heliograph.manifest.document import Document, dotted
-from heliograph.manifest.manifest_fields import ManifestFields, escaped
+from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, accepted
 from heliograph.manifest.tool_rules import ToolRules, read_rules
 from heliograph.manifest.unsupported_inputs import REASONS
@@ -69,17 +70,20 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
 
     Raises ManifestRejected for values that no agent can have, and for variables without a value.
     """
+    made, found = gather_agent(document, environment)
+    return replace(made, warnings=tuple(accepted(found)))
+
+
+def gather_agent(document: Document, environment: Mapping[str, str]) -> tuple[AgentManifest, list[ManifestProblem]]:
+    """Read a manifest of kind Agent as far as it can be read. Return the agent, and all problems and warnings."""
     fields = ManifestFields(document, environment)
     name = str(fields.value("/metadata/name"))
     options = {**_limits(fields), **_own_options(fields)}
     if (budget := stricter_budget(_guardrails(fields), options.get("budget"))) is not None:
         options["budget"] = budget
     choice = read_models(fields)
-    options |= {
-        key: each
-        for key, each in (("temperature", choice.temperature), ("max_output_tokens", choice.max_output_tokens))
-        if each is not None
-    }
+    options |= {key: each for key, each in (("temperature", choice.temperature), ("max_output_tokens", _reply_limit(fields, choice)))
+                if each is not None}  # fmt: skip
     tools, servers = read_tools(fields)
     made = AgentManifest(
         name=short_name(_text(fields, "/extensions/heliograph/name") or name, _NAME_MAX + 1), document=document, system=_system(fields),
@@ -95,7 +99,7 @@ def read_agent(document: Document, environment: Mapping[str, str]) -> AgentManif
             if (similar := fields.similar_key(pointer)) is not None
             else "remove it, or ignore this warning",
         )
-    return replace(made, warnings=tuple(accepted([*document.problems, *fields.problems])))
+    return made, [*document.problems, *fields.problems]
 
 
 def _system(fields: ManifestFields) -> str | None:
@@ -136,11 +140,19 @@ def _limits(fields: ManifestFields) -> dict[str, Any]:
     return limits
 
 
+def _reply_limit(fields: ManifestFields, choice: ModelChoice) -> int | None:
+    """Return the most tokens of one reply of the model: the smaller of `maxTokens` and the limit of a request."""
+    request = fields.number("/spec/constraints/cost/maxTokensPerRequest", low=1, high=10**12, whole=True)
+    return min(
+        (each for each in (choice.max_output_tokens, request) if each is not None and each <= OUTPUT_TOKENS_MAX),
+        default=None,
+    )
+
+
 def _guardrails(fields: ManifestFields) -> dict[str, int | float]:
     """Read the limits of a turn that are a budget."""
-    tokens = fields.number("/spec/constraints/cost/maxTokensPerRequest", low=1, high=10**12, whole=True)
     calls = fields.number("/spec/safety/guardrails/max_tool_calls", low=0, high=10**9, whole=True)
-    return {key: each for key, each in (("tokens", tokens), ("tool_calls", calls)) if each is not None}
+    return {} if calls is None else {"tool_calls": calls}
 
 
 def stricter_budget(guardrails: Mapping[str, int | float], own: Any) -> Any:

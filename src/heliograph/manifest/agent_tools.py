@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from heliograph.definitions.schema_references import reference_cycle
 from heliograph.error_text import safe_repr
+from heliograph.json_pointer import escaped
 from heliograph.manifest.argument_schemas import argument_schema
 from heliograph.manifest.document import dotted
-from heliograph.manifest.manifest_fields import ManifestFields, escaped
+from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.types import Json, JsonObject
 
 # Entries of `tools` that start or report work instead of being called by the model.
@@ -96,7 +97,7 @@ def _tool(fields: ManifestFields, pointer: str, item: Json) -> tuple[ToolReferen
         fields.drop("no_effect", f"a tool of type {kind} starts or reports work, and no model calls it", pointer,
                     "remove it, or start runs from outside, for example with cron and helio run")  # fmt: skip
         return None, None
-    server = _server(fields, name, pointer, f"{pointer}/config") if kind == "mcp" else None
+    server = _server(fields, name, pointer, f"{pointer}/config", f"{pointer}/server") if kind == "mcp" else None
     if name is None:
         fields.warn("missing_name", f"a tool{f' of type {kind}' if kind else ''} has no name, so nothing can be bound to it", pointer,
                     "give it a name")  # fmt: skip

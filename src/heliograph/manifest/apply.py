@@ -50,16 +50,14 @@ def configured_agents(agents: Mapping[str, AgentSpec], runtime: RuntimeSpec) -> 
     """Return the agents with the limits of a runtime specification. Raises ManifestRejected with all problems."""
     made, found = dict[str, AgentSpec](), list[ManifestProblem]()
     for name, agent in agents.items():
-        try:
-            made[name] = _configured(agent, runtime)
-        except InvalidInput as error:
-            found.append(_problem_of(error, runtime))
+        made[name] = _configured(agent, runtime, found)
     if found:
         raise ManifestRejected(found)
     return made
 
 
-def _configured(agent: AgentSpec, runtime: RuntimeSpec) -> AgentSpec:
+def _configured(agent: AgentSpec, runtime: RuntimeSpec, found: list[ManifestProblem]) -> AgentSpec:
+    """Return an agent with the limits of a runtime specification. Its problems are added to `found`."""
     given = runtime.lifecycle or LifecycleSettings()
     options = lifecycle_options(given, ControlSettings())
     changes: dict[str, Any] = {}
@@ -68,13 +66,21 @@ def _configured(agent: AgentSpec, runtime: RuntimeSpec) -> AgentSpec:
     if "total_timeout_seconds" in given.model_fields_set and "ttl_seconds" not in agent.own_limits:
         changes["ttl_seconds"] = float(options["ttl_seconds"])
     lifecycle = agent.lifecycle
+    settings: dict[str, Any] = {}
     if "lifecycle" not in agent.own_limits:
         settings = {name: getattr(options["lifecycle"], name) for name in _PLACES if _applies(name, agent)}
-        lifecycle = Lifecycle(
-            **settings, error_retries=runtime.error_retries, error_recoverable=runtime.error_recoverable
-        )
-    ttl_seconds = changes.get("ttl_seconds", agent.ttl_seconds)
-    return replace(agent, **changes, lifecycle=check_lifecycle(agent.name, lifecycle, ttl_seconds, agent.hooks))
+        settings |= {"error_retries": runtime.error_retries, "error_recoverable": runtime.error_recoverable}
+        lifecycle = Lifecycle(**settings)
+    while True:
+        ttl_seconds = changes.get("ttl_seconds", agent.ttl_seconds)
+        try:
+            return replace(agent, **changes, lifecycle=check_lifecycle(agent.name, lifecycle, ttl_seconds, agent.hooks))
+        except InvalidInput as error:
+            found.append(_problem_of(error, runtime))
+            option = _option_of(error)
+            if settings.pop(option, None) is None and changes.pop(option, None) is None:
+                return agent
+            lifecycle = Lifecycle(**settings)  # without the option, to find the problems of the others
 
 
 def _applies(option: str, agent: AgentSpec) -> bool:
@@ -88,11 +94,16 @@ def _applies(option: str, agent: AgentSpec) -> bool:
 
 def _problem_of(error: InvalidInput, runtime: RuntimeSpec) -> ManifestProblem:
     """Return the problem at the place of the setting that does not suit an agent."""
-    option = (error.path or "").rpartition("/")[2].removeprefix("lifecycle.").partition(".")[0]
+    option = _option_of(error)
     pointer = _PLACES.get(option, "/lifecycle")
     if option == "ttl_seconds" and runtime.document.value_at(pointer) is None:
         pointer = _PLACES["terminate_timeout_seconds"]
     return runtime.document.problem_of(InvalidInput(error.message, code=error.code, path=pointer, hint=error.hint))
+
+
+def _option_of(error: InvalidInput) -> str:
+    """Return the option of an agent that an error is about."""
+    return (error.path or "").rpartition("/")[2].removeprefix("lifecycle.").partition(".")[0]
 
 
 def unused_settings(name: str, agents: Mapping[str, AgentSpec], runtime: RuntimeSpec) -> Iterator[ManifestProblem]:

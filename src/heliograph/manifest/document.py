@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import HeliographError
+from heliograph.json_pointer import tokens_of, value_at
 from heliograph.manifest.problems import ManifestProblem
 from heliograph.types import Json
 
@@ -89,15 +90,7 @@ class Document:
 
     def value_at(self, pointer: str) -> Any:
         """Return the value at a pointer; None if there is none."""
-        value = self.value
-        for token in tokens_of(pointer):
-            if isinstance(value, dict):
-                value = value.get(token)
-            elif isinstance(value, list) and token.isdigit() and int(token) < len(value):
-                value = value[int(token)]
-            else:
-                return None
-        return value
+        return value_at(self.value, pointer)
 
 
 _NEXT_STEP = "correct the value; helio schema describes it"
@@ -108,11 +101,6 @@ _NEXT_STEPS = {
     "jaeger_thrift_endpoint": "write the endpoint of OTLP, which has port 4318 and the path /v1/traces",
     "unknown_expression": "write one of the expressions that the message names",
 }
-
-
-def tokens_of(pointer: str) -> list[str]:
-    """Return the keys and indexes of a JSON pointer."""
-    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def dotted(pointer: str) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.control.model_errors import pointer as join
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer as join
 from heliograph.manifest.document import Document, Place
 from heliograph.manifest.problems import PROBLEMS_MAX, ManifestProblem
 from heliograph.manifest.scalars import Scalar, plain_scalar, quoted_scalar

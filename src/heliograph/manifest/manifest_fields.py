@@ -7,7 +7,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from heliograph.manifest.document import Document, dotted, tokens_of
+from heliograph.json_pointer import escaped, tokens_of
+from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.environment import expand, missing_in
 from heliograph.manifest.problems import ManifestProblem
 from heliograph.types import Json
@@ -179,8 +180,3 @@ class ManifestFields:
             return None if text is None else float(text)
         except ValueError:
             return text
-
-
-def escaped(key: str) -> str:
-    """Return a key as it stands in a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,15 @@ def in_order(problems: Iterable[ManifestProblem]) -> tuple[list[ManifestProblem]
     """Return the errors and the warnings, each once and in the order of the file."""
     found = sorted(dict.fromkeys(problems), key=lambda each: (each.file, each.line, each.column))
     return [each for each in found if not each.is_warning], [each for each in found if each.is_warning]
+
+
+@contextmanager
+def gathered(found: list[ManifestProblem]) -> Iterator[None]:
+    """Add the problems of a manifest that is rejected inside, so that those of the next stage are found as well."""
+    try:
+        yield
+    except ManifestRejected as rejected:
+        found += rejected.problems
 
 
 def accepted(problems: Iterable[ManifestProblem]) -> list[ManifestProblem]:

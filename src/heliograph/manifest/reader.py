@@ -37,27 +37,40 @@ def no_templates(pointer: str) -> bool:
 
 
 def parse_manifest(
-    data: bytes, file: str, environment: Mapping[str, str] | None = None, templates: Callable[[str], bool] = no_templates
+    data: bytes, file: str, environment: Mapping[str, str] | None = None, templates: Callable[[str], bool] = no_templates,
+    *, allows_secrets: bool = False,
 ) -> Document:  # fmt: skip
     """Read a manifest. Its problems are in the document; none is raised.
 
     file: its name in messages. environment: the variables that `${NAME}` and `${NAME:-default}` stand for; None keeps them as they are.
     templates: whether the value at a pointer is a template of its own, which is not expanded here.
+    allows_secrets: whether a text that looks like a secret is a warning, and no error.
     """
     document = Document(safe_repr(file, 300))
+    _read(document, data, environment, templates)
+    if allows_secrets:
+        document.problems[:] = [
+            replace(each, is_warning=each.is_warning or each.code == "secret_literal") for each in document.problems
+        ]
+    return document
+
+
+def _read(
+    document: Document, data: bytes, environment: Mapping[str, str] | None, templates: Callable[[str], bool]
+) -> None:
+    """Read the text into the document, and add its problems."""
     builder = DocumentBuilder(document)
     try:
         _build(builder, document, _text_of(data, document))
     except Unreadable as stop:
         document.problems.append(stop.problem)
         document.value, document.is_readable = None, False
-        return document
+        return
     document.is_readable = True
     if environment is not None:
         for each in builder.expressions:
             if not templates(each.pointer):
                 _expand(document, each, environment)
-    return document
 
 
 def _text_of(data: bytes, document: Document) -> str:

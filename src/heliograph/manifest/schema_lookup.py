@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heliograph.manifest.document import tokens_of
+from heliograph.json_pointer import is_index, value_at
 
 _REFERENCE_KEYS = ("$ref", "$dynamicRef")
 
@@ -18,7 +18,7 @@ def subschema_at(schema: Mapping[str, Any], path: Sequence[str | int]) -> Mappin
             found = _target(schema, found.get(key))
         elif isinstance(found, Mapping):
             found = found.get(str(key), {})
-        elif isinstance(found, list) and str(key).isdigit() and int(key) < len(found):
+        elif isinstance(found, list) and is_index(str(key)) and int(key) < len(found):
             found = found[int(key)]
         else:
             return {}
@@ -27,14 +27,5 @@ def subschema_at(schema: Mapping[str, Any], path: Sequence[str | int]) -> Mappin
 
 def _target(schema: Mapping[str, Any], reference: Any) -> Any:
     """Return the subschema that a reference inside the schema names."""
-    found: Any = schema
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return {}
-    for token in tokens_of(reference.removeprefix("#")):
-        if isinstance(found, Mapping):
-            found = found.get(token, {})
-        elif isinstance(found, list) and token.isdigit() and int(token) < len(found):
-            found = found[int(token)]
-        else:
-            return {}
-    return found
+    is_inside = isinstance(reference, str) and reference.startswith("#")
+    return value_at(schema, reference.removeprefix("#")) if is_inside else {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from heliograph.control.model_errors import pointer as join
 from heliograph.errors import InvalidInput
-from heliograph.manifest.document import Document, tokens_of
+from heliograph.json_pointer import pointer as join
+from heliograph.json_pointer import tokens_of
+from heliograph.manifest.document import Document
 from heliograph.manifest.environment import other_expressions_in
 from heliograph.manifest.problems import ManifestProblem
 from heliograph.manifest.schemas import schema_of_kind

@@ -72,7 +72,8 @@ OTHERS = (
     ("Task, Flow", "the whole", "error `not_runnable`: they are validated, and not run"),
     ("Agent", "tools of the types `webhook`, `schedule`, `pipeline`, `workflow`, `artifact`, `git-commit`, `ci-status`, `comment`",
      "warning `no_effect`: other programs start runs"),
-    ("Agent", "a tool without a name; a second tool of the same name; parameters of other names than those of the bound tool",
+    ("Agent", "a tool without a name; a second tool of the same name; parameters of other names than those of the bound tool, "
+     "or of a tool of an MCP server",
      "warning `missing_name` or `no_effect`"),
     ("Agent", "a name in `approval_required`, `allowed_actions` or `blocked_actions` that no tool has",
      "warning `no_effect`, unless an MCP server may have it"),

@@ -10,11 +10,12 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from heliograph.control.model_errors import pointer as join
 from heliograph.definitions.forms import validator_of
 from heliograph.error_text import safe_repr
+from heliograph.json_pointer import pointer as join
+from heliograph.json_pointer import tokens_of
 from heliograph.manifest.branches import nearest_branch, types_of_alternatives
-from heliograph.manifest.document import Document, dotted, tokens_of
+from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.problems import PROBLEMS_MAX, ManifestProblem
 from heliograph.manifest.schema_lookup import subschema_at
 

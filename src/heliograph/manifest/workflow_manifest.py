@@ -16,8 +16,9 @@ from heliograph.definitions.plan import DelegationStep, Plan, PlanStep, ToolStep
 from heliograph.definitions.step_references import literal
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import escaped
 from heliograph.manifest.document import Document, dotted
-from heliograph.manifest.manifest_fields import ManifestFields, escaped
+from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, accepted
 from heliograph.manifest.workflow_expressions import reference_in, value_in
 from heliograph.types import Json, JsonObject

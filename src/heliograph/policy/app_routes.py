@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heliograph.control.model_errors import nearest, pointer
+from heliograph.control.model_errors import nearest
 from heliograph.control.routing import Destination, RouteTable, read_routes
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer
 from heliograph.policy.egress import EgressRejected, parse
 
 _EXAMPLE = "for example https://agents.example/"

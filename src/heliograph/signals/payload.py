@@ -18,6 +18,7 @@ import msgspec
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_pointer import pointer as join
 from heliograph.types import Json
 
 DEPTH_MAX = 64  # containers inside each other: [[1]] has two
@@ -231,8 +232,8 @@ def _render(place: _Place | None) -> str:
     keys: list[str] = []
     while place is not None:
         place, key = place
-        keys.append(str(key).replace("~", "~0").replace("/", "~1"))
-    return "".join(f"/{key}" for key in reversed(keys))
+        keys.append(str(key))
+    return join("", *reversed(keys))
 
 
 def as_stored(value: T) -> T:
