@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -14,4 +14,12 @@ def mostly_more(cases: Iterable[Any], quick: Collection[int]) -> list[ParameterS
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=() if n in quick else pytest.mark.more)
         for n, case in enumerate(cases)
+    ]
+
+
+def every(step: int, cases: Mapping[str, Any]) -> list[ParameterSet]:
+    """Return the named cases; all but each `step`-th are marked `more`."""
+    return [
+        pytest.param(case, id=name, marks=() if n % step == 0 else pytest.mark.more)
+        for n, (name, case) in enumerate(cases.items())
     ]

@@ -59,6 +59,7 @@ def test_no_function_is_longer_than_60_lines() -> None:
     assert tidy.long_functions() == []
 
 
+@pytest.mark.more  # reads all files
 def test_lower_floors_do_no_io_and_read_no_clock() -> None:
     pure = [module for module in pure_modules() if module not in (*PROTOCOLS, CLOCK)]
     assert {"signals", "turn", "errors"} <= set(pure)
@@ -73,21 +74,16 @@ def test_clock_reads_the_time_and_waits_for_nothing() -> None:
     assert breaches(gates.waits, CLOCK) == []
 
 
+@pytest.mark.more  # reads all files
 def test_runtime_reaches_time_randomness_and_waiting_through_the_world_alone() -> None:
     assert breaches(gates.behind_the_seam, *RUNTIME) == []
 
 
-@pytest.mark.more  # reads all files
-@pytest.mark.proves("S16")
-def test_nothing_is_executed_from_data() -> None:
-    modules = [path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
-    assert breaches(gates.executes_nothing, *modules) == []
-
-
 @pytest.mark.proves("S3", "K20", "K17")
-@pytest.mark.parametrize("path", sorted(KERNEL.glob("*.sql")), ids=lambda path: path.name)
-def test_kernel_functions_take_time_as_an_argument_and_rows_in_order(path: Path) -> None:
-    assert list(sqllint.lint(path.read_text(encoding="utf-8"))) == []
+def test_kernel_functions_take_time_as_an_argument_and_rows_in_order() -> None:
+    found = {path.name: list(sqllint.lint(path.read_text(encoding="utf-8"))) for path in sorted(KERNEL.glob("*.sql"))}
+    assert {name: each for name, each in found.items() if each} == {}
+    assert len(found) > 20
 
 
 def test_only_kernel_files_create_functions() -> None:
@@ -115,11 +111,6 @@ def test_only_kernel_files_create_functions() -> None:
         (gates.behind_the_seam, "def f(loop): loop.run_in_executor(None, print)"),
         (gates.behind_the_seam, "try: f()\nexcept: pass"),
         (gates.behind_the_seam, "try: f()\nexcept (ValueError, BaseException): pass"),
-        (gates.executes_nothing, "import pickle"),
-        (gates.executes_nothing, "from marshal import loads"),
-        (gates.executes_nothing, "eval('1')"),
-        (gates.executes_nothing, "import yaml\nyaml.load(text)"),
-        (gates.executes_nothing, "run(command, shell=True)"),
     ],
 )
 def test_gate_finds_its_violations(gate: gates.Gate, source: str) -> None:
@@ -134,7 +125,6 @@ def test_gate_finds_its_violations(gate: gates.Gate, source: str) -> None:
         (gates.declares_only, "class P:\n    async def f(self) -> int:\n        '''One.'''\n        ..."),
         (gates.behind_the_seam, "async def f(world): await world.sleep(1)"),
         (gates.behind_the_seam, "try: f()\nexcept BaseException:\n    g()\n    raise"),
-        (gates.executes_nothing, "run(command, shell=False)"),
     ],
 )
 def test_gate_accepts_valid_code(gate: gates.Gate, source: str) -> None:

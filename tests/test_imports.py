@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 
@@ -52,6 +54,7 @@ def find_cycle(graph: Mapping[str, set[str]]) -> list[str]:
     return next((cycle for module in sorted(graph) if (cycle := visit(module))), [])
 
 
+@pytest.mark.more  # reads all files
 def test_modules_do_not_import_each_other_in_a_cycle() -> None:
     assert find_cycle(import_graph()) == []
 

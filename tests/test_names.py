@@ -168,6 +168,7 @@ def names_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield statement.lineno, target.id
 
 
+@pytest.mark.more  # reads all files
 def test_names_in_python_have_no_banned_word() -> None:
     found = []
     for path in sorted(PRODUCT.rglob("*.py")):
@@ -222,6 +223,7 @@ def test_names_in_sql_have_no_banned_word() -> None:
     assert not found, "\n".join(sorted(found))
 
 
+@pytest.mark.more  # reads all files
 def test_keys_and_values_in_python_have_no_banned_word() -> None:
     """Keys of requests, replies and rows: texts that index a dict, or that a dict is made with. Values that a `Literal` lists."""
     found = []
@@ -254,6 +256,7 @@ def test_each_folder_of_tests_is_searched() -> None:
     assert {f"tests/{path.parent.name}/**/*" for path in ROOT.glob("tests/*/*.py")} <= set(BESIDE)
 
 
+@pytest.mark.more  # reads all files
 @pytest.mark.parametrize("files", BESIDE)
 def test_names_beside_the_product_have_no_banned_word(files: str) -> None:
     found = []
@@ -265,6 +268,7 @@ def test_names_beside_the_product_have_no_banned_word(files: str) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.more  # reads all files
 def test_names_of_tests_begin_with_their_subject() -> None:
     """No article and no relative pronoun comes first."""
     first = re.compile(r"test_(a|an|the|what|who|whoever|whose|which|whether)_")

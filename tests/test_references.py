@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("src", "tests", "tools", "model", "bench", "examples")
 # The checksum of a released migration is stored in databases, so its comments cannot change.
@@ -217,6 +219,7 @@ def test_cited_rules_of_the_kernel_exist() -> None:
     assert [f"{where}: K{n}" for where, text in prose().items() for n in RULE.findall(text) if n not in known] == []
 
 
+@pytest.mark.more  # reads all files
 def test_dotted_names_exist() -> None:
     assert [
         f"{where}: heliograph{dotted}"
@@ -235,6 +238,7 @@ def test_methods_in_backticks_exist() -> None:
     ] == []
 
 
+@pytest.mark.more  # reads all files
 def test_names_in_backticks_exist() -> None:
     assert sorted({
         f"{where}: {name}"

@@ -24,9 +24,9 @@ sys.exit(pytest.main([sys.argv[1], "-q", "-p", "no:cacheprovider", "-p", "tests.
     ("mark", "limit", "fails_at", "code", "listed"),
     [
         pytest.param("", 1e-9, 1, 1, True, id="twice the limit"),
-        pytest.param("", 1e-9, 1e12, 0, True, id="over the limit"),
-        pytest.param("", 60, 1, 0, False, id="below the limit"),
-        pytest.param("@pytest.mark.more", 1e-9, 1, 0, False, id="marked"),
+        pytest.param("", 1e-9, 1e12, 0, True, id="over the limit", marks=pytest.mark.more),
+        pytest.param("", 60, 1, 0, False, id="below the limit", marks=pytest.mark.more),
+        pytest.param("@pytest.mark.more", 1e-9, 1, 0, False, id="marked", marks=pytest.mark.more),
     ],
 )
 def test_unmarked_test_over_the_limit_is_listed_and_at_the_double_fails(

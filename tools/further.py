@@ -31,6 +31,7 @@ QUICK = (
     "tests/runtime/test_whole_runs.py", "tests/runtime/test_tools.py", "tests/runtime/test_secrets.py",
     "tests/faces/test_interrupts.py", "tests/reach/test_worker_start.py",
 )  # fmt: skip
+IGNORED = ("--ignore=tests/rules/test_model.py",)  # a search in plain Python: nothing of it depends on the interpreter
 
 
 def interpreters() -> dict[tuple[int, int], str]:
@@ -77,6 +78,7 @@ def main() -> int:
             "worksteal",
             "-p",
             "no:tests.time_limit",
+            *IGNORED,
             "-m",
             "not more and not long",
         ]

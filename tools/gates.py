@@ -26,9 +26,6 @@ PAST_THE_SEAM += ("concurrent.", "asyncio.sleep", "asyncio.to_thread", "asyncio.
 PAST_THE_SEAM += ("asyncio.timeout", "asyncio.timeout_at", "asyncio.wait_for")
 SEAM_METHODS = frozenset(["run_in_executor"])
 
-# Nothing is executed from data (S16).
-EXECUTES = ("pickle.", "marshal.", "shelve.", "dill.", "eval()", "exec()", "yaml.load", "os.system", "os.popen")
-
 
 def imports(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Yield (line, name in this module, full dotted name) of each import at any level."""
@@ -126,14 +123,3 @@ def catches_everything(handler: ast.ExceptHandler) -> bool:
         return True
     names = [node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)]
     return "BaseException" in names and not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
-
-
-def executes_nothing(tree: ast.Module) -> Iterator[str]:
-    """Check that a module executes no data (S16): no pickle, eval, exec, unsafe YAML or shell."""
-    yield from used(tree, EXECUTES)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg == "shell":
-            if not (isinstance(node.value, ast.Constant) and node.value.value is False):
-                yield f"{node.value.lineno}: passes shell="
-        elif isinstance(node, ast.Attribute) and node.attr in {"create_subprocess_shell", "getoutput"}:
-            yield f"{node.lineno}: uses {node.attr}"

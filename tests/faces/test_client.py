@@ -97,38 +97,39 @@ async def test_client_of_another_project_sees_nothing_of_this_one(environment: s
             assert missing.value.code == code
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "options", "code"),
-    [
-        ("enqueue", ("r", "a"), {"name": "workflow:end"}, "reserved_name"),
-        ("enqueue", ("r", "a"), {"name": "a b"}, "invalid_signal_name"),
-        ("enqueue", ("r", "a"), {"priority": "urgent"}, "invalid_enum"),
-        ("enqueue", ("r", "a"), {"max_attempts": 0}, "out_of_range"),
-        ("enqueue", ("r", "a"), {"ttl_seconds": 0}, "out_of_range"),
-        ("enqueue", ("r", "a"), {"turn_id": "a/b"}, "invalid_id"),
-        ("enqueue", ("r", "a"), {"turn_id": "x" * 3000}, "too_long"),
-        ("enqueue", ("r", "a", "x" * 70_000), {}, "payload_too_large"),
-        ("enqueue", ("r", "a"), {"result_fields": "summary"}, "wrong_type"),
-        ("take_commands", ("search",), {}, "wrong_type"),
-        ("take_commands", (["search"],), {"limit": 0}, "out_of_range"),
-        ("take_commands", (["search"],), {"visible_seconds": -1}, "out_of_range"),
-        ("report", ("turn\n1", "c1"), {}, "invalid_id"),
-        ("report", ("turn_1", ""), {}, "invalid_id"),
-        ("report", ("turn_1", "c1"), {"token": "a\0"}, "nul_character"),
-        ("report", ("turn_1", "c1"), {"token": 5}, "wrong_type"),
-        ("report", ("turn_1", "c1"), {"actor": "x" * 201}, "too_long"),
-        ("stop_turn", ("turn_1",), {"reason": "a\0"}, "nul_character"),
-        ("stop_run", ("r",), {"reason": "x" * 251}, "invalid_reason"),
-        ("enqueue", ("r", "a"), {"context_box_id": "../x"}, "invalid_id"),
-    ],
-)
-async def test_invalid_request_is_rejected_before_the_store_is_called(
-    environment: str, method: str, arguments: Any, options: Any, code: str
-) -> None:
+INVALID_REQUESTS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    # method, arguments, options, code
+    ("enqueue", ("r", "a"), {"name": "workflow:end"}, "reserved_name"),
+    ("enqueue", ("r", "a"), {"name": "a b"}, "invalid_signal_name"),
+    ("enqueue", ("r", "a"), {"priority": "urgent"}, "invalid_enum"),
+    ("enqueue", ("r", "a"), {"max_attempts": 0}, "out_of_range"),
+    ("enqueue", ("r", "a"), {"ttl_seconds": 0}, "out_of_range"),
+    ("enqueue", ("r", "a"), {"turn_id": "a/b"}, "invalid_id"),
+    ("enqueue", ("r", "a"), {"turn_id": "x" * 3000}, "too_long"),
+    ("enqueue", ("r", "a", "x" * 70_000), {}, "payload_too_large"),
+    ("enqueue", ("r", "a"), {"result_fields": "summary"}, "wrong_type"),
+    ("take_commands", ("search",), {}, "wrong_type"),
+    ("take_commands", (["search"],), {"limit": 0}, "out_of_range"),
+    ("take_commands", (["search"],), {"visible_seconds": -1}, "out_of_range"),
+    ("report", ("turn\n1", "c1"), {}, "invalid_id"),
+    ("report", ("turn_1", ""), {}, "invalid_id"),
+    ("report", ("turn_1", "c1"), {"token": "a\0"}, "nul_character"),
+    ("report", ("turn_1", "c1"), {"token": 5}, "wrong_type"),
+    ("report", ("turn_1", "c1"), {"actor": "x" * 201}, "too_long"),
+    ("stop_turn", ("turn_1",), {"reason": "a\0"}, "nul_character"),
+    ("stop_run", ("r",), {"reason": "x" * 251}, "invalid_reason"),
+    ("enqueue", ("r", "a"), {"context_box_id": "../x"}, "invalid_id"),
+]
+
+
+async def test_invalid_request_is_rejected_before_the_store_is_called(environment: str) -> None:
+    codes = []
     async with Client() as client:
-        with pytest.raises((InvalidInput, Rejected)) as caught:
-            await getattr(client, method)(*arguments, **options)
-    assert caught.value.code == code
+        for method, arguments, options, _ in INVALID_REQUESTS:
+            with pytest.raises((InvalidInput, Rejected)) as caught:
+                await getattr(client, method)(*arguments, **options)
+            codes.append((method, arguments, options, caught.value.code))
+    assert codes == INVALID_REQUESTS
 
 
 async def test_closed_client_is_rejected_with_the_way_to_open_it() -> None:

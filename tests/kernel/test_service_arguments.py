@@ -14,6 +14,7 @@ import pytest_asyncio
 from heliograph.definitions.fields import check_fields
 from heliograph.errors import InvalidInput
 from heliograph.ledger.roles import SERVICES
+from tests.grids import every
 from tests.kernel.filled import fill
 from tests.kernel.foreign_calls import functions, known
 from tests.kernel.kit import Item, Kernel, draft, ending, message, run_item, turn_item
@@ -40,7 +41,7 @@ async def service(kernel: Kernel, shared_url: str) -> AsyncIterator[Kernel]:
 
 
 @pytest.mark.proves("S26")
-@pytest.mark.parametrize("time", [*FAR, None], ids=str)
+@pytest.mark.parametrize("time", every(3, {str(time): time for time in (*FAR, None)}))
 async def test_service_cannot_pass_a_time_far_from_that_of_the_server(
     kernel: Kernel, service: Kernel, time: str | None
 ) -> None:
@@ -111,7 +112,7 @@ WRONG_DRAFTS: dict[str, Item] = {
 
 
 @pytest.mark.proves("S26")
-@pytest.mark.parametrize("wrong", WRONG_DRAFTS.values(), ids=list(WRONG_DRAFTS))
+@pytest.mark.parametrize("wrong", every(3, WRONG_DRAFTS))
 async def test_signal_that_readers_could_not_place_is_rejected_by_every_function_that_logs(
     kernel: Kernel, wrong: Item
 ) -> None:

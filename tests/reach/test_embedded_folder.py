@@ -64,12 +64,14 @@ def test_embedded_server_is_durable_utf8_and_off_the_network(home: Path) -> None
         assert query(server.url, "select current_database() || '/' || current_user") == "heliograph/heliograph"
 
 
+@pytest.mark.more
 def test_settings_reach_a_server_that_is_started_but_cannot_put_it_on_the_network(home: Path) -> None:
     with open_embedded(home, settings={"work_mem": "7MB", "listen_addresses": "*"}) as server:
         assert query(server.url, "show work_mem") == "7MB"
         assert query(server.url, "show listen_addresses") == ""
 
 
+@pytest.mark.more
 def test_unknown_postgres_setting_is_reported_from_its_log(home: Path) -> None:
     with pytest.raises(SetupError, match=r'unrecognized configuration parameter "wrok_mem".*pg18\.log'):
         open_embedded(home, settings={"wrok_mem": "7MB"})
@@ -98,6 +100,7 @@ def test_unknown_folder_in_place_of_the_data_is_unchanged(empty: Path) -> None:
     assert (empty / "pg18" / "thesis.txt").read_text() == "dear to somebody"
 
 
+@pytest.mark.more
 def test_lost_password_file_is_named_in_the_error(home: Path) -> None:
     with open_embedded(home) as server:
         (home / "pg18.password").unlink()
@@ -109,6 +112,7 @@ def test_lost_password_file_is_named_in_the_error(home: Path) -> None:
 # ── Access ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.more
 def test_connection_without_the_password_is_rejected(home: Path) -> None:
     with open_embedded(home) as server:
         password = (home / "pg18.password").read_text().strip()
@@ -323,6 +327,7 @@ def test_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
         link.unlink()
 
 
+@pytest.mark.more
 def test_two_names_of_one_folder_lead_to_one_server(home: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(home)
     with open_embedded(home) as one, open_embedded(tmp_path / "alias") as two:

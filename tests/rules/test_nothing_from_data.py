@@ -62,22 +62,24 @@ def breaches(source: str, name: str) -> list[str]:
     return found
 
 
+@pytest.mark.more  # reads all files
 @pytest.mark.proves("S16")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_executes_data(path: Path) -> None:
-    assert breaches(path.read_text("utf-8"), str(path.relative_to(ROOT))) == []
+def test_no_module_executes_data() -> None:
+    found = {name: breaches(path.read_text("utf-8"), name) for path in FILES for name in [str(path.relative_to(ROOT))]}
+    assert {name: each for name, each in found.items() if each} == {}
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "import pickle", "from yaml import load", "eval('1')", "exec('1')", "import os\nos.system('x')", "compile('1', '', 'eval')",
+        "import pickle", "from marshal import loads", "from yaml import load", "eval('1')", "exec('1')", "import os\nos.system('x')", "compile('1', '', 'eval')",
         "import subprocess\nsubprocess.run('x', shell=True)", "import importlib\nimportlib.import_module(name)",
         "import asyncio\nasyncio.create_subprocess_shell('x')", "__import__('os')",
     ],
 )  # fmt: skip
 def test_gate_finds_each_way_to_execute_data(source: str) -> None:
     assert breaches(source, "any.py") != []
+    assert breaches("import subprocess\nsubprocess.run(['x'], shell=False)", "any.py") == []
 
 
 @pytest.mark.proves("S16")

@@ -101,6 +101,7 @@ def test_webhooks_wait_at_least_half_of_a_quadrupled_delay(key: str, attempt: in
     assert sum(min(5 * 4.0 ** (n - 1), 21_600) for n in range(1, 12)) == UNTRIED_SECONDS_MAX
 
 
+@pytest.mark.more  # reads all files
 def test_no_other_module_computes_delays_that_grow() -> None:
     """No other power with an unknown exponent, and no other name that is multiplied by a number and assigned to itself."""
     root = Path(heliograph.__file__).parent
