@@ -6,13 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
-from tests.kernel.kit import TARGET, Connect, Item, Kernel, draft, ending, run_item
-from tests.kernel.waits import command, suspended
+from tests.kernel.filled import RATE
+from tests.kernel.kit import START, TARGET, Connect, Item, Kernel, draft, ending, run_item
+from tests.kernel.waits import begin, command, suspended
 
 
 async def when_blocked(waiting: Kernel, call: Awaitable[Any], watcher: Kernel) -> asyncio.Task[Any]:
@@ -345,3 +347,16 @@ async def test_turn_that_is_created_while_a_call_waits_for_locks_is_unknown_to_i
     known = {"stop": "stopped", "report": "early"}[function]
     assert [answer["outcome"] for answer in await task] == [known, "unknown_turn"]
     assert (await kernel.claim_one())["turn_id"] == "turn_b"
+
+
+@pytest.mark.proves("RTE-08", "G-24")
+async def test_call_counts_the_tokens_of_a_commit_that_it_waited_for(kernel: Kernel, beside: Connect) -> None:
+    first, other, watcher = await kernel.running(), await beside(), await beside()
+    await begin(kernel, first, "c1", "pure", rates=[RATE])
+    await other.start("run_b", ["writer"], {"turn_b": "writer"})
+    (second,) = await other.claim()
+    async with opened(kernel):  # two tokens at once, and this is the second
+        await begin(kernel, first, "c2", "pure", rates=[RATE])
+        task = await when_blocked(other, begin(other, second, "c1", "pure", rates=[RATE]), watcher)
+    answer = await task
+    assert datetime.fromisoformat(answer["rate"]["starts_at"]) == START + timedelta(seconds=0.5)
