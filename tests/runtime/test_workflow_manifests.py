@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -181,13 +182,105 @@ def test_missing_tool_and_agent_of_a_workflow_are_named_exactly(tmp_path: Path) 
 def test_setting_of_a_step_without_an_effect_gets_a_warning(tmp_path: Path) -> None:
     (tmp_path / "workflow.yaml").write_text(
         HEAD
-        + "spec:\n  concurrency: {group: g}\n  steps: [{id: a, kind: Task, ref: fetch, retry: {max_attempts: 2}}]\n"
+        + """\
+spec:
+  concurrency: {group: g}
+  steps:
+    - {id: a, kind: Task, ref: fetch, output: {to: x}, retry: {max_attempts: 2, jitter: true}}
+    - {id: b, kind: Parallel, timeout_seconds: 3, parallel: [{id: c, kind: Task, ref: fetch}]}
+"""
     )
     _, warnings = load_manifest(tmp_path / "workflow.yaml", bound())
     assert {(each.code, each.pointer) for each in warnings} == {
-        ("no_effect", "/spec/concurrency"),
-        ("no_effect", "/spec/steps/0/retry"),
-    }
+        ("no_effect", "/spec/concurrency"), ("no_effect", "/spec/steps/0/output"), ("no_effect", "/spec/steps/0/retry/jitter"),
+        ("no_effect", "/spec/steps/1/timeout_seconds"),
+    }  # fmt: skip
+
+
+def test_retry_and_timeout_of_a_step_in_another_form_are_rejected(tmp_path: Path) -> None:
+    found = rejected(
+        tmp_path,
+        "{id: a, kind: Task, ref: fetch, retry: often, timeout_seconds: soon}",
+        "{id: b, kind: Task, ref: fetch, retry: {backoff: sometimes}}",
+        "{id: c, kind: Task, ref: fetch, retry: {max_attempts: 99}}",
+    )
+    assert [(each.code, each.line) for each in found] == [
+        ("wrong_type", 6), ("out_of_range", 6), ("invalid_enum", 7), ("out_of_range", 8),
+    ]  # fmt: skip
+
+
+@pytest.mark.more
+async def test_retry_and_timeout_of_a_step_hold_for_its_call(rig: Rig, tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    @tool(effect="idempotent")
+    async def flaky(name: str) -> str:
+        """Fail twice."""
+        calls.append(name)
+        if name == "slow":
+            await asyncio.sleep(60)
+        if calls.count(name) < 3:
+            raise ConnectionError("not yet")
+        return name
+
+    text = """\
+spec:
+  error_handling: {retry_policy: {max_attempts: 2, backoff: fixed, initial_delay_ms: 1}}
+  steps:
+    - {id: a, kind: Task, ref: flaky, input: {name: thrice}, retry: {max_attempts: 3, initial_delay_ms: 1}}
+    - {id: b, kind: Task, ref: flaky, input: {name: slow}, timeout_seconds: 0.05}
+"""
+    result = await rig.run(application(tmp_path, text, Bindings(tools={"flaky": flaky}, model=ScriptedModel([]))), {})
+    assert calls[:5] == ["thrice", "thrice", "thrice", "slow", "slow"]
+    assert calls[5:].count("slow") % 2 == 0  # the policy for TOOL_TIMEOUT repeats the turn
+    assert (result.outcome, result.failures[-1].code) == ("failed", "TOOL_TIMEOUT")
+
+
+@pytest.mark.more
+async def test_retry_and_timeout_of_a_step_hold_for_its_delegation(rig: Rig, tmp_path: Path) -> None:
+    other, calls = Heliograph("other"), list[str]()
+
+    @other.agent(on_request=True)
+    async def helper(ctx: Any) -> str:
+        calls.append("helper")
+        if len(calls) == 1:
+            await asyncio.sleep(60)
+        return "helped"
+
+    text = "spec: {steps: [{id: b, kind: Agent, ref: helper, timeout_seconds: 0.2, retry: {max_attempts: 2, initial_delay_ms: 1}}]}\n"
+    bindings = Bindings(agents=dict(other.workflow.agents), model=ScriptedModel([]))
+    result = await rig.run(application(tmp_path, text, bindings), {})
+    assert (result.state["output"], calls) == ("helped", ["helper", "helper"])
+
+
+async def test_task_calls_its_tool_with_the_state_of_the_run(rig: Rig, tmp_path: Path) -> None:
+    head = "apiVersion: ossa/v0.4\nkind: Task\nmetadata: {name: fetch}\n"
+    spec = "execution: {type: idempotent, runtime: node, timeout_seconds: 5}, input: {type: object, required: [page]}"
+    (tmp_path / "task.yaml").write_text(f"{head}spec: {{{spec}}}\n")
+    made, warnings = load_manifest(tmp_path / "task.yaml", bound())
+    assert [each.pointer for each in warnings] == ["/spec/execution/runtime"]
+    result = await rig.run(made, {"page": 4})
+    assert result.state["output"] == {"titles": ["none", "T4"]}
+    assert check(tmp_path / "task.yaml", bound()).reached == 3
+    (tmp_path / "task.yaml").write_text(f"{head}spec: {{capabilities: [echo], {spec}}}\n")
+    assert [each.name for each in load_manifest(tmp_path / "task.yaml", bound())[0].workflow.agents["fetch"].tools] == [
+        "echo"
+    ]
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["batch: {enabled: true}", "preconditions: [{expression: x}]", "dependencies: [{ref: other}]", "error_handling: {on_error: ignore}",
+     "capabilities: [fetch, echo]"],
+)  # fmt: skip
+def test_task_that_cannot_run_is_rejected_by_name(tmp_path: Path, more: str) -> None:
+    (tmp_path / "task.yaml").write_text(
+        f"apiVersion: ossa/v0.4\nkind: Task\nmetadata: {{name: fetch}}\nspec:\n  execution: {{type: idempotent}}\n  {more}\n"
+    )
+    report = check(tmp_path / "task.yaml", bound())
+    assert report.reached == 2
+    assert [(each.code, each.line) for each in report.problems if not each.is_warning] == [("not_runnable", 6)]
+    assert report.problems[0].pointer.split("/")[2] == more.partition(":")[0]
 
 
 def test_ref_that_is_too_long_for_a_file_is_a_missing_agent(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from heliograph.agent_loop.model_call import HarnessOf, Models
 from heliograph.agent_loop.phase_prompts import results_text
 from heliograph.agent_loop.recorded_model import recorded_reply
 from heliograph.agent_loop.required_result import cut_short
-from heliograph.agent_loop.tool_call_router import ToolCallRouter
+from heliograph.agent_loop.tool_call_router import CallLimits, ToolCallRouter
 from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, DENIED, RESOURCE_EXHAUSTED, TOOL_ERROR
 from heliograph.definitions.agent import AgentSpec
@@ -139,8 +139,9 @@ class _Execution:
             case ModelStep():
                 return await self._model_reply(step, self._owned.spec.output if is_last else None)
 
-    async def _called(self, step: PlanStep, call: ToolCall) -> JsonObject:
-        messages = await self._router.execute(self._calls, [call])
+    async def _called(self, step: ToolStep | DelegationStep, call: ToolCall) -> JsonObject:
+        limits = CallLimits(step.timeout_seconds, step.retry)
+        messages = await self._router.execute(self._calls, [call], limits)
         message, known = messages[0], self._router.result_of(call)
         head = _head(step, is_success=not message.is_error)
         if not message.is_error:

@@ -7,6 +7,7 @@ people, external tools and delegations, in any order. Approved calls run last. E
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heliograph.agent_loop.approvals import Approvals
@@ -21,6 +22,7 @@ from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.errors import Denied, ToolFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.policy.retry import RetryPolicy, narrowest
 from heliograph.ports import ToolCall, ToolMessage
 from heliograph.tools.bound_tool import BadArguments, BoundTool
 from heliograph.turn.call_id import instance_of
@@ -30,6 +32,17 @@ from heliograph.turn.human_tasks import Question, answer_of
 from heliograph.types import Json, JsonObject
 
 _CALLS_MAX = 128  # in one reply; a turn may have a thousand
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The timeout and the retries of one call; None for those of its tool or agent."""
+
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
+
+
+NO_LIMITS = CallLimits()
 
 
 class Submitted(Exception):
@@ -50,6 +63,7 @@ class ToolCallRouter:
         self._journal = replay.journal
         self._local = LocalToolExecutor(owned, replay)
         self._approvals = Approvals(owned.claimed.agent, owned.taint, replay.journal)
+        self._limits = NO_LIMITS
         self._results: dict[str, Json] = {}
         self._results_of: dict[str, CallResult] = {}
         self._last_model_call = max(
@@ -67,8 +81,14 @@ class ToolCallRouter:
         """The result of a call of the last batch, or its denial; None for a call that was rejected before it began."""
         return self._results_of.get(call.id)
 
-    async def execute(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
-        """Run the calls, and return a message for each, by its position. Raises Submitted, Suspended, TurnLost."""
+    async def execute(
+        self, step: int, calls: Sequence[ToolCall], limits: CallLimits = NO_LIMITS
+    ) -> Mapping[int, ToolMessage]:
+        """Run the calls, and return a message for each, by its position. Raises Submitted, Suspended, TurnLost.
+
+        limits: of each call, in place of those of its tool or agent.
+        """
+        self._limits = limits
         if (why := self._batch_problem(step, calls)) is not None:
             return {n: failed_message(call, why) for n, call in enumerate(calls)}
         self._owned.executed_steps.add(step)
@@ -109,7 +129,7 @@ class ToolCallRouter:
                 elif call.tool in self._tools.builtin:
                     waits[n] = self._builtin_call(step, n, call)
                 elif call.tool in self._tools.bound:
-                    tool = self._tools.bound[call.tool]
+                    tool = self._tools.bound[call.tool].limited(self._limits.timeout_seconds, self._limits.retry)
                     arguments = self._arguments(step, n, tool, call)
                     if self._approvals.are_needed(step, n, tool, arguments):
                         approvals[n] = tool, arguments
@@ -249,10 +269,11 @@ class ToolCallRouter:
         instance = None if is_remote else instance_of(self._owned.claimed.turn_id, call_id)
         self._check_not_rejected(step, n)
         settings = workflow.delegation_settings(self._owned.spec.name, delegation.agent)
-        seconds = settings.timeout_of(delegation.seconds)
+        own = self._limits
+        seconds = own.timeout_seconds or settings.timeout_of(delegation.seconds)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority,
-                     retry=settings.retry, circuit_breaker=settings.circuit_breaker,
+                     retry=narrowest(own.retry, settings.retry), circuit_breaker=settings.circuit_breaker,
                      rates=rates_of("agent", delegation.agent, settings.rate_limit))  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:

@@ -102,7 +102,7 @@ def not_run(document: Document, kind: str) -> ManifestProblem:
     hint = (
         "write an application: agents with signals and delegations"
         if kind in KINDS
-        else "helio run takes manifests of the kinds Agent and Workflow"
+        else "helio run takes manifests of the kinds Agent, Workflow and Task"
     )
     return document.problem("not_runnable", f"Heliograph runs no manifest of kind {safe_repr(kind)}", "/kind", hint)
 

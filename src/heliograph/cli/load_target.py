@@ -11,7 +11,7 @@ from heliograph.cli.bindings import Bindings, binding_options, read_bindings
 from heliograph.cli.files import read_file
 from heliograph.cli.load_application import load_app
 from heliograph.cli.output import note
-from heliograph.cli.workflow_manifests import bind_workflow
+from heliograph.cli.workflow_manifests import STEP_KINDS, bind_workflow
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.manifest.problems import WARNINGS_MAX, ManifestProblem, ManifestRejected
@@ -47,7 +47,7 @@ def load_manifest(path: Path, bindings: Bindings) -> tuple[Heliograph, list[Mani
     Raises ManifestRejected for an invalid manifest and for one with missing bindings.
     """
     document = parse_agent(read_file(path), str(path), bindings)
-    if kind_of(document) == "Workflow":
+    if kind_of(document) in STEP_KINDS:
         application, problems = bind_workflow(document, path, bindings)
     else:
         manifest = valid_agent(document, bindings)

@@ -15,7 +15,7 @@ from heliograph.cli.commands import LEVELS
 from heliograph.cli.files import read_file
 from heliograph.cli.manifests import load_routing, load_runtime
 from heliograph.cli.output import json_line, line, reserved_stdout
-from heliograph.cli.workflow_manifests import bind_workflow
+from heliograph.cli.workflow_manifests import STEP_KINDS, bind_workflow
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.manifest.document import Document
@@ -103,7 +103,7 @@ def check(path: Path, bindings: Bindings) -> Report:
             for each in in_order([*problems, *manifest.warnings]):
                 report.problems += each
             report.reached += application is not None
-        elif report.kind == "Workflow":
+        elif report.kind in STEP_KINDS:
             accepted([*document.problems, *validate_ossa(document)])
             report.reached = LEVELS.index("valid") + 1
             application, problems = bind_workflow(document, path, bindings)

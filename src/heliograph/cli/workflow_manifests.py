@@ -1,4 +1,4 @@
-"""Turn a manifest of kind Workflow into an application: one agent whose plan has the steps, and the agents to which it delegates."""
+"""Turn a manifest of kind Workflow or Task into an application: one agent whose plan has the steps, and the agents to which it delegates."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from heliograph.manifest.agent_tools import ToolReference
 from heliograph.manifest.document import Document
 from heliograph.manifest.ossa import validate_ossa
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted
+from heliograph.manifest.reader import kind_of
+from heliograph.manifest.task_manifest import read_task
 from heliograph.manifest.workflow_manifest import WorkflowManifest, WorkflowStep, read_workflow
 
 if TYPE_CHECKING:
@@ -25,16 +27,18 @@ if TYPE_CHECKING:
     from heliograph.definitions.plan import Plan
     from heliograph.execution.phase_context import PhaseContext
 
+STEP_KINDS = ("Workflow", "Task")
+
 
 def bind_workflow(
     document: Document, path: Path, bindings: Bindings
 ) -> tuple[Heliograph | None, list[ManifestProblem]]:
-    """Return the application of a workflow, and warnings; or None, and what is missing. path: of its file; agents stand beside it.
+    """Return the application of a workflow or task, and warnings; or None, and what is missing. path: of its file; agents stand beside it.
 
     Raises ManifestRejected for an invalid manifest, and for steps that cannot be carried out.
     """
     accepted([*document.problems, *validate_ossa(document)])
-    workflow = read_workflow(document)
+    workflow = read_task(document) if kind_of(document) == "Task" else read_workflow(document)
     binding = _Binding(workflow, path, bindings)
     application = binding.application()
     return application, [*workflow.warnings, *binding.problems]

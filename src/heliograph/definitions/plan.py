@@ -11,26 +11,37 @@ import pydantic
 from heliograph.definitions.step_references import check_references
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.policy.retry import SECONDS_MAX, RetryPolicy
 from heliograph.signals.values import to_json
 from heliograph.types import Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStep:
-    """A step that calls one of the agent's tools. `{"$step": 1, "path": "/a"}` in an argument is a part of an earlier output."""
+    """A step that calls one of the agent's tools. `{"$step": 1, "path": "/a"}` in an argument is a part of an earlier output.
+
+    timeout_seconds, retry: of this call, in place of the settings of the tool.
+    """
 
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)
     kind: Literal["tool_call"] = "tool_call"
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DelegationStep:
-    """A step that delegates a task to one of the agent's `agents`. The task may refer to earlier outputs, as in ToolStep."""
+    """A step that delegates a task to one of the agent's `agents`. The task may refer to earlier outputs, as in ToolStep.
+
+    timeout_seconds, retry: of this delegation, in place of the settings of the agents.
+    """
 
     agent: str
     task: Any = None
     kind: Literal["delegation"] = "delegation"
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class IterationNeeded:
     learnings: list[str] = field(default_factory=list)
 
 
+_LIMITS = ("timeout_seconds", "retry")
 _PLAN = pydantic.TypeAdapter(Plan)
 
 
@@ -85,7 +97,8 @@ def plan_json(given: Any) -> JsonObject | None:
         for step in plan.steps:
             if not isinstance(step, ToolStep | DelegationStep | ModelStep):
                 raise TypeError(f"a step must be a ToolStep, a DelegationStep or a ModelStep, not {safe_repr(step)}")
-        found = to_json(plan)
+            _check_limits(step)
+        found = _without_defaults(to_json(plan))
         _PLAN.validate_python(
             found
         )  # the fields of a Plan are not checked when it is made, and later phases read this form
@@ -97,6 +110,26 @@ def plan_json(given: Any) -> JsonObject | None:
     for place, each in enumerate(made, 1):
         check_references(each.get("arguments") or each.get("task"), place)
     return found
+
+
+def _check_limits(step: PlanStep) -> None:
+    """Raise TypeError for limits of a call that no call can have."""
+    if isinstance(step, ModelStep):
+        return
+    seconds: Any = step.timeout_seconds
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= SECONDS_MAX
+    if seconds is not None and not is_number:
+        raise TypeError(f"timeout_seconds of a step must be a number above 0, not {safe_repr(repr_of(seconds))}")
+    if step.retry is not None and not isinstance(step.retry, RetryPolicy):
+        raise TypeError(f"retry of a step must be a RetryPolicy, not {safe_repr(repr_of(step.retry))}")
+
+
+def _without_defaults(plan: Any) -> Json:
+    """Return a plan as JSON, without the limits of calls that a step does not have."""
+    steps = [
+        {key: value for key, value in step.items() if value is not None or key not in _LIMITS} for step in plan["steps"]
+    ]
+    return {**plan, "steps": steps}
 
 
 def _problems(error: pydantic.ValidationError | TypeError) -> str:

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heliograph.error_text import repr_of, safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.json_pointer import escaped
 from heliograph.manifest.agent_models import OUTPUT_TOKENS_MAX, ModelChoice, ModelReference, read_models
 from heliograph.manifest.agent_tools import ServerReference, ToolReference, read_tools
 from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, accepted
+from heliograph.manifest.retry_settings import read_retry
 from heliograph.manifest.tool_rules import ToolRules, read_rules
 from heliograph.manifest.unsupported_inputs import REASONS
-from heliograph.policy.retry import RetryPolicy, Strategy
 
 # The options of `define_agent` that `extensions.heliograph` may have. A manifest cannot make itself trusted.
 OPTIONS = (
@@ -36,10 +36,7 @@ _TOOLS = ("/spec/tools/", "/spec/functions/")
 _NAME_MAX = 63  # of applications; those of agents may have one more
 _STEPS_MAX = 10_000
 _SECONDS_MAX = 31_622_400
-_DELAY_MIN, _DELAY_MAX = 1, 10**9  # milliseconds
 _DURATION = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)(ms|s|m|h)?")
-_BACKOFFS: dict[Any, Strategy] = {"none": "constant", "fixed": "constant", "constant": "constant", "linear": "linear",
-                                  "exponential": "exponential", None: "exponential"}  # fmt: skip
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}
 
 
@@ -135,7 +132,7 @@ def _limits(fields: ManifestFields) -> dict[str, Any]:
     ]  # fmt: skip
     if given := [each for each in seconds if each is not None]:
         limits["timeout_seconds"] = min(given)
-    if (policy := _retry(fields)) is not None:
+    if (policy := read_retry(fields, "/spec/llm/retry_config")) is not None:
         limits["retry"] = policy
     return limits
 
@@ -168,25 +165,6 @@ def stricter_budget(guardrails: Mapping[str, int | float], own: Any) -> Any:
 def _is_smaller(most: int | float, given: Any) -> bool:
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     return given is None or (is_number and most < given)
-
-
-def _retry(fields: ManifestFields) -> RetryPolicy | None:
-    """Return the policy for calls of the model."""
-    place = "/spec/llm/retry_config"
-    if not fields.mapping(place):
-        return None
-    attempts = fields.number(f"{place}/max_attempts", low=1, high=10, whole=True)
-    initial = fields.number(f"{place}/initial_delay_ms", low=0, high=_DELAY_MAX)
-    longest = fields.number(f"{place}/max_delay_ms", low=0, high=_DELAY_MAX)
-    strategy = fields.value(f"{place}/backoff_strategy")
-    if isinstance(strategy, dict | list) or strategy not in _BACKOFFS:
-        fields.reject("invalid_enum", f"there is no backoff {safe_repr(repr_of(strategy))}", f"{place}/backoff_strategy",
-                      f"write one of {', '.join(filter(None, _BACKOFFS))}")  # fmt: skip
-        return None
-    delay = max(_DELAY_MIN, 0 if strategy == "none" else 1000 if initial is None else initial)
-    longest = max(_DELAY_MIN, longest) if longest is not None else max(delay, 30_000)
-    return RetryPolicy(3 if attempts is None else attempts, _BACKOFFS[strategy], min(delay, longest) / 1000, longest / 1000,
-                       retryable_errors="recoverable")  # fmt: skip
 
 
 def _own_options(fields: ManifestFields) -> dict[str, Any]:

@@ -67,9 +67,12 @@ OTHERS = (
     ("each", "`metadata`, except for name and version of an Agent", "read by people only"),
     ("Workflow", "what decides which steps run, or computes values: `condition`, `branches`, `loop`, `continue_on_error`, `on_error`, "
      "`parallel_with`, other kinds of steps, other expressions", "error `not_runnable` or `expression_not_allowed`"),
-    ("Workflow", "`concurrency`, `error_handling`, `observability`, secrets, and `retry`, `timeout_seconds` or `output` of a step",
-     "warning `no_effect`"),
-    ("Task, Flow", "the whole", "error `not_runnable`: they are validated, and not run"),
+    ("Workflow", "`concurrency`, `observability`, secrets, `error_handling` except for its `retry_policy`, and `output` of a step; `retry`, "
+     "`timeout_seconds` and `input` of a group", "warning `no_effect`"),
+    ("Task", "several capabilities, `preconditions`, `postconditions`, `dependencies`, `batch`, and reactions to errors other than `fail` and "
+     "`retry`", "error `not_runnable`"),
+    ("Task", "`runtime` and `entrypoint` of `execution`, `observability`", "warning `no_effect`: the tool is bound by its name"),
+    ("Flow", "the whole", "error `not_runnable`: it is a graph whose transitions are computed; it is validated, and not run"),
     ("Agent", "tools of the types `webhook`, `schedule`, `pipeline`, `workflow`, `artifact`, `git-commit`, `ci-status`, `comment`",
      "warning `no_effect`: other programs start runs"),
     ("Agent", "a tool without a name; a second tool of the same name; parameters of other names than those of the bound tool, "

@@ -20,14 +20,18 @@ from heliograph.json_pointer import escaped
 from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, accepted
+from heliograph.manifest.retry_settings import read_retry
 from heliograph.manifest.workflow_expressions import reference_in, value_in
+from heliograph.policy.retry import RetryPolicy
 from heliograph.types import Json, JsonObject
 
 _OF_PLANS = ("$step", "$literal")
 _GROUP, _STEPS = "Parallel", ("Task", "Agent")
 # Keys of a step that change which steps run. A workflow that has them is not run.
 _CONTROL = ("condition", "branches", "else", "loop", "continue_on_error", "parallel_with", "on_error")
-_READ = ("id", "name", "description", "kind", "ref", "inline", "input", "depends_on", "labels", "parallel", "steps")
+_READ = ("id", "name", "description", "kind", "ref", "inline", "input", "depends_on", "labels", "parallel", "steps",
+         "retry", "timeout_seconds")  # fmt: skip
+_OF_CALLS = ("ref", "inline", "input", "retry", "timeout_seconds")  # without an effect on a group
 _INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description", "/spec/outputs", "/spec/triggers")
 _SUFFIX = re.compile(r"(\.ossa)?\.(ya?ml|json)$")
 
@@ -36,7 +40,7 @@ _SUFFIX = re.compile(r"(\.ossa)?\.(ya?ml|json)$")
 class WorkflowStep:
     """A step. kind: whether it calls a tool or delegates. name: of the tool or agent. ref: a file with the agent's manifest, or None.
 
-    needs: the ids of the steps that come before it.
+    needs: the ids of the steps that come before it. timeout_seconds, retry: of its call; None for those of the tool or agent.
     """
 
     id: str
@@ -46,6 +50,8 @@ class WorkflowStep:
     input: Json
     ref: str | None = None
     needs: tuple[str, ...] = ()
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ class WorkflowManifest:
         for step in self.steps:
             value = self._resolved(step.input, given, numbers)
             name = targets[step.id]
-            steps.append(ToolStep(name, value) if step.kind == "Task" else DelegationStep(name, value))
+            kind = ToolStep if step.kind == "Task" else DelegationStep
+            steps.append(kind(name, value, timeout_seconds=step.timeout_seconds, retry=step.retry))
         return Plan(steps, self.name)
 
     def _resolved(self, value: Json, given: JsonObject, numbers: Mapping[str, int]) -> Any:
@@ -98,8 +105,10 @@ def read_workflow(document: Document) -> WorkflowManifest:
     steps = [*_steps(fields, "/spec/steps"), *_composed(fields)]
     if not steps:
         fields.reject("not_runnable", "the workflow has no steps", "/spec", "write spec.steps")
+    if (retry := read_retry(fields, "/spec/error_handling/retry_policy")) is not None:
+        steps = [replace(step, retry=step.retry or retry) for step in steps]
     variables = fields.whole("/spec/context/variables")
-    inputs = _inputs(fields)
+    inputs = read_inputs(fields, "/spec/inputs")
     timeout = fields.number("/spec/timeout_seconds", low=1, high=86_400)
     if fields.value("/spec/error_handling/on_failure") not in (None, "halt"):
         fields.warn("no_effect", "a failed step ends the workflow, and spec.error_handling has no effect", "/spec/error_handling/on_failure",
@@ -112,9 +121,8 @@ def read_workflow(document: Document) -> WorkflowManifest:
     return replace(made, warnings=tuple(accepted([*document.problems, *fields.problems])))
 
 
-def _inputs(fields: ManifestFields) -> Callable[[JsonObject], list[str]]:
-    """Return a function that lists the problems of a run's state under `inputs`."""
-    place = "/spec/inputs"
+def read_inputs(fields: ManifestFields, place: str) -> Callable[[JsonObject], list[str]]:
+    """Return a function that lists the problems of a run's state under the schema at a pointer."""
     schema = fields.whole(place)
     try:
         validator = validator_of("inputs", schema if isinstance(schema, dict) else {}, place)
@@ -144,6 +152,13 @@ def _steps(fields: ManifestFields, place: str) -> Iterator[WorkflowStep]:
             fields.warn("no_effect", f"'{safe_repr(key)}' of a step has no effect", f"{pointer}/{escaped(key)}", "remove it, or ignore this warning")  # fmt: skip
         kind = item.get("kind")
         if kind == _GROUP:
+            for key in (each for each in _OF_CALLS if item.get(each) is not None):
+                fields.warn(
+                    "no_effect",
+                    f"'{key}' of a group has no effect",
+                    f"{pointer}/{key}",
+                    "write it at the steps of the group",
+                )
             yield from _steps(fields, f"{pointer}/parallel")
             yield from _steps(fields, f"{pointer}/steps")
         elif kind in _STEPS:
@@ -167,6 +182,7 @@ def _step(fields: ManifestFields, pointer: str, item: Mapping[str, Any]) -> Work
         str(item.get("id")), item["kind"], name, pointer, given if given is not None else {},
         ref if isinstance(ref, str) and _SUFFIX.search(ref) else None,
         tuple(map(str, needs)) if isinstance(needs, list) else (),
+        fields.number(f"{pointer}/timeout_seconds", low=0.001, high=86_400), read_retry(fields, f"{pointer}/retry"),
     )  # fmt: skip
 
 

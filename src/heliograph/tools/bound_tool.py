@@ -21,6 +21,7 @@ from heliograph.definitions.forms import problems_in, validator_of
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import format_exception, safe_repr
 from heliograph.errors import HeliographError, InvalidInput, SetupError
+from heliograph.policy.retry import RetryPolicy
 from heliograph.ports import ToolSpec
 from heliograph.secrets import names_in
 from heliograph.signals.payload import check_json
@@ -63,6 +64,17 @@ class BoundTool:
             if tool.isolated:
                 self._check_isolated(tool)
             self.spec  # noqa: B018  reports an invalid definition now, not at the first call
+
+    def limited(self, timeout_seconds: float | None, retry: RetryPolicy | None) -> BoundTool:
+        """Return the tool with the limits of one call, in place of its own; None keeps its own."""
+        if timeout_seconds is None and retry is None:
+            return self
+        made = copy.copy(self)
+        if timeout_seconds is not None:
+            made.tool = replace(made.tool, timeout_seconds=timeout_seconds)
+        if retry is not None:
+            made.tool = replace(made.tool, retry=retry, retries=0)
+        return made
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -1,0 +1,55 @@
+"""Read a manifest of kind Task: one call of a tool, as a workflow with one step. What decides about the call is rejected by name."""
+
+from __future__ import annotations
+
+from heliograph.manifest.document import Document, dotted
+from heliograph.manifest.manifest_fields import ManifestFields
+from heliograph.manifest.problems import accepted
+from heliograph.manifest.workflow_manifest import WorkflowManifest, WorkflowStep, read_inputs
+from heliograph.policy.retry import RetryPolicy
+
+_INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description", "/spec/execution/type", "/spec/output")
+_REJECTED = ("preconditions", "postconditions", "dependencies")
+_WHOLE_INPUT = "${{ workflow.input }}"
+
+
+def read_task(document: Document) -> WorkflowManifest:
+    """Read a valid manifest of kind Task. Raises ManifestRejected with all keys that cannot be carried out.
+
+    The tool has the name of its first capability, or else that of the task. The state of a run is its arguments.
+    """
+    fields = ManifestFields(document, {})
+    name = str(fields.value("/metadata/name"))
+    tools = fields.texts("/spec/capabilities")
+    if len(tools) > 1:
+        fields.reject(
+            "not_runnable",
+            "a task with several capabilities is no call of one tool",
+            "/spec/capabilities",
+            _APPLICATION,
+        )
+    for key in _REJECTED:
+        if fields.items(f"/spec/{key}"):
+            fields.reject(
+                "not_runnable", f"Heliograph does not carry out '{key}' of a task", f"/spec/{key}", _APPLICATION
+            )
+    if fields.flag("/spec/batch/enabled"):
+        fields.reject("not_runnable", "Heliograph does not carry out 'batch' of a task", "/spec/batch", _APPLICATION)
+    retry: RetryPolicy | None = None
+    reaction = fields.value("/spec/error_handling/on_error")
+    if reaction == "retry":
+        retry = RetryPolicy(retryable_errors="recoverable")
+    elif reaction not in (None, "fail"):
+        fields.reject("not_runnable", "Heliograph does not carry out this reaction to an error", "/spec/error_handling/on_error",
+                      "write fail or retry, or use the fallback of a tool")  # fmt: skip
+    seconds = fields.number("/spec/execution/timeout_seconds", low=0.001, high=86_400)
+    tool = tools[0] if tools else name
+    step = WorkflowStep("task", "Task", tool, "/spec", _WHOLE_INPUT, timeout_seconds=seconds, retry=retry)
+    inputs = read_inputs(fields, "/spec/input")
+    for pointer in fields.unread(lambda each: each in _INFORMATION):
+        fields.warn("no_effect", f"{dotted(pointer)} has no effect", pointer, "remove it, or ignore this warning")
+    warnings = accepted([*document.problems, *fields.problems])
+    return WorkflowManifest(name, document, (step,), {}, inputs, None, tuple(warnings))
+
+
+_APPLICATION = "write an application: agents with guards and signals"
