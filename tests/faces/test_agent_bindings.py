@@ -154,6 +154,23 @@ def test_server_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_listed_tools_of_a_server_are_found_although_its_name_has_other_characters(tmp_path: Path) -> None:
+    tools = "  tools: [{type: mcp, name: my.git/read, server: my.git}]\n"
+    bound = {"my.git": MCPServer(["server"], name="my.git")}
+    assert sorted(offered(load(tmp_path, tools, bound)[0])) == ["read"]
+
+
+def test_toolset_that_is_no_server_keeps_all_its_tools_if_the_agent_lists_some(tmp_path: Path) -> None:
+    class Toolset:
+        label = "git"
+
+        def open_tools(self) -> None: ...
+
+    toolset = Toolset()
+    application, _ = load(tmp_path, "  tools: [{type: mcp, name: read, server: git}]\n", {"git": toolset})
+    assert application.workflow.agents["clerk"].tools == (toolset,)
+
+
 @pytest.mark.parametrize("place", ["tools: [{type: mcp, name: git, command: [sh]}]", "role: R"])
 def test_blocked_server_is_not_started(tmp_path: Path, place: str) -> None:
     more = "extensions: {mcp: {servers: [{name: git, command: sh}]}}\n" if place == "role: R" else ""

@@ -1,4 +1,4 @@
-"""One trace over a `kill -9`, an approval on the next day, a child on another worker, and another system over HTTP."""
+"""One trace over a `kill -9`, an approval on the next day, a child on another worker, an MCP server, a callback, and another system."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from heliograph import Signal
 from heliograph.config import Settings
 from heliograph.ids import trace_id_of
 from heliograph.ledger.kernel import KernelFunction
@@ -23,11 +24,13 @@ from heliograph.runtime import Runtime, open_runtime
 from heliograph.telemetry.otel_export import SpanExport
 from heliograph.telemetry.otel_formats import Formats
 from heliograph.telemetry.otel_spans import RunContext
+from heliograph.telemetry.otel_tracer import OtelTracer
 from heliograph.telemetry.settings import TelemetrySettings, read_telemetry
 from tests.journeys.traced_app import app
 from tests.reach.embedded_kit import eventually
 from tests.reach.otlp_receiver import Receiver, receiving_grpc, receiving_http
 from tests.runtime.kit import Rig
+from tests.runtime.test_callbacks import SECRETS
 from tests.runtime.test_tracing import check_whole
 
 ROOT = Path(__file__).parent.parent.parent
@@ -48,7 +51,7 @@ def scale(receiver: Receiver, protocol: Any, name: str) -> Iterator[str]:
             assert found is not None
             assert Formats([name]).write(found).keys() <= {key.lower() for key in self.headers}
             run, now = RunContext("", found.trace_id, None, is_sampled=found.trace_flags.sampled), datetime.now(UTC)
-            tracer.recording.spans.record(run, "POST /scale", found.span_id, since=now, until=now)
+            tracer.recording.spans.record(run, f"POST {self.path}", found.span_id, since=now, until=now)
             self.send_response(200)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -88,13 +91,13 @@ def begin_and_kill(environment: dict[str, str], run_id: str, receiver: Receiver)
         ("http/protobuf", receiving_http, "w3c"),
     ],
 )
-async def test_one_trace_covers_kill_9_an_approval_on_the_next_day_a_child_and_another_system(
+async def test_one_trace_covers_kill_9_an_approval_on_the_next_day_a_child_and_other_systems(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str, receiving: Receiving, name: str
 ) -> None:
     run_id, gate = f"run_traced_{name}", tmp_path / "gate"
     with receiving() as receiver, scale(receiver, protocol, name) as url:
         own = {
-            "TRACED_SCALE": url, "TRACED_BEGAN": str(tmp_path / "began"), "TRACED_GATE": str(gate), "OTEL_BSP_SCHEDULE_DELAY": "50",
+            "TRACED_SYSTEM": url, "TRACED_BEGAN": str(tmp_path / "began"), "TRACED_GATE": str(gate), "OTEL_BSP_SCHEDULE_DELAY": "50",
             "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
             "OTEL_PROPAGATORS": {"w3c": "tracecontext"}.get(name, name),
         }  # fmt: skip
@@ -105,18 +108,27 @@ async def test_one_trace_covers_kill_9_an_approval_on_the_next_day_a_child_and_a
         await asyncio.to_thread(begin_and_kill, environment, run_id, receiver)
         assert receiver.named("invoke_agent lead") == []
         gate.touch()
-        async with open_runtime(Settings(database_url=database_url), read_telemetry(os.environ)) as runtime:
+        settings = Settings(database_url=database_url, webhook_secrets=SECRETS, egress_allow=url)
+        async with open_runtime(settings, read_telemetry(os.environ)) as runtime:
+            assert isinstance(
+                runtime.tracer, OtelTracer
+            )  # the first exporter of this process has the spans of libraries
+            monkeypatch.setattr("mcp.shared._otel._tracer", runtime.tracer.recording.spans._tracer)
             rig = Rig(runtime, database_url)
             async with rig.serving(app):
                 [approval] = await approvals(rig)
             move_clocks(monkeypatch, runtime)
             async with rig.serving(app), rig.serving(app, pools=["carriers"]):
                 await rig.client.grant(approval.turn_id, approval.call_id)
-                await rig.ended(run_id)
-        await asyncio.to_thread(receiver.wait_for, "invoke_workflow traced-parcels")
-        await asyncio.to_thread(receiver.wait_for, "POST /scale")
+                log = await rig.ended(run_id)
+                await asyncio.to_thread(receiver.wait_for, "POST callback")
+        for span in ("invoke_workflow traced-parcels", "POST /scale", "POST /hook"):
+            await asyncio.to_thread(receiver.wait_for, span)
+    # the opening of the connection to an MCP server belongs to no run
+    receiver.spans = [span for span in receiver.spans if span.name != "MCP send server/discover"]
     check_whole(receiver, run_id)
     check_journey(receiver, run_id)
+    check_other_systems(receiver, name, log)
 
 
 def move_clocks(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> None:
@@ -158,3 +170,19 @@ def check_journey(receiver: Receiver, run_id: str) -> None:
     assert len(killed) == 1  # the claim of the killed worker, which is missing
     assert killed[0] not in [span.span_id for span in receiver.spans]
     assert lead.end - lead.start >= DAY.total_seconds() * 10**9
+
+
+def check_other_systems(receiver: Receiver, name: str, log: list[Signal]) -> None:
+    """Each other system has read the trace and the span of the call to it, in the configured format."""
+    run, declared = receiver.one("invoke_workflow traced-parcels"), receiver.one("execute_tool trace")
+    [carried] = [span for span in receiver.named("invoke_agent carrier") if span.span_id == declared.parent_id]
+    assert {span.parent_id for span in receiver.named("chat scripted")} == {carried.span_id}
+    results: list[Any] = [signal.payload for signal in log if signal.name == "tool:result"]
+    [meta] = [result["output"] for result in results if result["name"] == "trace"]
+    found = Formats([name]).read([(key.encode(), str(value).encode()) for key, value in meta.items()])
+    assert found is not None
+    own = receiver.one("MCP send tools/call trace")  # of the MCP library, which writes the process's format, too
+    assert own.parent_id == declared.span_id
+    assert f"{found.trace_id:032x}" == declared.trace_id
+    assert f"{found.span_id:016x}" in (declared.span_id, own.span_id)
+    assert receiver.one("POST callback").parent_id == receiver.one("POST /hook").parent_id == run.span_id

@@ -1,7 +1,7 @@
 """`python -m tests.journeys.traced_app RUN_ID`: one process with telemetry, which is killed while it waits for a gate.
 
 The turn weighs a parcel in another system over HTTP, waits for the file in TRACED_GATE, requests an approval, and delegates to an agent of
-another pool.
+another pool, whose model calls a tool of an MCP server. The other system also receives the callback of the run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from heliograph import Context, Heliograph, tool
+from heliograph import Context, Heliograph, MCPServer, ModelRequest, ScriptedModel, ToolCall, ToolMessage, tool
 from heliograph.trace_context import trace_headers
+
+CUSTOMS = Path(__file__).parent.parent / "reach" / "mcp_trace_server.py"
 
 app = Heliograph("traced-parcels")
 
@@ -22,7 +24,7 @@ app = Heliograph("traced-parcels")
 @tool(effect="idempotent")
 def weigh(kg: int) -> Any:
     """Weigh a parcel in another system."""
-    request = Request(f"{os.environ['TRACED_SCALE']}/{kg}", b"{}", trace_headers())  # noqa: S310  of this test
+    request = Request(f"{os.environ['TRACED_SYSTEM']}/scale", b"%d" % kg, trace_headers())  # noqa: S310  of this test
     with urlopen(request, timeout=30) as answer:  # noqa: S310
         return answer.status
 
@@ -46,10 +48,13 @@ async def lead(ctx: Context) -> Any:
     return [weighed, await ctx.delegate("carrier", {"kg": 2})]
 
 
-@app.agent(on_request=True, pool="carriers")
-async def carrier(ctx: Context) -> int:
-    return 204
+def carries(request: ModelRequest) -> Any:
+    has_result = any(isinstance(message, ToolMessage) for message in request.messages)
+    return "carried" if has_result else ToolCall("c1", "trace", {})
 
+
+app.prompt_agent("carrier", "Carry it.", model=ScriptedModel(carries), on_request=True, pool="carriers",
+                 tools=[MCPServer([sys.executable, str(CUSTOMS)], name="customs", trusted=True)])  # fmt: skip
 
 if __name__ == "__main__":
-    asyncio.run(app.run({}, run_id=sys.argv[1], lease_seconds=1.0))
+    asyncio.run(app.run({}, run_id=sys.argv[1], lease_seconds=1.0, callback_url=f"{os.environ['TRACED_SYSTEM']}/hook"))

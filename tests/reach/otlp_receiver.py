@@ -49,7 +49,10 @@ class SeenSpan:
 
 @dataclass(slots=True)
 class Receiver:
-    """metrics: by name. status: of its responses over HTTP. delay: the seconds before each response."""
+    """metrics: by name. status: of its responses over HTTP. delay: the seconds before each response.
+
+    connections: the names of the spans of each connection over HTTP, by its port.
+    """
 
     endpoint: str
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -58,6 +61,7 @@ class Receiver:
     status: int = 200
     delay: float = 0.0
     answer: bytes = b""  # an empty message of the protocol
+    connections: dict[int, set[str]] = field(default_factory=dict)
 
     def take(self, request: ExportTraceServiceRequest) -> None:
         for group in request.resource_spans:
@@ -88,17 +92,22 @@ class Receiver:
 
 
 @contextmanager
-def receiving_http() -> Iterator[Receiver]:
+def receiving_http(*, keeps_connections: bool = False) -> Iterator[Receiver]:
     """Receive OTLP over HTTP."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1" if keeps_connections else "HTTP/1.0"
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             receiver.requests += 1
             time.sleep(receiver.delay)
             if receiver.status == 200:
                 if self.path == "/v1/traces":
+                    known = len(receiver.spans)
                     receiver.take(ExportTraceServiceRequest.FromString(body))
+                    names = {span.name for span in receiver.spans[known:]}
+                    receiver.connections.setdefault(self.client_address[1], set()).update(names)
                 else:
                     assert self.path == "/v1/metrics"
                     receiver.take_metrics(ExportMetricsServiceRequest.FromString(body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from heliograph.tools.cgroup import open_cgroup
+from heliograph.tools.sandbox import _communicate
+from heliograph.world.event_loop import new_event_loop
 from tests.reach.sandbox_kit import ON_X86, Worker, descendants, read, start_fixture, worker_fixture  # noqa: F401
 
 pytestmark = [
@@ -152,3 +155,19 @@ def test_start_with_a_missing_component_is_rejected(
     refused = start(*call).run("print('ran')")
     assert refused.get("refused") == "no_sandbox", (name, refused)
     assert "no code was run" in refused["message"]
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "worker"])
+def test_process_that_has_ended_before_it_reads_its_input_has_an_empty_result(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def communicate() -> tuple[str, str, bool]:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec("true", stdin=pipe, stdout=pipe, stderr=pipe)
+        await process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        return await _communicate(process, b"print(1)", 100)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(communicate()) == ("", "", False)

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import requests
+from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, SpanContext
 
@@ -159,6 +161,24 @@ async def test_collector_that_answers_nonsense_costs_no_more_than_its_spans(capl
             record(export, 1)
             await export.flush()
     assert [level for level, _ in lines(caplog)] == ["WARNING"], caplog.text
+
+
+async def test_session_of_a_credential_provider_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, asked = requests.Session(), list[str]()
+
+    def load(variable: str) -> requests.Session:
+        asked.append(variable)
+        return own
+
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "own")
+    monkeypatch.setattr(trace_exporter, "_load_session_from_envvar", load)
+    with receiving_http() as receiver:
+        own.hooks["response"].append(lambda response, **_: asked.append(response.url))
+        export = export_to(receiver.endpoint)
+        record(export, 1)
+        await export.flush()
+    assert len(receiver.spans) == 1
+    assert asked[-1] == f"{receiver.endpoint}/v1/traces"
 
 
 @pytest.mark.parametrize("status", [301, 308])

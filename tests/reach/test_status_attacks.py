@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
 
@@ -169,6 +169,29 @@ def test_client_that_resets_while_its_page_is_read_leaves_no_line_in_the_log(
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(reset())
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "worker"])
+def test_client_that_goes_while_it_receives_its_page_leaves_no_line_in_the_log(
+    loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leave() -> None:
+        async with opened() as port:
+
+            async def gone(writer: asyncio.StreamWriter) -> None:
+                if writer.get_extra_info("sockname")[1] == port:
+                    writer.transport.abort()
+                    await asyncio.sleep(0.01)
+
+            with monkeypatch.context() as leaving:
+                leaving.setattr(asyncio.StreamWriter, "drain", gone)
+                with suppress(ConnectionError):
+                    await send(port, LIVE)
+            assert await status(port) == 200
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(leave())
     assert caplog.text == ""
 
 

@@ -129,6 +129,7 @@ async def test_call_that_a_lost_worker_has_begun_and_the_next_one_repeats_has_tw
     assert (earlier.attributes["heliograph.outcome"], later.links) == ("lost", [earlier.span_id])
 
 
+@pytest.mark.proves("OBS-05")
 async def test_call_in_doubt_has_the_span_to_which_its_first_owner_refers(rig: Rig) -> None:
     app, begun, headers = Heliograph("doubt"), asyncio.Event(), []
 

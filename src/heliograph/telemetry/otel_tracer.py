@@ -108,7 +108,7 @@ class OtelTracer:
         )  # fmt: skip
         if result["state"] != "delivered":
             fail(span, str(result.get("error") or "").partition(":")[0])
-        span.end(nanoseconds(self.recording.now()))
+        span.end(nanoseconds(max(began_at, self.recording.now())))
 
     @guarded(nothing)
     def sent(self, url: str, headers: Mapping[str, str], began_at: datetime, attempt: int, status: int | None) -> None:
@@ -124,7 +124,7 @@ class OtelTracer:
         )
         if status is None or status >= _CLIENT_ERROR:
             fail(span, "" if status is None else str(status))
-        span.end(nanoseconds(self.recording.now()))
+        span.end(nanoseconds(max(began_at, self.recording.now())))
 
     def _record_run(self, run: RunContext, application: str, run_id: str, reaction: Reaction, now: datetime) -> None:
         attributes: dict[str, Any] = {s.CONVERSATION: run_id, s.APPLICATION: application, s.OUTCOME: reaction.outcome}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import weakref
+from functools import partial
 from typing import Any
 
 from heliograph.errors import SetupError
 from heliograph.telemetry.settings import Signal, TelemetrySettings, signal_endpoint
 
 _TIMEOUT_SECONDS = 10.0
+
+_inherited: list[Any] = []  # the connections of the process that has forked this one
 
 
 def open_exporter(settings: TelemetrySettings, signal: Signal) -> Any:
@@ -51,7 +55,22 @@ def _http_session() -> Any:
 
     session = requests.Session()
     session.hooks["response"].append(check)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(_forget_connections, weakref.ref(session)))
     return session
+
+
+def _forget_connections(session: weakref.ref[Any]) -> None:
+    """Give a session new connections in a forked process, because two processes on one connection mix their requests."""
+    from requests.adapters import HTTPAdapter
+
+    if (kept := session()) is None:
+        return
+    _inherited.append(
+        list(kept.adapters.values())
+    )  # not freed: that would wait for locks of threads that this process lacks
+    for prefix in list(kept.adapters):
+        kept.mount(prefix, HTTPAdapter())
 
 
 def _has_timeout(signal: Signal) -> bool:
