@@ -16,7 +16,6 @@ from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, rais
 from heliograph.cli.errors import NothingYet, report
 from heliograph.cli.interrupts import exit_on_signals, exit_past_agents, restored_handlers
 from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, use_utf8
-from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput
 from heliograph.redaction import keep_keys_out
 
@@ -80,7 +79,7 @@ def _dispatch(arguments: list[str]) -> int:
     if options.call == "sim:main":  # it parses its own options, including --help
         return _call(options.call, rest)
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(map(safe_repr, rest))}")
+        options.parser.reject(rest[0])
     options.json = getattr(options, "json", False)
     try:
         return _call(options.call, options)

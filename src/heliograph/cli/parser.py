@@ -12,10 +12,24 @@ from heliograph.errors import InvalidInput
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses command lines: raises InvalidInput for a wrong one, and prints through `output`."""
+    """Parses command lines: raises InvalidInput for a wrong one, and prints through `output`.
+
+    `parser` of its options is the parser of the command that was named.
+    """
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.set_defaults(parser=self)
 
     def error(self, message: str) -> Any:
         raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows its arguments")
+
+    def reject(self, unknown: str) -> None:
+        """Raise InvalidInput for an argument that this command does not take."""
+        nearest = get_close_matches(unknown.partition("=")[0], self._option_string_actions, n=1, cutoff=0.75)
+        meant = f"; did you mean {nearest[0]}?" if nearest and unknown.startswith("-") else ""
+        what = "option" if unknown.startswith("-") else "further argument"
+        self.error(f"{self.prog} takes no {what} '{safe_repr(unknown)}'{meant}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # argparse rejects a choice here; the error adds the nearest one
