@@ -17,7 +17,7 @@ from heliograph.reactive.react import react_to_ending, react_to_start
 from heliograph.reactive.reaction import Reaction
 from heliograph.records import RunView
 from heliograph.turn.deliverable import deliverable_of
-from heliograph.turn.drafts import draft_item
+from heliograph.turn.drafts import draft_items
 
 PROJECT, LANES = "default", 16
 RUN, TURN, EPOCH = "run_@RUN@", "@TURN@", 1_000_000_007  # stand-ins, replaced in the encoded text
@@ -75,7 +75,7 @@ def _templates() -> tuple[bytes, bytes]:
 
 
 def _committed(reaction: Reaction) -> dict[str, object]:
-    return {"signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item()}
+    return {"signals": draft_items(reaction.drafts), "reaction": reaction.to_item()}
 
 
 def _filled(finishing: bytes, turn: dict[str, object]) -> bytes:

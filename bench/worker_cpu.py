@@ -1,8 +1,9 @@
 """`python -m bench.worker_cpu`: the CPU time of a worker per turn of work A, with a store that answers at once.
 
 A real worker claims prepared turns, runs them and finishes them. Requests are encoded and answers decoded as with PostgreSQL, but
-nothing is sent. Each round measures a process on asyncio's loop and one on uvloop, in alternating order. Prints the median and the
-quartiles of the rounds.
+nothing is sent. Each round measures a process on asyncio's loop, one on uvloop, and on uvloop one that records a tenth of the traces
+and one that records all, in alternating order. These two export over OTLP to a collector of this process. Prints the median and the
+quartiles of the rounds, and of the ratios to uvloop without telemetry.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
+from datetime import UTC, datetime
 from time import process_time
 from typing import Any
 
@@ -20,6 +23,7 @@ import msgspec
 
 from bench.app import app
 from bench.kernel import AT, RUN, TURN
+from bench.telemetry import collecting, environment_of
 from bench.worker import CONCURRENCY
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.cli.garbage_collection import tuned_garbage_collection
@@ -28,13 +32,24 @@ from heliograph.harness.resolve import Harnesses
 from heliograph.ids import signal_id
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.transactions import Transactions
+from heliograph.ports import Tracer
 from heliograph.reactive.react import react_to_start
 from heliograph.records import Cause, Claimed, InboxRow, RunView
+from heliograph.telemetry.null_tracer import NULL_TRACER
+from heliograph.telemetry.opening import open_telemetry
+from heliograph.telemetry.settings import read_telemetry
 from heliograph.worker.claim_loop import Worker
 from heliograph.world.event_loop import new_event_loop
 from heliograph.world.real import RealWorld
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": new_event_loop}
+BASE = "uvloop"
+SIDES = {
+    "asyncio": ("asyncio", None),
+    BASE: ("uvloop", None),
+    "uvloop, 10 %": ("uvloop", "0.1"),
+    "uvloop, 100 %": ("uvloop", "1"),
+}
 WARM_TURNS = 1_000
 ANSWERS: dict[str, Any] = {"bell_key": "00" * 32, "read_outbox": [], "sweep_bells": [], "sweep_pending_reactions": []}
 SWEPT = {"changed": 0, "targets": [], "owners": []}  # a sweep that finds nothing
@@ -85,11 +100,12 @@ def _turn() -> bytes:
     return msgspec.json.encode(claimed)
 
 
-async def _run_turns(turns: int) -> None:
+async def run_turns(turns: int, tracer: Tracer = NULL_TRACER) -> None:
+    """Run this number of turns of work A. tracer: records them."""
     store = InstantStore(turns)
     world = RealWorld(store, Transactions(store))  # type: ignore[arg-type]  # no turn of work A opens a transaction
     await world.bells.learn("default")
-    services = ProjectServices(world, Ledger(world, "default"), {app.workflow.name: app.workflow})
+    services = ProjectServices(world, Ledger(world, "default"), {app.workflow.name: app.workflow}, tracer=tracer)
     worker = Worker([services], "bench", ModelAgentLoop(Harnesses(None)), concurrency=CONCURRENCY)
     serving = asyncio.create_task(worker.run())
     await store.done.wait()
@@ -98,25 +114,40 @@ async def _run_turns(turns: int) -> None:
     await world.close()
 
 
+async def _run_traced(turns: int) -> None:
+    """Run turns with the telemetry that the environment sets, until its spans are exported."""
+    async with open_telemetry(read_telemetry(os.environ), lambda: datetime.now(UTC)) as tracer:
+        await run_turns(turns, tracer)
+
+
 def measure(loop: str, turns: int) -> float:
     """The microseconds of CPU time per turn in this process."""
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(_run_turns(WARM_TURNS))
+        runner.run(_run_traced(WARM_TURNS))
         with tuned_garbage_collection():
             before = process_time()
-            runner.run(_run_turns(turns))
+            runner.run(_run_traced(turns))
             return 1e6 * (process_time() - before) / turns
 
 
-def measure_in_process(loop: str, turns: int) -> float:
-    command = [sys.executable, "-m", "bench.worker_cpu", "--turns", str(turns), "--only", loop]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603  our own
+def measure_in_process(side: str, turns: int, endpoint: str) -> float:
+    loop, share = SIDES[side]
+    done = subprocess.run(  # noqa: S603  our own
+        [sys.executable, "-m", "bench.worker_cpu", "--turns", str(turns), "--only", loop],
+        check=True, capture_output=True, text=True, env={**os.environ, **environment_of(share, endpoint)},
+    )  # fmt: skip
     return float(json.loads(done.stdout))
+
+
+def summary(figures: list[float], form: str) -> str:
+    """The median, and the quartiles between which half of the figures lie."""
+    low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
+    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.worker_cpu", description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7, help="measurements of each loop (default 7)")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each side (default 7)")
     parser.add_argument("--turns", type=int, default=10_000, help="turns of each measurement (default 10,000)")
     parser.add_argument(
         "--only", choices=LOOPS, help="measure one loop once, in this process, and print the figure alone"
@@ -125,13 +156,16 @@ def main() -> None:
     if options.only:
         print(measure(options.only, options.turns))
         return
-    found: dict[str, list[float]] = {loop: [] for loop in LOOPS}
-    for number in range(options.rounds):
-        for loop in LOOPS if number % 2 else reversed(LOOPS):
-            found[loop].append(measure_in_process(loop, options.turns))
-    for loop, figures in found.items():
-        low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
-        print(f"{loop:8} {middle:7.1f} µs of CPU per turn ({low:.1f} to {high:.1f}, least {min(figures):.1f})")
+    found: dict[str, list[float]] = {side: [] for side in SIDES}
+    with collecting() as collector:
+        for number in range(options.rounds):
+            for side in SIDES if number % 2 else reversed(SIDES):
+                found[side].append(measure_in_process(side, options.turns, collector.endpoint))
+    for side, figures in found.items():
+        ratios = [figure / base for figure, base in zip(figures, found[BASE], strict=True)]
+        print(
+            f"{side:15} {summary(figures, '.1f')} µs of CPU per turn, least {min(figures):.1f}; ratio {summary(ratios, '.3f')}"
+        )
 
 
 if __name__ == "__main__":

@@ -228,6 +228,10 @@ class TurnTrace(Protocol):
         """Note that this worker released the turn: suspended, or deferred."""
         ...
 
+    def reacted(self, reaction: Reaction) -> None:
+        """Record what the reaction to the end of the turn caused, after its commit: turns that it activated, and the end of the run."""
+        ...
+
     def ended(self, claimed: Claimed, outcome: str, error: JsonObject | None, usage: tuple[int, int]) -> None:
         """Record the turn after the commit of its end. claimed: with its calls as they are now. usage: input and output tokens."""
         ...
@@ -249,17 +253,10 @@ class Tracer(Protocol):
         """Record the start of a run, after its commit."""
         ...
 
-    def reacted(
-        self,
-        application: str,
-        run_id: str,
-        turn_id: str | None,
-        reaction: Reaction,
-        pending: Sequence[PendingSignal] = (),
-    ) -> None:
-        """Record the turns that a committed reaction has activated, and the end of the run.
+    def reacted(self, application: str, run_id: str, reaction: Reaction, pending: Sequence[PendingSignal]) -> None:
+        """Record the turns that a committed reaction to signals has activated, and the end of the run.
 
-        turn_id: the turn that caused it. pending: the signals that it reacts to; some are the ends of turns that the kernel ended.
+        pending: the signals; some are the ends of turns that the kernel ended.
         """
         ...
 

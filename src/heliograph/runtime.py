@@ -40,7 +40,7 @@ from heliograph.telemetry.null_tracer import NULL_TRACER
 from heliograph.telemetry.opening import open_telemetry
 from heliograph.telemetry.settings import TelemetrySettings, read_telemetry
 from heliograph.tools.toolbox import Toolbox
-from heliograph.turn.drafts import draft_item
+from heliograph.turn.drafts import draft_items
 from heliograph.worker.claim_loop import Worker
 from heliograph.worker.registration import describe_worker
 from heliograph.world.real import RealWorld
@@ -159,7 +159,7 @@ class Runtime:
         [answer] = await self.ledger.start_runs([{
             "run_id": name, "target": workflow.name, "request_hash": request_hash(workflow.name, workflow.shape.as_given(given), target),
             "callback_url": target,
-            "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
+            "agents": sorted(workflow.agents), "signals": draft_items(reaction.drafts),
             "reaction": reaction.to_item(), "wakes_on_results": workflow.wakes_on_results,
         }])  # fmt: skip
         if answer["outcome"] == "rejected":

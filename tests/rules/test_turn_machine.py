@@ -26,7 +26,7 @@ from heliograph.turn.phase_signals import Turn
 from heliograph.turn.phases import BadTransition, Phase
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-FRESH = Turn("writer", "1", "sig_a_2")
+FRESH = Turn("writer", "sig_a_2", {"capabilities": [], "version": "1"})
 BEGIN = Hydrated(recoveries=0, may_run_again=True, is_run_over=False)
 CALL = CallRequest("c1", "s1", "search", "tool")
 ANSWER = CallResult("c1", "success", "found")

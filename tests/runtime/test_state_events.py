@@ -13,6 +13,8 @@ from heliograph.execution.state_events import PER_SECOND_MAX, StateEvents
 class Wire:
     """The part of the world that state events use, with a clock that the test moves."""
 
+    is_observed = True
+
     def __init__(self) -> None:
         self.time = 0.0
         self.bodies: list[tuple[str, dict[str, Any]]] = []

@@ -36,6 +36,11 @@ def ready_metadata(agents: Iterable[AgentSpec], default_model: str | None = None
     return {"runtime": _RUNTIME, "tools_loaded": len(tools), **({"models": distinct} if distinct else {})}
 
 
+def ready_payload(agent: AgentSpec) -> JsonObject:
+    """Return the payload of the signal `ready`, which is the same in all turns of an agent."""
+    return {"capabilities": list(agent.capabilities), "version": agent.version, "metadata": ready_metadata([agent])}
+
+
 def _describe(model: Any) -> JsonObject | None:
     """Return {provider, model} for a name such as `openai:gpt-5`, a harness or a model object; None if it has no name."""
     if isinstance(model, str):

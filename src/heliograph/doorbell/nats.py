@@ -56,6 +56,7 @@ class NatsDoorbell(Bell):
 
     carries_names = True
     carries_commands = True
+    has_observers = True
 
     def __init__(self, url: str, on_ring: Callable[[list[str]], None]):
         """url: one URL, or several separated by commas. Raises SetupError (`invalid_url`)."""

@@ -161,12 +161,22 @@ async def call_function(run: Callable[[Any], Any], owned: OwnedTurn, context: Co
     """The result of the function. After an interruption, wait for running steps, which would be in doubt otherwise."""
     journal = replay.journal
     try:
-        is_async = inspect.iscoroutinefunction(run.method if isinstance(run, MethodHook) else run)
-        return await (run(context) if is_async else _run_plain(run, context, owned.world, journal))
+        return await (
+            run(context)
+            if _is_async(run.method if isinstance(run, MethodHook) else run)
+            else _run_plain(run, context, owned.world, journal)
+        )
     except (Suspended, Defer, BaseExceptionGroup):
         journal.wait_forbidden = _HAS_RETURNED
         await replay.settled()
         raise
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call of the function gives a coroutine. Its own flag decides for most, in a fraction of the time."""
+    code = getattr(function, "__code__", None)
+    has_flag = code is not None and code.co_flags & inspect.CO_COROUTINE
+    return bool(has_flag) or inspect.iscoroutinefunction(function)
 
 
 async def _run_plain(run: Callable[[Context], Any], context: Context, world: World, journal: Journal) -> Any:
@@ -180,6 +190,8 @@ async def _run_plain(run: Callable[[Context], Any], context: Context, world: Wor
 def _try_update(owned: OwnedTurn, output: Json) -> None:
     """Raise the errors of the reaction to this output now, while the turn can still end as failed."""
     workflow = owned.workflow
+    if not owned.spec.updates:
+        return
     try:
         workflow.shape.load(fold_changes(workflow.reducers, owned.spec, owned.claimed.run.state, output))
     except Exception as error:

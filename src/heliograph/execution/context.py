@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker
@@ -75,13 +76,14 @@ class Context:
         self._world = owned.world
         self.activation_id = claimed.activation_id
         self._taint = owned.taint
-        self._document: JsonObject = copied(document)
+        self._document = document
+        self._own_document: JsonObject | None = None  # most functions do not read it
         self._state: Any = owned.workflow.shape.load(document)
         self._cause = claimed.cause
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
         self.turn_id: str = claimed.turn_id
-        self.idempotency_key = idempotency_key(owned.project, claimed.target, claimed.turn_id)
+        self._key_parts = owned.project, claimed.target, claimed.turn_id
         self.attempt: int = claimed.attempts + 1
         self.deferrals: int = claimed.defer_count
         self.context_box_id: str | None = claimed.context_box_id
@@ -94,6 +96,10 @@ class Context:
 
     # ── Inputs: reading an untrusted value taints the turn ──
 
+    @cached_property
+    def idempotency_key(self) -> str:
+        return idempotency_key(*self._key_parts)
+
     @property
     def state(self) -> Any:
         self._taint.read_state()
@@ -102,7 +108,9 @@ class Context:
     @property
     def document(self) -> JsonObject:
         self._taint.read_state()
-        return self._document
+        if self._own_document is None:
+            self._own_document = copied(self._document)
+        return self._own_document
 
     @property
     def signal(self) -> Cause:

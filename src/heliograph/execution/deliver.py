@@ -12,7 +12,7 @@ from heliograph.reactive.react import react_to_ending
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import TOO_LARGE, state_too_large
 from heliograph.records import RunFailure, RunView
-from heliograph.turn.drafts import draft_item
+from heliograph.turn.drafts import draft_items
 from heliograph.turn.events import Deliver
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
@@ -44,7 +44,7 @@ async def deliver(
     owned.signals.count(ending.drafts)
     if services.metrics is not None:
         services.metrics.ended(claimed.agent, ending.outcome)
-    services.tracer.reacted(claimed.target, claimed.run_id, claimed.turn_id, reaction)
+    owned.trace.reacted(reaction)
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn
@@ -58,7 +58,7 @@ async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: R
         reaction = react_to_ending(owned.workflow, view, ending, world.now(), world.new_id, failure)
         await world.failpoint("before_finish")
         result = await owned.ledger.finish({
-            "outcome": ending.outcome, "content": content, "signals": [draft_item(d) for d in reaction.drafts],
+            "outcome": ending.outcome, "content": content, "signals": draft_items(reaction.drafts),
             "reaction": reaction.to_item(),
         })  # fmt: skip
         if result.code == TOO_LARGE and reaction.status == "ended" and ending.error is not None and failure is None:

@@ -38,6 +38,9 @@ class Resources(Struct, frozen=True):
     result_fields: Sequence[JsonObject] = ()
 
 
+_NO_RESOURCES = Resources()
+
+
 class OwnedTurn(Struct, frozen=True):
     """A turn that this worker owns.
 
@@ -61,7 +64,7 @@ class OwnedTurn(Struct, frozen=True):
     cancel_flag: CancelFlag = field(default_factory=CancelFlag)
     rejected: list[Wait] = field(default_factory=list)
     executed_steps: set[int] = field(default_factory=set)
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = _NO_RESOURCES
     trace: TurnTrace = NULL_TURN
 
     @property
@@ -78,6 +81,8 @@ class OwnedTurn(Struct, frozen=True):
     def required_fields(self) -> Sequence[JsonObject]:
         """The required fields of the deliverable: from the message or the agent, and from the context box."""
         own = self.claimed.result_fields or self.spec.result_fields
+        if not self.resources.result_fields:
+            return own
         names = {each["name"] for each in own}
         return [*own, *(each for each in self.resources.result_fields if each["name"] not in names)]
 

@@ -50,7 +50,10 @@ class PhaseEvents:
         self._turn_since = 0.0
         self._end_status = ""  # of the signal `terminated`
         self._saved: tuple[Phase | None, float] = (None, 0.0)
-        self._pending: list[tuple[str, dict[str, Any]]] = []
+        self._pending: list[tuple[str, dict[str, Any]]] = []  # for handlers
+        self._counted: list[
+            tuple[Phase, int | None]
+        ] = []  # for metrics: the start of a phase, or its duration at its end
 
     def begin(self, phase: Phase, began_at: datetime | None, *, is_new: bool) -> None:
         """Begin with the first phase of this claim. is_new: the turn has not been in it before.
@@ -66,7 +69,7 @@ class PhaseEvents:
         elif self._has_hooks:
             self._since = self._turn_since
         if not is_new:
-            self._pending.clear()
+            self._clear()
         self.send()
 
     def advance(self, effects: Sequence[Effect], turn: Turn) -> None:
@@ -87,28 +90,34 @@ class PhaseEvents:
 
     def send(self) -> None:
         """Send the noted events to the handlers and the metrics."""
+        if self._metrics is not None:
+            for phase, duration_ms in self._counted:
+                self._metrics.phase(self._claimed.agent, phase, duration_ms)
         for event, values in self._pending:
-            if self._metrics is not None and event in (PHASE_STARTED, PHASE_COMPLETED):
-                self._metrics.phase(values["agent"], values["phase"], values.get("duration_ms"))
             for handler in self._handlers:
                 if handler.event == event:
                     self._queues.put(self._world, handler, values)
-        self._pending.clear()
+        self._clear()
 
     def end(self, delivered: Deliver) -> None:
         """Send the noted events, the end of the last phase, and that of the turn, which has been delivered."""
         if self._is_observed:
             self._complete("success")
-            self._pending.append((TURN_COMPLETED, {
-                **self._of_turn(), "duration_ms": self._ms_since(self._turn_since), "status": self._end_status,
-                "result": delivered.output, "error": delivered.error,
-            }))  # fmt: skip
+            if self._handlers:
+                self._pending.append((TURN_COMPLETED, {
+                    **self._of_turn(), "duration_ms": self._ms_since(self._turn_since), "status": self._end_status,
+                    "result": delivered.output, "error": delivered.error,
+                }))  # fmt: skip
             self.send()
 
     def discard(self) -> None:
         """Delete the noted events, because the step of the machine was not committed."""
-        self._pending.clear()
+        self._clear()
         self._phase, self._since = self._saved
+
+    def _clear(self) -> None:
+        self._pending.clear()
+        self._counted.clear()
 
     def _enter(self, phase: Phase, status: str = "failed") -> None:
         if self._phase is phase:
@@ -117,11 +126,17 @@ class PhaseEvents:
             self._complete(status)
         is_whole_turn = phase is Phase.ACT and not self._has_hooks
         self._phase, self._since = phase, self._turn_since if is_whole_turn else self._world.monotonic()
-        self._note(PHASE_STARTED, "started", 1)
+        self._counted.append((phase, None))
+        if self._handlers:
+            self._note(PHASE_STARTED, "started", 1)
 
     def _complete(self, status: str) -> None:
+        if self._phase is None:
+            return
         duration_ms = self._ms_since(self._since)
-        self._note(PHASE_COMPLETED, "duration", duration_ms, duration_ms=duration_ms, status=status)
+        self._counted.append((self._phase, duration_ms))
+        if self._handlers:
+            self._note(PHASE_COMPLETED, "duration", duration_ms, duration_ms=duration_ms, status=status)
         self._phase = None
 
     def _note(self, event: str, metric: str, value: int, **more: Any) -> None:

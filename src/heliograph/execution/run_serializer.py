@@ -8,8 +8,6 @@ one left it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from heliograph.records import RunView
 
@@ -17,10 +15,30 @@ from heliograph.records import RunView
 class RunSerializer:
     """The lock of one run. view: the newest version that this worker has seen; a hint, because the kernel decides."""
 
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
+    def __init__(self, run_id: str, serializers: dict[str, RunSerializer]) -> None:
+        self._run_id = run_id
+        self._serializers = serializers
+        self._lock = asyncio.Lock()
+        self._users = 0
         self.view: RunView | None = None
+
+    async def __aenter__(self) -> RunSerializer:
+        self._users += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self._release()
+
+    def _release(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            del self._serializers[self._run_id]
 
     def newest(self, view: RunView) -> RunView:
         return self.view if self.view is not None and self.view.version > view.version else view
@@ -32,14 +50,9 @@ class RunSerializers:
     def __init__(self) -> None:
         self._serializers: dict[str, RunSerializer] = {}
 
-    @asynccontextmanager
-    async def enter(self, run_id: str) -> AsyncIterator[RunSerializer]:
-        serializer = self._serializers.setdefault(run_id, RunSerializer())
-        serializer.users += 1
-        try:
-            async with serializer.lock:
-                yield serializer
-        finally:
-            serializer.users -= 1
-            if serializer.users == 0:
-                del self._serializers[run_id]
+    def enter(self, run_id: str) -> RunSerializer:
+        """Return the serializer of a run, for `async with` at once."""
+        found = self._serializers.get(run_id)
+        if found is None:
+            found = self._serializers[run_id] = RunSerializer(run_id, self._serializers)
+        return found

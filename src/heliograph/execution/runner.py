@@ -90,8 +90,7 @@ class TurnRunner:
             metrics=services.metrics,
         )  # fmt: skip
         self._progress = PhaseProgress()
-        turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities,
-                    metadata=workflow.ready_metadata[claimed.agent], rounds=Rounds.of(self.spec),
+        turn = Turn(claimed.agent, claimed.activation_id, workflow.ready[claimed.agent], rounds=Rounds.of(self.spec),
                     recoverable=self.spec.lifecycle.error_recoverable)  # fmt: skip
         self.turn = turn if turn.rounds is None else self._progress.restore(turn, self.owned)
         self.emitted: tuple[tuple[str, Json], ...] = ()
@@ -150,7 +149,7 @@ class TurnRunner:
     async def run(self) -> None:
         """Run the turn. Raises TurnLost when another worker owns it; nothing more may be written then."""
         if self.services.metrics is not None:
-            self.services.metrics.claimed(self.claimed)
+            self.services.metrics.claimed(self.owned.claimed)
         with self.owned.trace.claimed():
             await self._run()
 
@@ -250,8 +249,9 @@ class TurnRunner:
 
     async def _advance(self, event: Event) -> Event | None:
         """One step of the machine. Returns the next event; None after the turn ended or was released."""
-        self.turn, effects = advance(self.turn, event, self.services.world.now())
-        self.signals.phase = self.phase
+        world = self.services.world
+        self.turn, effects = advance(self.turn, event, world.now())
+        self.signals.phase = phase = str(self.turn.phase)
         self._phases.advance(effects, self.turn)
         for effect in effects:
             match effect:
@@ -278,17 +278,17 @@ class TurnRunner:
                     await self._clean_up()
                     await deliver(self.owned, self.services, effect, self.emitted, self.usage)
                     self._phases.end(effect)
-                    self.owned.trace.ended(self.claimed, effect.outcome, effect.error, self.usage)
-                    emit_step_event(self.services.world, self.claimed, None, self.phase)
+                    self.owned.trace.ended(self.owned.claimed, effect.outcome, effect.error, self.usage)
+                    emit_step_event(world, self.owned.claimed, None, phase)
         return None
 
     async def _act(self) -> Event:
-        turn, rounds = self.turn, self.turn.rounds
+        turn, rounds, claimed, world = self.turn, self.turn.rounds, self.owned.claimed, self.services.world
         task_names = TaskNames()
         prefix = "" if rounds is None else f"{rounds.record_id(turn.phase)}-"
-        journal = Journal(self.claimed.agent, self.owned.waits, task_names.current, prefix)
+        journal = Journal(claimed.agent, self.owned.waits, task_names.current, prefix)
         if self.has_begun or self.owned.taint.has_read:  # this run reads its content again
-            self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
+            self.owned = replace(self.owned, taint=Taint(claimed, self.spec))
             self.signals.taint = self.owned.taint
         self._progress.begin(turn, self.owned.taint, journal)
         try:
@@ -300,7 +300,7 @@ class TurnRunner:
         except InvalidInput as error:  # another version of the application wrote the state
             self.owned.taint.read_state()  # the message may quote it
             return Raised("failed", ACTION_FAILED, safe_repr(error.message, 2000))
-        await self.services.world.failpoint("before_act")
+        await world.failpoint("before_act")
         if (
             not self._is_terminating and (stopped := self._stopped()) is not None
         ):  # a stop may have arrived since the claim
@@ -308,8 +308,9 @@ class TurnRunner:
         if not self.has_begun:
             report_in_progress(self.owned)
         self.has_begun = True
-        emit_step_event(self.services.world, self.claimed, None, self.phase)
-        self.services.state_events.emit(self.services.world, self.claimed, "thinking")
+        if world.is_observed:
+            emit_step_event(world, claimed, None, str(turn.phase))
+            self.services.state_events.emit(world, claimed, "thinking")
         work: Awaitable[Event] = (
             PhaseRun(self.owned, turn.phase, context, replay, self._agent_loop, task_names).event()
             if isinstance(context, PhaseContext) and rounds is not None

@@ -22,7 +22,7 @@ from heliograph.ids import signal_id
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.pattern_table import PatternTable
-from heliograph.turn.drafts import draft_item
+from heliograph.turn.drafts import draft_items
 from heliograph.turn.interruptions import TurnLost
 from heliograph.turn.taint import Taint
 from heliograph.types import JsonObject
@@ -100,12 +100,13 @@ class SignalBuffer:
     async def take(self) -> tuple[Draft, ...]:
         """Close the buffer, and return all unsent drafts for the commit that ends the turn. Raises TurnLost."""
         self._is_closed = True  # before waiting: another send that waits for the lock must not take these drafts
-        async with self._sending:
-            if self._in_flight:  # the reply to a call was lost: repeat it, so that its signals are logged once
-                await self._send()
-            if self._lost is not None:
-                raise self._lost
-            return tuple(self._with_parents(self._pending))
+        if self._in_flight or self._sending.locked():
+            async with self._sending:
+                if self._in_flight:  # the reply to a call was lost: repeat it, so that its signals are logged once
+                    await self._send()
+        if self._lost is not None:
+            raise self._lost
+        return tuple(self._with_parents(self._pending))
 
     async def flush(self) -> None:
         """Send the pending drafts. Raises TurnLost."""
@@ -135,7 +136,7 @@ class SignalBuffer:
         """Make the current call, for the first time or again with the same drafts."""
         batch = self._pending[: self._in_flight]
         try:
-            result = await send(self._signals_emitted, [self._item(d) for d in self._with_parents(batch)], first)
+            result = await send(self._signals_emitted, self._items(batch), first)
         except KernelRejected:
             self._discard_own(first, len(batch))
             raise
@@ -170,7 +171,7 @@ class SignalBuffer:
         batch = self._pending[: self._in_flight or None]
         if not batch or self._lost is not None:
             return
-        drafts = [self._item(d) for d in self._with_parents(batch)]
+        drafts = self._items(batch)
         self._in_flight = len(batch)
         await self._world.failpoint("before_append")
         result = await self._ledger.append(
@@ -209,11 +210,12 @@ class SignalBuffer:
 
     def _with_parents(self, drafts: list[Draft]) -> list[Draft]:
         """Replace parents by the ids of logged signals, or by indexes within this batch."""
-        return [msgspec.structs.replace(d, parent=self._parent(d.parent)) for d in drafts]
+        return [
+            msgspec.structs.replace(d, parent=self._parent(d.parent)) if isinstance(d.parent, int) else d
+            for d in drafts
+        ]
 
-    def _parent(self, parent: str | int | None) -> str | int | None:
-        if not isinstance(parent, int):
-            return parent
+    def _parent(self, parent: int) -> str | int:
         if parent >= self._first:
             return parent - self._first
         for first, count, seq in reversed(self._batches):
@@ -224,8 +226,11 @@ class SignalBuffer:
     def _marked(self, draft: Draft) -> Draft:
         return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.is_tainted else draft
 
-    def _item(self, draft: Draft) -> dict[str, object]:
-        return {**draft_item(draft), "is_pending": bool(self._wakes.match(draft.name))}
+    def _items(self, drafts: list[Draft]) -> list[dict[str, object]]:
+        items = draft_items(self._with_parents(drafts))
+        for draft, item in zip(drafts, items, strict=True):
+            item["is_pending"] = bool(self._wakes.match(draft.name))
+        return items
 
 
 def _can_join(last: Draft, draft: Draft) -> bool:

@@ -26,7 +26,7 @@ class StateEvents:
         self, world: World, claimed: Claimed, activity: Activity, tool: str | None = None, waiting_tool_count: int = 0
     ) -> None:
         """Publish one. tool: the running tool, or the tool that the turn waits for. waiting_tool_count: the calls without a result."""
-        if not self._has_room(claimed.agent_id, world.monotonic()):
+        if not world.is_observed or not self._has_room(claimed.agent_id, world.monotonic()):
             return
         world.publish_event(f"evt.agent.{claimed.agent_id}.state", {
             "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,

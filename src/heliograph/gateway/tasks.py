@@ -27,7 +27,7 @@ from heliograph.runtime import Runtime
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload
 from heliograph.turn.calls import DELEGATION
-from heliograph.turn.drafts import draft_item
+from heliograph.turn.drafts import draft_items
 from heliograph.types import JsonObject
 from heliograph.world.seam import bell_keys
 
@@ -112,7 +112,7 @@ def _start_item(target: Target, envelope: Envelope, run_id: str, reaction: React
     workflow = target.workflow
     return {
         "run_id": run_id, "target": workflow.name, "request_hash": task_hash(envelope), "agents": sorted(workflow.agents),
-        "signals": [draft_item(draft) for draft in reaction.drafts], "reaction": reaction.to_item(),
+        "signals": draft_items(reaction.drafts), "reaction": reaction.to_item(),
         "wakes_on_results": workflow.wakes_on_results,
     }  # fmt: skip
 

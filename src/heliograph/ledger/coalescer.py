@@ -49,7 +49,7 @@ class Coalescer(Generic[Item, Answer]):
 
     async def call(self, item: Item) -> Answer:
         """Return the result for `item`. Raises the error that `send` raises or returns for it."""
-        waiter = _Waiter[Item, Answer](item, asyncio.get_running_loop().create_future())
+        waiter: _Waiter[Item, Answer] = _Waiter(item, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         self._start()
         try:

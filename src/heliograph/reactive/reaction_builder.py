@@ -12,7 +12,7 @@ from heliograph.error_text import format_exception
 from heliograph.ids import signal_id
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import END_WHEN, end_of_run
-from heliograph.reactive.run_memory import metrics_of, new_memory
+from heliograph.reactive.run_memory import MEMORY_KEYS, metrics_of, new_memory
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
     GUARD_RAISED,
@@ -50,7 +50,9 @@ class ReactionBuilder:
         self.pending = view.pending_reactions if pending is None else pending
         self.state = view.state
         # a memory of an earlier version, or one that was edited, may lack entries: these are as in a new run
-        self.memory: dict[str, Any] = {**new_memory(workflow, now), **copied(view.memory)}
+        self.memory: dict[str, Any] = copied(view.memory)
+        if not self.memory.keys() >= MEMORY_KEYS:
+            self.memory = {**new_memory(workflow, now), **self.memory}
         self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
         # signals to react to: (parent of their consequences, cause for an activation, name, payload, agent)

@@ -19,6 +19,9 @@ TRACE_PARENT = (
 )
 
 
+MEMORY_KEYS = frozenset(("started_at", "agents", "joins", "turns", "failed", "partial", "skipped", "usage"))
+
+
 def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
     """The memory of a new run: its agents, its joins and its counters."""
     return {

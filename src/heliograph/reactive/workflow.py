@@ -15,7 +15,7 @@ from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.lifecycle import warn_of_codes, warn_of_lifetime, warn_of_missing_hooks
 from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
-from heliograph.definitions.ready_metadata import ready_metadata
+from heliograph.definitions.ready_metadata import ready_payload
 from heliograph.definitions.shared_limits import check_shared_limits
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
@@ -107,9 +107,9 @@ class Workflow:
         return destination is not None and destination.gateway is not None
 
     @cached_property
-    def ready_metadata(self) -> Mapping[str, JsonObject]:
-        """For each agent, the `metadata` of its signal `ready`."""
-        return {name: ready_metadata([agent]) for name, agent in self.agents.items()}
+    def ready(self) -> Mapping[str, JsonObject]:
+        """For each agent, the payload of its signal `ready`."""
+        return {name: ready_payload(agent) for name, agent in self.agents.items()}
 
     @cached_property
     def pools(self) -> tuple[str, ...]:

@@ -26,9 +26,9 @@ Kind = Literal["counter", "gauge", "histogram"]
 Series = Mapping[tuple[str, ...], float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric. name, labels: as their specification spells them. buckets: the upper bounds of a histogram. unit: of OpenTelemetry.
+    """A metric, equal only to itself, because each record looks it up. name, labels: as their specification spells them. buckets: the upper bounds of a histogram. unit: of OpenTelemetry.
 
     Raises ValueError for labels outside the list.
     """
@@ -82,9 +82,13 @@ class Registry:
 
     def add(self, metric: Metric, *values: str, amount: float = 1.0) -> None:
         """Add to a counter. values: of its labels, in their order."""
-        series = self._values.setdefault(metric, {})
-        key = values if values in series else self._key(metric, values, series)
-        series[key] = series.get(key, 0.0) + amount
+        series = self._values.get(metric)
+        if series is None:
+            series = self._values[metric] = {}
+        if values not in series:
+            values = self._key(metric, values, series)
+            series.setdefault(values, 0.0)
+        series[values] += amount
 
     def observe(self, metric: Metric, value: float, *values: str) -> None:
         """Add a value to a histogram."""

@@ -77,12 +77,12 @@ class TurnMetrics:
             elif draft.name in ("harness:end", "harness:error"):
                 self._end_model_call(turn_id, draft.payload, at)
 
-    def phase(self, agent: str, phase: str, duration_ms: int | None) -> None:
+    def phase(self, agent: str, phase: Phase, duration_ms: int | None) -> None:
         """Count the start of a phase, or its duration at its end."""
         if duration_ms is None:
-            self.registry.add(STARTED[Phase(phase)], agent)
+            self.registry.add(STARTED[phase], agent)
         else:
-            self.registry.observe(DURATION[Phase(phase)], duration_ms, agent)
+            self.registry.observe(DURATION[phase], duration_ms, agent)
 
     def halted(self) -> None:
         """Count a halt that this worker obeys. The kernel has logged its signal."""

@@ -44,6 +44,8 @@ class NullTurn:
 
     def released(self, outcome: str) -> None: ...
 
+    def reacted(self, reaction: Reaction) -> None: ...
+
     def ended(self, claimed: Claimed, outcome: str, error: JsonObject | None, usage: tuple[int, int]) -> None: ...
 
 
@@ -60,14 +62,7 @@ class NullTracer:
 
     def started(self, application: str, run_id: str, reaction: Reaction) -> None: ...
 
-    def reacted(
-        self,
-        application: str,
-        run_id: str,
-        turn_id: str | None,
-        reaction: Reaction,
-        pending: Sequence[PendingSignal] = (),
-    ) -> None: ...
+    def reacted(self, application: str, run_id: str, reaction: Reaction, pending: Sequence[PendingSignal]) -> None: ...
 
     def enqueued(
         self, run_id: str, memory: Mapping[str, Any], agent: str, turn_id: str, began_at: datetime

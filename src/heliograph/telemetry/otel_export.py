@@ -14,13 +14,14 @@ from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import ProxyTracerProvider
 
 from heliograph.redaction import redacted
-from heliograph.telemetry.otel_outage import ExportOutage, keep_quiet
+from heliograph.telemetry.otel_outage import ExportOutage, keep_quiet, notice_full_queue
 from heliograph.telemetry.otel_redaction import without_secrets
-from heliograph.telemetry.otel_spans import PlannedIds
+from heliograph.telemetry.otel_sampling import Sampling
+from heliograph.telemetry.otel_spans import PlannedIds, Spans
 from heliograph.telemetry.otel_tracer import OtelTracer
 from heliograph.telemetry.otel_transport import open_exporter
 from heliograph.telemetry.settings import TelemetrySettings
@@ -39,11 +40,12 @@ class SpanExport:
         self.outage = ExportOutage(settings.endpoint)
         sampler = None if settings.sample_rate is None else ParentBased(TraceIdRatioBased(settings.sample_rate))
         self._provider = TracerProvider(sampler, resource(), shutdown_on_exit=False, id_generator=self._ids)
-        self._sampler: Sampler = self._provider.sampler
+        self._sampling = Sampling(self._provider.sampler)
         keep_quiet()
         delay = None if "OTEL_BSP_SCHEDULE_DELAY" in os.environ else _DELAY_MS
         self._processor = _Batches(_Reported(open_exporter(settings, "traces"), self.outage), self.outage, delay)
         self._provider.add_span_processor(self._processor)
+        self._spans = Spans(self._provider, self._ids, self._processor.on_end)
 
     def serve_libraries(self) -> None:
         """Record the spans of instrumented libraries too, unless the application has a provider of its own."""
@@ -51,7 +53,7 @@ class SpanExport:
             trace.set_tracer_provider(self._provider)
 
     def tracer(self, now: Callable[[], datetime]) -> OtelTracer:
-        return OtelTracer(self._settings, self._provider, self._ids, self._sampler, now)
+        return OtelTracer(self._settings, self._spans, self._sampling, now)
 
     async def flush(self) -> None:
         """Export what is recorded, for a short time. A collector that does not answer costs the rest of the spans."""
@@ -100,8 +102,11 @@ class _Batches(BatchSpanProcessor):
         self._outage = outage
 
     def on_end(self, span: ReadableSpan) -> None:
-        with self._outage.reported():
+        notice_full_queue(self._outage)
+        try:
             super().on_end(span)
+        finally:
+            notice_full_queue(None)
 
 
 class _Reported(SpanExporter):

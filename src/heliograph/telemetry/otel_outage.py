@@ -75,15 +75,15 @@ class _Quiet(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._current = threading.local()
+        self.current = threading.local()
 
     @property
     def outage(self) -> ExportOutage | None:
-        return getattr(self._current, "outage", None)
+        return getattr(self.current, "outage", None)
 
     @outage.setter
     def outage(self, value: ExportOutage | None) -> None:
-        self._current.outage = value
+        self.current.outage = value
 
     def filter(self, record: logging.LogRecord) -> bool:
         if (outage := self.outage) is None:
@@ -94,6 +94,11 @@ class _Quiet(logging.Filter):
 
 
 _quiet = _Quiet()
+
+
+def notice_full_queue(outage: ExportOutage | None) -> None:
+    """Tell this outage of a full queue that this thread meets from now on; None for none. Each recorded span calls it twice."""
+    _quiet.current.outage = outage
 
 
 def keep_quiet() -> None:

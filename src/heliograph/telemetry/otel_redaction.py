@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -13,7 +13,7 @@ from heliograph.redaction import is_clean, redacted, redacted_text
 
 def without_secrets(span: ReadableSpan) -> ReadableSpan:
     """Return the span itself if it has no known secret; otherwise a copy with stars in their place."""
-    if is_clean("\n".join(_texts(span))):
+    if is_clean("\n".join(_texts(span))):  # one search for all texts
         return span
     status = span.status
     return ReadableSpan(
@@ -29,14 +29,15 @@ def _redacted(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
     return redacted(dict(attributes or {}))  # type: ignore[no-any-return]  # a dict, like its argument
 
 
-def _texts(span: ReadableSpan) -> Iterator[str]:
-    yield span.name
-    yield span.status.description or ""
-    yield from (each.name for each in span.events)
+def _texts(span: ReadableSpan) -> list[str]:
+    texts = [span.name, span.status.description or ""]
+    texts += [each.name for each in span.events]
     inner = [*(each.attributes for each in span.events), *(each.attributes for each in span.links)]
     for attributes in (span.attributes, *inner):
-        yield from attributes or {}
-        for value in (attributes or {}).values():
-            yield from (
-                (value,) if isinstance(value, str) else map(str, value) if isinstance(value, tuple | list) else ()
-            )
+        for key, value in (attributes or {}).items():
+            texts.append(key)
+            if isinstance(value, str):
+                texts.append(value)
+            elif isinstance(value, tuple | list):
+                texts += map(str, value)
+    return texts

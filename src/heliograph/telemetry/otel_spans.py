@@ -6,19 +6,24 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from heliograph.ids import span_id_of
+from heliograph.telemetry import semantics as s
 from heliograph.telemetry.otel_formats import Formats, in_context
 from heliograph.telemetry.settings import TelemetrySettings
 
 SAMPLED, NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_SCOPE = "heliograph"
+_UNSET = Status()
 
 
 class PlannedIds(RandomIdGenerator):
@@ -47,7 +52,12 @@ class RunContext:
         self.trace_id = trace_id
         self.parent = parent
         self.is_sampled = is_sampled
-        self.root = span_number(run_id)
+        self._run_id = run_id
+
+    @cached_property
+    def root(self) -> int:
+        """The id of the span of the run."""
+        return span_number(self._run_id)
 
     def span(self, number: int) -> SpanContext:
         """Return the context of one span of this trace, which may be of another process."""
@@ -57,11 +67,17 @@ class RunContext:
 
 
 class Spans:
-    """Creates the spans of sampled traces."""
+    """Creates the spans of sampled traces. record: receives each span that has ended.
 
-    def __init__(self, provider: TracerProvider, ids: PlannedIds):
-        self._tracer = provider.get_tracer("heliograph")
+    A span that is current while code runs is one of the SDK, because the code may add to it. A span that is known only at its end is
+    recorded as it is, which costs a fraction: the SDK would sample it again, and copy and check its attributes.
+    """
+
+    def __init__(self, provider: TracerProvider, ids: PlannedIds, record: Callable[[ReadableSpan], None]):
+        self._tracer = provider.get_tracer(_SCOPE)
         self._ids = ids
+        self._record = record
+        self._resource, self._scope = provider.resource, InstrumentationScope(_SCOPE)
 
     def start(
         self, run: RunContext, name: str, parent: int | None, *, at: datetime, number: int | None = None,
@@ -95,10 +111,23 @@ class Spans:
         return copied
 
     def record(
-        self, run: RunContext, name: str, parent: int | None, *, since: datetime, until: datetime, **options: Any
-    ) -> None:
-        """Record a span that has ended."""
-        self.start(run, name, parent, at=since, **options).end(nanoseconds(max(since, until)))
+        self, run: RunContext, name: str, parent: int | None, *, since: datetime, until: datetime,
+        attributes: dict[str, Any] | None = None, number: int | None = None, kind: SpanKind = SpanKind.INTERNAL,
+        links: Sequence[int | SpanContext] = (), error: str | None = None,
+    ) -> None:  # fmt: skip
+        """Record a span that has ended. error: its code, for one that failed. See `start`."""
+        status = _UNSET
+        if error is not None:
+            error = error or s.OTHER_ERROR
+            status = Status(StatusCode.ERROR, error)
+            attributes = {**(attributes or {}), s.ERROR_TYPE: error}
+        began = nanoseconds(since)
+        own = SpanContext(run.trace_id, number or self._ids.generate_span_id(), is_remote=False, trace_flags=SAMPLED)
+        self._record(ReadableSpan(
+            name, own, run.parent if parent is None else run.span(parent), self._resource, attributes, (),
+            [Link(run.span(link) if isinstance(link, int) else link) for link in links], kind, None, status, began,
+            max(began, nanoseconds(until)), self._scope,
+        ))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +146,4 @@ def span_number(name: str) -> int:
 
 
 def nanoseconds(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1) * 1000
+    return (at - _EPOCH) // _MICROSECOND * 1000

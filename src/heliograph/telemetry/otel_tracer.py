@@ -9,8 +9,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from opentelemetry.trace import SpanKind, get_current_span
 
 from heliograph.ids import trace_id_of
@@ -20,11 +18,13 @@ from heliograph.reactive.run_memory import RECEIVED_TRACE_ID, TRACE_PARENT
 from heliograph.records import Callback, Claimed, PendingSignal
 from heliograph.telemetry import semantics as s
 from heliograph.telemetry.null_tracer import NullTurn
-from heliograph.telemetry.otel_formats import Formats, in_context, read_w3c, written_w3c
+from heliograph.telemetry.otel_formats import Formats, read_w3c, written_w3c
 from heliograph.telemetry.otel_guard import guarded, nothing
-from heliograph.telemetry.otel_records import fail, record_ended, record_enqueue
-from heliograph.telemetry.otel_spans import PlannedIds, Recording, RunContext, Spans, nanoseconds, span_number
+from heliograph.telemetry.otel_records import record_ended, record_enqueue, record_reaction, started_at
+from heliograph.telemetry.otel_sampling import Sampling
+from heliograph.telemetry.otel_spans import Recording, RunContext, Spans, span_number
 from heliograph.telemetry.otel_turn import OtelTurn
+from heliograph.telemetry.otel_unrecorded import UnrecordedTurn
 from heliograph.telemetry.settings import TelemetrySettings
 
 _CLIENT_ERROR = 400
@@ -38,10 +38,10 @@ class OtelTracer:
     is_on = True
 
     def __init__(
-        self, settings: TelemetrySettings, provider: TracerProvider, ids: PlannedIds, sampler: Sampler, now: Callable[[], datetime]
+        self, settings: TelemetrySettings, spans: Spans, sampling: Sampling, now: Callable[[], datetime]
     ):  # fmt: skip
-        self.recording = Recording(settings, Formats(settings.propagation), Spans(provider, ids), now)
-        self._sampler = sampler
+        self.recording = Recording(settings, Formats(settings.propagation), spans, now)
+        self._sampling = sampling
         self._context_of = lru_cache(_RUNS_MAX)(self._compute)  # a process asks for a run several times in a row
 
     @guarded(dict)
@@ -53,29 +53,19 @@ class OtelTracer:
     def started(self, application: str, run_id: str, reaction: Reaction) -> None:
         run = self._run(run_id, reaction.memory or {})
         if run.is_sampled:
-            self.recording.spans.record(run, f"start {application}", run.root, since=_started_at(reaction.memory, self.recording.now()), until=self.recording.now(),
-                              kind=SpanKind.PRODUCER, attributes={s.CONVERSATION: run_id, s.APPLICATION: application})  # fmt: skip
-        self.reacted(application, run_id, None, reaction)
+            now = self.recording.now()
+            self.recording.spans.record(run, f"start {application}", run.root, since=started_at(reaction.memory, now), until=now,
+                                        kind=SpanKind.PRODUCER, attributes={s.CONVERSATION: run_id, s.APPLICATION: application})  # fmt: skip
+            record_reaction(self.recording, run, application, run_id, None, reaction)
 
     @guarded(nothing)
-    def reacted(
-        self,
-        application: str,
-        run_id: str,
-        turn_id: str | None,
-        reaction: Reaction,
-        pending: Sequence[PendingSignal] = (),
-    ) -> None:
+    def reacted(self, application: str, run_id: str, reaction: Reaction, pending: Sequence[PendingSignal]) -> None:
         run = self._run(run_id, reaction.memory or {})
         if not run.is_sampled:
             return
-        now, parent = self.recording.now(), run.root if turn_id is None else span_number(turn_id)
-        for each in reaction.activations:
-            record_enqueue(self.recording, run, run_id, each["agent"], each["turn_id"], parent, since=now)
         for signal in pending:
-            record_ended(self.recording, run, run_id, signal, now)
-        if reaction.status == "ended":
-            self._record_run(run, application, run_id, reaction, now)
+            record_ended(self.recording, run, run_id, signal, self.recording.now())
+        record_reaction(self.recording, run, application, run_id, None, reaction)
 
     @guarded(nothing)
     def enqueued(self, run_id: str, memory: Mapping[str, Any], agent: str, turn_id: str, began_at: datetime) -> None:
@@ -88,7 +78,10 @@ class OtelTracer:
 
     @guarded(NullTurn)
     def turn(self, claimed: Claimed, project: str) -> TurnTrace:
-        return OtelTurn(self.recording, self._run(claimed.run_id, claimed.run.memory), claimed, project)
+        run = self._run(claimed.run_id, claimed.run.memory)
+        if run.is_sampled:
+            return OtelTurn(self.recording, run, claimed, project)
+        return UnrecordedTurn(self.recording.formats, run, claimed.turn_id)
 
     @guarded(dict)
     def headers_of(self, run_id: str, turn_id: str | None, memory: Mapping[str, Any]) -> dict[str, str]:
@@ -100,15 +93,14 @@ class OtelTracer:
         run = self._run(callback.run_id, callback.trace)
         if not run.is_sampled:
             return
-        parent = run.root if callback.turn_id is None else span_number(callback.turn_id)
-        span = self.recording.spans.start(
-            run, "POST callback", parent, at=began_at, number=span_number(f"{callback.callback_id}/{callback.attempt}"), kind=SpanKind.CLIENT,
+        is_delivered = result["state"] == "delivered"
+        self.recording.spans.record(
+            run, "POST callback", run.root if callback.turn_id is None else span_number(callback.turn_id), since=began_at,
+            until=self.recording.now(), number=span_number(f"{callback.callback_id}/{callback.attempt}"), kind=SpanKind.CLIENT,
             attributes={s.CONVERSATION: callback.run_id, s.CALLBACK_ID: callback.callback_id, s.ATTEMPT: callback.attempt, s.METHOD: "POST",
                         s.SERVER: urlsplit(callback.url).hostname or ""},
+            error=None if is_delivered else str(result.get("error") or "").partition(":")[0],
         )  # fmt: skip
-        if result["state"] != "delivered":
-            fail(span, str(result.get("error") or "").partition(":")[0])
-        span.end(nanoseconds(max(began_at, self.recording.now())))
 
     @guarded(nothing)
     def sent(self, url: str, headers: Mapping[str, str], began_at: datetime, attempt: int, status: int | None) -> None:
@@ -119,40 +111,18 @@ class OtelTracer:
         attributes: dict[str, Any] = {s.METHOD: "POST", s.SERVER: urlsplit(url).hostname or "", s.ATTEMPT: attempt}
         if status is not None:
             attributes[s.STATUS] = status
-        span = self.recording.spans.start(
-            run, "POST gateway", call.span_id, at=began_at, kind=SpanKind.CLIENT, attributes=attributes
-        )
-        if status is None or status >= _CLIENT_ERROR:
-            fail(span, "" if status is None else str(status))
-        span.end(nanoseconds(max(began_at, self.recording.now())))
-
-    def _record_run(self, run: RunContext, application: str, run_id: str, reaction: Reaction, now: datetime) -> None:
-        attributes: dict[str, Any] = {s.CONVERSATION: run_id, s.APPLICATION: application, s.OUTCOME: reaction.outcome}
-        if self.recording.settings.is_experimental:
-            attributes |= {s.OPERATION: s.INVOKE_WORKFLOW, s.WORKFLOW_NAME: application}
-        span = self.recording.spans.start(run, f"{s.INVOKE_WORKFLOW} {application}", None, at=_started_at(reaction.memory, now), number=run.root,
-                                attributes=attributes)  # fmt: skip
-        if reaction.outcome not in ("success", "partial"):
-            fail(span, str((reaction.memory or {}).get("code") or reaction.outcome))
-        span.end(nanoseconds(now))
+        is_good = status is not None and status < _CLIENT_ERROR
+        self.recording.spans.record(
+            run, "POST gateway", call.span_id, since=began_at, until=self.recording.now(), kind=SpanKind.CLIENT, attributes=attributes,
+            error=None if is_good else "" if status is None else str(status),
+        )  # fmt: skip
 
     def _run(self, run_id: str, memory: Mapping[str, Any]) -> RunContext:
         caller, received = memory.get(TRACE_PARENT), memory.get(RECEIVED_TRACE_ID)
         return self._context_of(run_id, str(caller) if caller else "", str(received) if received else "")
 
     def _compute(self, run_id: str, caller: str, received: str) -> RunContext:
-        parent = read_w3c(caller)
-        own = received if _TRACE_ID.fullmatch(received) else trace_id_of(received or run_id)
+        parent = read_w3c(caller) if caller else None
+        own = received if received and _TRACE_ID.fullmatch(received) else trace_id_of(received or run_id)
         trace_id = int(own, 16) if parent is None else parent.trace_id
-        sampled = self._sampler.should_sample(
-            None if parent is None else in_context(parent), trace_id, s.INVOKE_WORKFLOW
-        )
-        return RunContext(run_id, trace_id, parent, is_sampled=sampled.decision is Decision.RECORD_AND_SAMPLE)
-
-
-def _started_at(memory: Mapping[str, Any] | None, default: datetime) -> datetime:
-    """The time of the start of a run, from its memory, which may be edited."""
-    try:
-        return datetime.fromisoformat((memory or {})["started_at"])
-    except (KeyError, TypeError, ValueError):
-        return default
+        return RunContext(run_id, trace_id, parent, is_sampled=self._sampling.records(trace_id, parent))

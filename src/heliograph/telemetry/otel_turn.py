@@ -27,12 +27,20 @@ from opentelemetry.trace import (
 
 from heliograph.errors import HeliographError
 from heliograph.ports import ModelReply, ModelRequest
+from heliograph.reactive.reaction import Reaction
 from heliograph.records import Claimed
 from heliograph.telemetry import otel_content as content
 from heliograph.telemetry import semantics as s
 from heliograph.telemetry.otel_formats import in_context
 from heliograph.telemetry.otel_guard import guarded, nothing
-from heliograph.telemetry.otel_records import call_number, enqueue_number, fail, record_call, record_enqueue
+from heliograph.telemetry.otel_records import (
+    call_number,
+    enqueue_number,
+    fail,
+    record_call,
+    record_enqueue,
+    record_reaction,
+)
 from heliograph.telemetry.otel_spans import Recording, RunContext, nanoseconds, span_number
 from heliograph.trace_context import TraceContext, enter_trace, exit_trace
 from heliograph.turn.calls import delegation_of
@@ -122,7 +130,7 @@ class OtelTurn:
         self._number = span_number(claimed.turn_id)
         self._project = project
         self._common = {s.CONVERSATION: claimed.run_id, s.AGENT_NAME: claimed.agent}
-        self._claim: Span | None = None
+        self._is_claimed = False
         self._undecided: list[tuple[Span, int, datetime]] = []  # calls that an exception has left, with their ends
         self._provider: dict[str, str] = {}
         self._began_at = recording.now()
@@ -139,7 +147,7 @@ class OtelTurn:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        self._begin()
+        self._is_claimed = True
         with CurrentSpan(self._recording, self._run.span(self._number)):
             try:
                 yield
@@ -148,17 +156,14 @@ class OtelTurn:
                 raise
         self.released("released")  # has no effect if the turn has ended, or was released for another reason
 
-    @guarded(nothing)
-    def _begin(self) -> None:
-        """Start the span of this claim. It links to the claim before it, which another worker may have had."""
-        claimed = self._claimed
-        if not self._run.is_sampled:
-            return
-        earlier = claimed.earlier_epoch
+    def _record_claim(self, outcome: str) -> None:
+        """Record the span of this claim. It links to the claim before it, which another worker may have had."""
+        claimed, earlier = self._claimed, self._claimed.earlier_epoch
         link = enqueue_number(claimed.turn_id) if earlier is None else _claim_number(claimed.turn_id, earlier)
-        self._claim = self._recording.spans.start(
-            self._run, f"claim {claimed.agent}", self._number, at=self._began_at, number=_claim_number(claimed.turn_id, claimed.epoch),
-            kind=SpanKind.CONSUMER, links=[link], attributes={**self._own, s.EPOCH: claimed.epoch, s.ATTEMPTS: claimed.attempts},
+        self._recording.spans.record(
+            self._run, f"claim {claimed.agent}", self._number, since=self._began_at, until=self._recording.now(),
+            number=_claim_number(claimed.turn_id, claimed.epoch), kind=SpanKind.CONSUMER, links=[link],
+            attributes={**self._own, s.EPOCH: claimed.epoch, s.ATTEMPTS: claimed.attempts, s.OUTCOME: outcome},
         )  # fmt: skip
 
     @contextmanager
@@ -169,8 +174,6 @@ class OtelTurn:
 
     @guarded(nothing)
     def _begin_model_call(self, model: str, request: ModelRequest) -> Span | None:
-        if not self._run.is_sampled:
-            return None
         self._provider = {s.PROVIDER: s.provider_of(model)}
         attributes: dict[str, Any] = {**self._common, **self._provider, s.OPERATION: s.CHAT, s.REQUEST_MODEL: model}
         if request.output_tokens_max is not None:
@@ -186,8 +189,6 @@ class OtelTurn:
 
     @guarded(nothing)
     def _begin_tool_call(self, call_id: str, tool: str, arguments: Json) -> Span | None:
-        if not self._run.is_sampled:
-            return None
         attributes = {
             **self._common,
             s.OPERATION: s.EXECUTE_TOOL,
@@ -238,25 +239,26 @@ class OtelTurn:
 
     @guarded(nothing)
     def delegated(self, call_id: str, agent: str, turn_id: str) -> None:
-        if self._run.is_sampled:
-            record_enqueue(
-                self._recording, self._run, self._claimed.run_id, agent, turn_id, self._call_number(call_id), since=self._recording.now()
-            )  # fmt: skip
+        record_enqueue(
+            self._recording, self._run, self._claimed.run_id, agent, turn_id, self._call_number(call_id), since=self._recording.now()
+        )  # fmt: skip
 
     @guarded(nothing)
     def released(self, outcome: str) -> None:
         for span, number, ended_at in self._undecided:  # the next owner may record these calls under their own ids
             self._recording.spans.copy(self._run, span, number).end(nanoseconds(ended_at))
         self._undecided.clear()
-        if self._claim is not None:
-            self._claim.set_attribute(s.OUTCOME, outcome)
-            self._end(self._claim)
-            self._claim = None
+        if self._is_claimed:
+            self._is_claimed = False
+            self._record_claim(outcome)
+
+    @guarded(nothing)
+    def reacted(self, reaction: Reaction) -> None:
+        claimed = self._claimed
+        record_reaction(self._recording, self._run, claimed.target, claimed.run_id, claimed.turn_id, reaction)
 
     @guarded(nothing)
     def ended(self, claimed: Claimed, outcome: str, error: JsonObject | None, usage: tuple[int, int]) -> None:
-        if not self._run.is_sampled:
-            return
         now = self._recording.now()
         for span, _, ended_at in self._undecided:
             span.end(nanoseconds(ended_at))
@@ -266,13 +268,11 @@ class OtelTurn:
         attributes: dict[str, Any] = {**self._own, **self._provider, s.OPERATION: s.INVOKE_AGENT, s.OUTCOME: outcome}
         if usage != (0, 0):
             attributes |= {s.INPUT_TOKENS: usage[0], s.OUTPUT_TOKENS: usage[1]}
-        span = self._recording.spans.start(
+        self._recording.spans.record(
             self._run, f"{s.INVOKE_AGENT} {claimed.agent}", self._parent(), number=self._number, attributes=attributes,
-            at=self._began_at - timedelta(seconds=self._claimed.age_seconds),
+            since=self._began_at - timedelta(seconds=self._claimed.age_seconds), until=now,
+            error=None if outcome in _GOOD else str((error or {}).get("code") or outcome),
         )  # fmt: skip
-        if outcome not in _GOOD:
-            fail(span, str((error or {}).get("code") or outcome))
-        span.end(nanoseconds(now))
         self.released("ended")
 
     def _parent(self) -> int:

@@ -21,7 +21,6 @@ Ids are recorded, so their form never changes. A function may also choose its ow
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -84,18 +83,18 @@ class CallCounter:
 
     def __init__(self, task_name: Callable[[], str] = str):
         self._task_name = task_name
-        self._calls: Counter[str] = Counter()
-        self._steps: Counter[str] = Counter()
+        self._calls: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
 
     def next_call(self) -> str:
         task = self._task_name()
-        self._calls[task] += 1
-        return f"{task}c{self._calls[task]}"
+        self._calls[task] = number = self._calls.get(task, 0) + 1
+        return f"{task}c{number}"
 
     def next_step(self) -> str:
         task = self._task_name()
-        self._steps[task] += 1
-        return f"{task}s{self._steps[task]}"
+        self._steps[task] = number = self._steps.get(task, 0) + 1
+        return f"{task}s{number}"
 
 
 def retry_id(call_id: str, count: int) -> str:

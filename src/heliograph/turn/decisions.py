@@ -21,8 +21,9 @@ _NO_RETRY = RetryPolicy(enabled=False)
 
 def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
     """The first event of a claimed turn. A turn without a message in its inbox is rejected."""
-    has_waited = claimed.defer_count > 0 or any(w.kind != "inline" for w in claimed.waits)
-    has_result = any(w.state == "resolved" for w in claimed.waits)
+    waits = claimed.waits  # of most turns there are none
+    has_waited = claimed.defer_count > 0 or (bool(waits) and any(w.kind != "inline" for w in waits))
+    has_result = bool(waits) and any(w.state == "resolved" for w in waits)
     has_acted = has_waited or has_result
     # the kernel itself records a call in doubt, and logs no signal with it
     is_resumed = has_waited or (has_result and claimed.has_emitted_signals)

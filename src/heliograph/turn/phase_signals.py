@@ -22,20 +22,22 @@ _DECISION = ("decision", "confidence", "reason", "resume_at")
 # The signal of a phase: its name and payload, and the cue that ends the phase.
 Step: TypeAlias = tuple[str, JsonObject, str]
 
+# An agent without hooks has no plan, and its act phase is one step.
+_ONE_STEP_PLANNED: Step = ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready")
+_ONE_STEP_EXECUTED: Step = ("action_complete", {"steps_executed": 1, "success": True}, "action_complete")
+
 
 class Turn(Struct, frozen=True):
-    """The state of the machine. activation_id: the signal that activated the agent. capabilities: its tools and signals.
+    """The state of the machine. activation_id: the signal that activated the agent. ready: the payload of the signal `ready`.
 
-    metadata: its runtime, tools and models, for the signal `ready`. rounds: the progress of an agent with hooks; None for an
-    agent without. recoverable: by the code of an error, whether a retry may help, in place of the error's own value.
+    rounds: the progress of an agent with hooks; None for an agent without. recoverable: by the code of an error, whether a retry may
+    help, in place of the error's own value.
     """
 
     agent: str
-    version: str
     activation_id: str
+    ready: JsonObject
     phase: Phase = Phase.INIT
-    capabilities: tuple[str, ...] = ()
-    metadata: JsonObject = field(default_factory=dict)
     rounds: Rounds | None = None
     recoverable: Mapping[str, bool] = field(default_factory=dict)
 
@@ -50,14 +52,13 @@ def through(turn: Turn, now: datetime, steps: Sequence[Step]) -> tuple[Turn, lis
 
 
 def ready(turn: Turn) -> Step:
-    metadata: JsonObject = {"metadata": turn.metadata} if turn.metadata else {}
-    return "ready", {"capabilities": list(turn.capabilities), "version": turn.version, **metadata}, "ready"
+    return "ready", turn.ready, "ready"
 
 
 def plan_ready(plan: JsonObject | None) -> Step:
     """Without a plan, the work of the act phase is one step."""
     if plan is None:
-        return "plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"
+        return _ONE_STEP_PLANNED
     steps = plan.get("steps")
     payload: JsonObject = {
         "steps": len(steps) if isinstance(steps, list) else 1,
@@ -70,7 +71,7 @@ def plan_ready(plan: JsonObject | None) -> Step:
 def action_complete(acted: JsonObject | None) -> Step:
     """acted: the result of an act phase; None for an agent without hooks, which acts once."""
     if acted is None:
-        return "action_complete", {"steps_executed": 1, "success": True}, "action_complete"
+        return _ONE_STEP_EXECUTED
     results: Any = acted["results"]
     payload: JsonObject = {"steps_executed": len(results), "success": acted["success"], "actions": truncated(results)}
     return "action_complete", payload, "action_complete"

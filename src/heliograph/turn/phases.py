@@ -14,6 +14,8 @@ class Phase(StrEnum):
     REFLECT = "reflect"
     TERMINATE = "terminate"
 
+    __hash__ = str.__hash__  # that of an Enum is a Python function
+
 
 RESUME_AT_ACT = "iteration_needed_at_act"  # the cue of iteration_needed with resume_at act (G-01)
 NEXT: dict[tuple[Phase, str], Phase] = {

@@ -18,7 +18,7 @@ from heliograph.reactive.react import react_to_pending
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import TOO_LARGE, state_too_large
 from heliograph.records import PendingRun, RunFailure
-from heliograph.turn.drafts import draft_item
+from heliograph.turn.drafts import draft_items
 
 log = logging.getLogger("heliograph.worker")
 
@@ -80,7 +80,7 @@ class PendingReactions:
         if answer["outcome"] == "rejected":
             raise KernelRejected(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
-            services.tracer.reacted(pending.target, run_id, None, reaction, pending.signals)
+            services.tracer.reacted(pending.target, run_id, reaction, pending.signals)
             services.ring(f"log:{run_id}")
         return str(answer["outcome"])
 
@@ -91,6 +91,6 @@ class PendingReactions:
         reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
         await world.failpoint("before_react")
         answer = await services.ledger.react({
-            "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
+            "run_id": run_id, "signals": draft_items(reaction.drafts), "reaction": reaction.to_item(),
         })  # fmt: skip
         return reaction, answer

@@ -36,6 +36,9 @@ class Doorbell(Protocol):
     @property
     def carries_commands(self) -> bool: ...
 
+    @property
+    def has_observers(self) -> bool: ...
+
     def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None: ...
 
     def publish_event(self, subject: str, body: dict[str, Any]) -> None: ...
@@ -110,6 +113,14 @@ class Bells:
 
     def _on_wire(self, key: BellKey, wire: Doorbell) -> str:
         return key.name if wire.carries_names and key.name.startswith("work:") else self.tokens.of(key)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether a wire may have observers of events."""
+        for wire in self.wires:  # noqa: SIM110  a loop, because each turn asks several times
+            if wire.has_observers:
+                return True
+        return False
 
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         for wire in self.wires:

@@ -99,6 +99,10 @@ class RealWorld:
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         self.bells.ring(list(keys), agents)
 
+    @property
+    def is_observed(self) -> bool:
+        return self.bells.is_observed
+
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         self.bells.publish_event(subject, body)
 

@@ -122,6 +122,11 @@ class World(Protocol):
         """
         ...
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether a wire may have observers of events: without one, `publish_event` has no effect."""
+        ...
+
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         """Send an event to observers of the wires, without a guarantee; wires without observers drop it."""
         ...

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 from heliograph.error_text import format_exception
@@ -29,9 +30,22 @@ def settle(future: concurrent.futures.Future[T], function: Callable[..., T], *ar
 
 
 async def within(seconds: float | None, work: Awaitable[T]) -> T:
-    """`World.within` for any event loop, so that real and simulated worlds behave the same."""
-    scope, mine = asyncio.timeout(seconds), asyncio.current_task()
+    """`World.within` for any event loop, so that real and simulated worlds behave the same.
+
+    Most work ends before it waits for anything. So the timer is only made when a coroutine has waited for the first time.
+    """
+    mine = asyncio.current_task()
+    scope: asyncio.Timeout | None = None
     try:
+        if isinstance(work, types.CoroutineType):
+            ends_at = None if seconds is None else asyncio.get_running_loop().time() + seconds
+            try:
+                first = work.send(None)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            scope, work = asyncio.timeout_at(ends_at), _rest(work, first)
+        else:
+            scope = asyncio.timeout(seconds)
         async with scope:
             return await work
     except GeneratorExit:
@@ -43,13 +57,31 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
             raise RuntimeError("it was cancelled from within") from None
         raise
     except TimeoutError:
-        if scope.expired():  # a TimeoutError of the work itself propagates
+        if scope is not None and scope.expired():  # a TimeoutError of the work itself propagates
             raise TurnTimedOut(f"it took longer than {seconds:g} s") from None
         raise
     except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt, Interruption):
         raise
     except BaseException as error:  # of a library, unknown to the runtime's handlers
         raise RuntimeError(f"the function raised {format_exception(error)}") from error
+
+
+@types.coroutine
+def _rest(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """The rest of a coroutine that waits for the first time. waits_for: what it yielded."""
+    try:
+        while True:
+            try:
+                sent = yield waits_for
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as error:
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(sent)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
 
 
 def _running() -> asyncio.Task[Any] | None:

@@ -15,7 +15,7 @@ from heliograph.testing.scenarios.building_blocks import COURT, LONG
 from heliograph.testing.scenarios.waiting_applications import TOOLS
 from heliograph.testing.scenarios.workload import FIRST_STATE
 from heliograph.testing.simulator.world import SimWorld
-from heliograph.turn.drafts import draft_item
+from heliograph.turn.drafts import draft_items
 
 _ASKED_SHARE = (
     "send",
@@ -70,7 +70,7 @@ def _start(world: SimWorld, workflow: Workflow, run_id: str, state: Any) -> dict
     reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id)
     return {
         "run_id": run_id, "target": workflow.name, "request_hash": "first", "agents": sorted(workflow.agents),
-        "wakes_on_results": workflow.wakes_on_results, "signals": [draft_item(d) for d in reaction.drafts],
+        "wakes_on_results": workflow.wakes_on_results, "signals": draft_items(reaction.drafts),
         "reaction": reaction.to_item(),
     }  # fmt: skip
 

@@ -138,8 +138,13 @@ class SimWorld:
     def subscribe(self, keys: Iterable[BellKey]) -> SimSubscription:
         return SimSubscription(self.stage, self.process, tuple(keys))
 
+    @property
+    def is_observed(self) -> bool:
+        """False: no simulated process watches the wire."""
+        return False
+
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
-        """Do nothing: no simulated process watches the wire."""
+        """Do nothing."""
 
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         if self.process.is_dead:  # a coroutine that is dropped at the end still runs its `finally`
