@@ -61,6 +61,24 @@ def unknown_codes(log: Lines) -> Lines:
     ]
 
 
+def one_attempt(log: Lines) -> Lines:
+    """A policy without an effect: only the first turn of each delegate."""
+    kept: Lines = []
+    seen: set[tuple[str, str | None]] = set()
+    for each in log:
+        key = each["name"], each["payload"].get("agent") or (each.get("source") or {}).get("agent")
+        if each["name"] not in ("ready", "agent:completed", "agent:failed") or key not in seen:
+            kept.append(each)
+        seen.add(key)
+    return kept
+
+
+def reached_while_open(log: Lines) -> Lines:
+    """A breaker that never rejects: the third call of a delegate reaches it, too."""
+    ends = [each for each in log if each["name"] == "agent:failed" and each["payload"]["agent"] == "moody"]
+    return [*log, *ends[:1]]
+
+
 DEFECTS: dict[str, tuple[str, Callable[[Lines], Lines]]] = {
     "none": ("signals", list),
     "SIG": ("signals", without_parents),
@@ -70,6 +88,8 @@ DEFECTS: dict[str, tuple[str, Callable[[Lines], Lines]]] = {
     "ENV": ("envelopes", trace_of_its_own),
     "ERR": ("signals", unknown_codes),
     "RTE": ("signals", run_everywhere),
+    "RET": ("signals", one_attempt),
+    "CB": ("signals", reached_while_open),
 }
 
 

@@ -53,17 +53,17 @@ def test_heliograph_passes_every_check_and_broken_systems_do_not(
     assert failed(OWN_SURFACE) == []
     recordings = tmp_path / OWN_SURFACE.stem
     assert failed(write_surface(tmp_path, recordings, "none")) == []
-    for identifier in ("SIG-16", "L0-07", "LC-01", "CTL-10", "ENV-06", "ERR-03", "RTE-05"):
+    for identifier in ("SIG-16", "L0-07", "LC-01", "CTL-10", "ENV-06", "ERR-03", "RTE-05", "RET-03", "CB-06"):
         defect = identifier.partition("-")[0]
         assert failed(write_surface(tmp_path, recordings, defect), identifier) == [identifier]
     surface = write_surface(tmp_path, recordings, "ENV")
     assert outcomes(Shell(tmp_path, database_url), "--surface", str(surface), "ENV-06") == (1, {"ENV-06": "failed"})
 
 
-def test_checks_cover_seven_families_and_each_id_once() -> None:
+def test_checks_cover_nine_families_and_each_id_once() -> None:
     ids = [each.id for each in CHECKS]
     assert len(ids) == len(set(ids)) >= 100
-    assert {each.partition("-")[0] for each in ids} == {"SIG", "L0", "LC", "CTL", "ENV", "ERR", "RTE"}
+    assert {each.partition("-")[0] for each in ids} == {"SIG", "L0", "LC", "CTL", "ENV", "ERR", "RTE", "RET", "CB"}
 
 
 @pytest.mark.parametrize("log", [[], [{}], [{"name": 7, "payload": "x", "source": []}], [{"name": "workflow:end"}]])

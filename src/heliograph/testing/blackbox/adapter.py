@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from heliograph import Context, DelegationFailed, Heliograph, ToolFailed
+from heliograph import Context, DelegationFailed, Heliograph, RecoverableError, ToolFailed
 
 
 def application(agents: Mapping[str, Any]) -> Heliograph:
@@ -18,7 +18,9 @@ def application(agents: Mapping[str, Any]) -> Heliograph:
     made = Heliograph(agents["name"], routes=agents["routing"])
     for each in agents["agents"]:
         options: dict[str, Any] = {
-            key: each[key] for key in ("activate_on", "emits", "updates", "on_request") if key in each
+            key: each[key]
+            for key in ("activate_on", "emits", "updates", "on_request", "control_signals")
+            if key in each
         }
         if not each.get("runs_if", True):
             options["when"] = _never
@@ -55,6 +57,11 @@ async def _step(ctx: Context, step: Mapping[str, Any]) -> None:
                 raise
     elif "report_error" in step:
         await ctx.report_error(step["report_error"], step["message"])
+    elif "pause" in step:
+        await ctx.pause(step["pause"])
+    elif "busy" in step:
+        if "if_task" not in step or step["if_task"] in ctx.task:
+            raise RecoverableError(step["busy"], code="NETWORK_ERROR")
     else:
         raise ValueError(step["fail"])
 
