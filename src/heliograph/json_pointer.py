@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 _DIGITS_MAX = 9  # of an index; no list is longer
@@ -18,16 +19,17 @@ def pointer(path: str, *keys: str | int) -> str:
     return path + "".join(f"/{escaped(str(key))}" for key in keys)
 
 
-def tokens_of(path: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def tokens_of(path: str) -> tuple[str, ...]:
     """Return the keys and indexes of a JSON pointer."""
-    return [token.replace("~1", "/").replace("~0", "~") for token in path.split("/")[1:]]
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in path.split("/")[1:])
 
 
 def value_at(whole: Any, path: str) -> Any:
     """Return the part of a value at a JSON pointer; None if there is none."""
     found = whole
     for token in tokens_of(path):
-        if isinstance(found, Mapping):
+        if isinstance(found, dict) or isinstance(found, Mapping):  # noqa: SIM101  the usual type is quick to check
             found = found.get(token)
         elif isinstance(found, list) and is_index(token) and int(token) < len(found):
             found = found[int(token)]

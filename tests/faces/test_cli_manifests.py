@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.manifest.schema_descriptions import described
 from heliograph.manifest.schemas import KINDS, schema_of_kind
 from tests.faces.cli_support import Shell, open_shell
 
@@ -82,8 +83,8 @@ def test_schemas_are_listed_and_printed(shell: Shell) -> None:
     as_json: list[Any] = [json.loads(line) for line in shell.helio("schema", "--json").stdout.splitlines()]
     assert [each["kind"] for each in as_json] == list(KINDS)
     for kind in KINDS:
-        assert json.loads(shell.helio("schema", kind).stdout) == schema_of_kind(kind)
-        assert json.loads(shell.helio("schema", kind, "--json").stdout) == schema_of_kind(kind)
+        assert json.loads(shell.helio("schema", kind).stdout) == described(schema_of_kind(kind))
+        assert json.loads(shell.helio("schema", kind, "--json").stdout) == described(schema_of_kind(kind))
     unknown = shell.helio("schema", "RuntimeSpecs")
     assert unknown.returncode == 2
     assert "did you mean RuntimeSpec?" in unknown.stderr

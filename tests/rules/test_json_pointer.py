@@ -19,8 +19,8 @@ def test_value_at_a_pointer_is_found_or_none() -> None:
 
 def test_keys_are_escaped_and_read_again() -> None:
     for key in ("", "a/b", "~", "~1", "a~0/b", "ä"):
-        assert tokens_of(f"/{escaped(key)}") == [key]
-        assert tokens_of(pointer("/x", key, 3)) == ["x", key, "3"]
+        assert tokens_of(f"/{escaped(key)}") == (key,)
+        assert tokens_of(pointer("/x", key, 3)) == ("x", key, "3")
 
 
 def test_index_is_short_and_has_ascii_digits() -> None:

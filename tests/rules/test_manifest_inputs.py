@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
-from heliograph.manifest.agent_manifest import INFORMATION, read_agent
+from heliograph.manifest.agent_manifest import INFORMATION, gather_agent, read_agent
 from heliograph.manifest.apply import unused_settings
 from heliograph.manifest.document import Document
 from heliograph.manifest.message_routing import read_message_routing
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.manifest.runtime_spec import read_runtime_spec
+from heliograph.manifest.schema_descriptions import properties_with_places
 from heliograph.manifest.schemas import schema_of_kind
 from heliograph.manifest.unsupported_inputs import rows
 from tests.rules.manifest_properties import Path, pointer_of, properties, samples, with_value, without
@@ -40,6 +41,9 @@ RUNTIME = {"apiVersion": "ossa/v0.4.9", "kind": "RuntimeSpec"}
 ROUTING = {
     "apiVersion": "ossa/v0.4.9", "kind": "MessageRouting", "routes": [{"match": {"tool_name": "x"}, "destination": {"queue": "q"}}],
 }  # fmt: skip
+
+
+_AT_ONCE = 40  # properties in one document
 
 
 def problems_at(problems: Any) -> list[str]:
@@ -109,12 +113,20 @@ def lost(
     owners = {path[:n] for path in leaves for n in range(1, len(path)) if not isinstance(path[n], int)}
     leaves |= {(*owner, "mystery"): [7] for owner in owners}
     found: list[str] = []
+    known: dict[str, Outcome] = {}
+
+    def outcome_of(document: Any) -> Outcome:
+        key = repr(document)
+        if key not in known:
+            known[key] = outcome(document)
+        return known[key]
+
     for path, values in leaves.items():
         around = base
         for place, value in SURROUNDINGS:
             if path[: len(place)] == place:
                 around = with_value(around, place, value)
-        is_lost = not any(_counts(path, with_value(around, path, value), outcome) for value in values)
+        is_lost = not any(_counts(path, with_value(around, path, value), outcome_of) for value in values)
         if is_lost and not is_information(pointer_of(path)):
             found.append(pointer_of(path))
     return found, len(leaves)
@@ -149,22 +161,40 @@ def test_every_property_of_an_agent_has_effect_or_is_named(schema: str, version:
     assert checked > count
 
 
+@pytest.mark.more
+@pytest.mark.parametrize(("schema", "version"), [("Agent", "ossa/v0.4"), ("Agent-v0.5", "ossa/v0.5")])
+def test_property_whose_description_denies_an_effect_has_none(schema: str, version: str) -> None:
+    root = of_agents(schema)
+    own = {path for node, path, _ in properties_with_places(root) if "description" in node}
+    wrong, meanings = list[str](), dict[str, Any]()
+    for path, each in properties(root, root):
+        pointer = "".join(f"/{key}" for key in path if not isinstance(key, int))
+        around = {**AGENT, "apiVersion": version}
+        for place, value in SURROUNDINGS:
+            if path[: len(place)] == place:
+                around = with_value(around, place, value)
+        for value in samples(root, each) if pointer not in own else ():
+            document = with_value(around, path, value)
+            base = without(document, path)
+            if repr(base) not in meanings:
+                meanings[repr(base)] = agent_outcome(base)[0]
+            if agent_outcome(document)[0] != meanings[repr(base)]:
+                wrong.append(pointer)
+    assert wrong == []
+
+
 @pytest.mark.parametrize(("schema", "version"), [("Agent", "ossa/v0.4"), ("Agent-v0.5", "ossa/v0.5")])
 def test_every_property_of_an_agent_without_effect_has_its_reason_in_the_table_of_the_page(
     schema: str, version: str
 ) -> None:
     root, unexplained = of_agents(schema), []
-    for path, each in properties(root, root):
-        value = with_value({**AGENT, "apiVersion": version}, path, samples(root, each)[0])
-        try:
-            made = read_agent(Document("m.yaml", value, is_readable=True), {})
-        except ManifestRejected:
-            continue
-        unexplained += [
-            warning.pointer
-            for warning in made.warnings
-            if "does not know" in warning.message and warning.pointer != "/spec"
-        ]
+    made = [(path, samples(root, each)[0]) for path, each in properties(root, root) if path]
+    for n in range(0, len(made), _AT_ONCE):
+        value: Any = {**AGENT, "apiVersion": version}
+        for path, each in made[n : n + _AT_ONCE]:
+            value = with_value(value, path, each)
+        _, found = gather_agent(Document("m.yaml", value, is_readable=True), {})
+        unexplained += [each.pointer for each in found if "does not know" in each.message and each.pointer != "/spec"]
     assert unexplained == []
     page = (Folder(__file__).parents[2] / "docs" / "reference" / "manifests.md").read_text(encoding="utf-8")
     assert page.count("| Input that is not carried out |") == 1

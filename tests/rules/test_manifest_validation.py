@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from heliograph.errors import InvalidInput
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.manifest.runtime_spec import read_runtime_spec
-from heliograph.manifest.schemas import schema_of_kind, schema_text
+from heliograph.manifest.schema_descriptions import described, properties_with_places, schema_text
+from heliograph.manifest.schemas import KINDS, schema_of_kind
 from heliograph.manifest.validation import validate
 from tests.rules.manifest_kit import RUNTIME, parse, rejected
 
@@ -23,29 +24,43 @@ def problems_under(schema: dict[str, Any], text: str) -> list[tuple[str, str, st
     return [(each.code, each.pointer, each.hint) for each in validate(parse(text), schema, name="the test")]
 
 
-def properties_of(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every property of a schema, at any depth, with its name."""
-    if isinstance(schema, dict):
-        if isinstance(schema.get("properties"), dict):
-            yield from schema["properties"].items()
-        for value in schema.values():
-            yield from properties_of(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from properties_of(value)
-
-
 @pytest.mark.proves("G-32")
-@pytest.mark.parametrize("kind", ["MessageRouting", "RuntimeSpec"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_schema_describes_every_property_and_is_itself_valid(kind: str) -> None:
-    schema = schema_of_kind(kind)
+    own, schema = schema_of_kind(kind), json.loads(schema_text(kind))
     assert jsonschema_rs.meta.is_valid(schema)
-    assert schema["title"] == kind
+    assert schema["title"] in (kind, "Agent")
     assert schema["description"]
-    for name, each in properties_of(schema):
-        assert each.get("description", "").endswith("."), name
-    assert json.loads(schema_text(kind)) == schema
-    assert "metadata" not in schema["required"]
+    found = [(path, node.get("description", "")) for node, path, _ in properties_with_places(schema)]
+    assert [path for path, text in found if not text.endswith(".") or len(text) < 10] == []
+    assert len(found) > 20
+    if kind in ("MessageRouting", "RuntimeSpec"):
+        assert own == schema
+        assert "metadata" not in schema["required"]
+
+
+def test_descriptions_name_the_effect_of_a_property() -> None:
+    agent, newer = described(schema_of_kind("Agent")), described(schema_of_kind("Agent-v0.5"))
+    texts = {path: node["description"] for schema in (agent, newer) for node, path, _ in properties_with_places(schema)}
+    assert (
+        texts["/extensions/dify/retrieval_config/top_k"]
+        == "The number of best results. No effect in Heliograph: it is for another runtime."
+    )
+    assert texts["/extensions/dify"] == "Dify, of extensions. No effect in Heliograph: it is for another runtime."
+    assert texts["/extensions/openai_swarm/handoff_config/allow_cycles"].startswith(
+        "Allow cycles, of handoff config: true or false. No"
+    )
+    assert texts["/metadata/catalog/tags"] == "Words for searching. People read it; Heliograph does not."
+    assert texts["/spec/constraints/cost"].startswith("Cost, of constraints. Carried out in part: of constraints, ")
+    assert texts["/spec/steps/timeout_seconds"].startswith("The timeout of the call")
+    assert (
+        texts["/spec/nodes/id"] == "The identifier of nodes. No effect in Heliograph: a flow is validated, and not run."
+    )
+    assert texts["/protocols/mcp/role"].startswith("With client or both")
+    assert (
+        "description"
+        not in schema_of_kind("Agent")["definitions"]["Metadata"]["properties"]["catalog"]["properties"]["tags"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from heliograph.cli.output import json_line, line
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, Rejected
-from heliograph.manifest.schemas import schema_text
+from heliograph.manifest.schema_descriptions import schema_text
 from heliograph.manifest.starters import STARTERS, schema_file, starter_text
 
 

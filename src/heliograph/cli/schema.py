@@ -5,14 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 
 from heliograph.cli.output import json_line, line, table
-from heliograph.manifest.schemas import KINDS, schema_of_kind, schema_text
+from heliograph.manifest.schema_descriptions import described, schema_text
+from heliograph.manifest.schemas import KINDS, schema_of_kind
 
 
 def show(options: Namespace) -> int:
     """Print the schema of a kind, or else the list of all kinds."""
     if options.kind is not None:
         if options.json:
-            json_line(schema_of_kind(options.kind))
+            json_line(described(schema_of_kind(options.kind)))
         else:
             line(schema_text(options.kind).rstrip("\n"))
         return 0

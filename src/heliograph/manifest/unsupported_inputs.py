@@ -47,6 +47,24 @@ REASONS = {
     "/spec/llm": "of the model, provider, model, temperature, maxTokens, fallback_models and retry_config are carried out",
 }
 
+# The same of the kinds whose manifests have steps or calls.
+REASONS_OF_STEPS = {
+    "Flow": {"/spec": "a flow is validated, and not run"},
+    "Task": {
+        "/spec/execution": "the tool is bound by its name, and only timeout_seconds is carried out",
+        "/spec/batch": "a task with a batch is rejected", "/spec/preconditions": "a task with conditions is rejected",
+        "/spec/postconditions": "a task with conditions is rejected", "/spec/dependencies": "a task with dependencies is rejected",
+        "/spec/error_handling": "only on_error is carried out, as fail or retry",
+        "/spec/observability": "the settings of telemetry are those of the process", "/spec/output": "results are not checked against it",
+    },
+    "Workflow": {
+        "/spec/steps": "steps call tools or agents in a fixed order, and a step with another rule is rejected",
+        "/spec/triggers": "other programs start runs", "/spec/outputs": "the output of the last step is the result",
+        "/spec/concurrency": "each run is independent", "/spec/error_handling": "of error_handling, retry_policy is carried out",
+        "/spec/context": "of the context, variables are carried out", "/spec/observability": "the settings of telemetry are those of the process",
+    },
+}  # fmt: skip
+
 # The kind, the input, and the result, in words.
 OTHERS = (
     ("RuntimeSpec", "`async` of a control signal with another value than that of its type, `timeout_seconds` of `halt` other than 5",
