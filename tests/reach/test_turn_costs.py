@@ -37,7 +37,7 @@ NOW = datetime(2026, 1, 15, tzinfo=UTC)
 # The parts of telemetry that create spans and their attributes.
 RECORDING = ("otel_turn.py", "otel_records.py", "opentelemetry/sdk/trace")
 # Python calls of one turn without telemetry, and how many more a turn makes that is not recorded, and one that is.
-OFF_MAX, UNRECORDED_MAX, RECORDED_MAX = 360, 18, 125
+OFF_MAX, UNRECORDED_MAX, RECORDED_MAX = 345, 18, 125
 
 
 def tracer_of(rate: float) -> Tracer:

@@ -48,9 +48,9 @@ def copied(value: T) -> T:
     if kind in _ATOMS:
         return value
     if kind is dict:
-        return {key: copied(each) for key, each in value.items()}  # type: ignore[attr-defined,return-value]
+        return {key: each if type(each) in _ATOMS else copied(each) for key, each in value.items()}  # type: ignore[attr-defined,return-value]
     if kind is list:
-        return [copied(each) for each in value]  # type: ignore[attr-defined,return-value]
+        return [each if type(each) in _ATOMS else copied(each) for each in value]  # type: ignore[attr-defined,return-value]
     return copy.deepcopy(value)
 
 

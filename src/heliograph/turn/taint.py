@@ -61,7 +61,7 @@ class Taint:
     @property
     def is_tainted(self) -> bool:
         """Whether everything that the turn writes from now on is marked as untrusted."""
-        return self.has_read and not self._is_trusted_agent
+        return bool(self._sources) and not self._is_trusted_agent
 
     @property
     def may_have_read(self) -> bool:

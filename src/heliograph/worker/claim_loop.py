@@ -163,10 +163,7 @@ class Worker:
         first = self._claim_rounds % len(self.projects)
         claiming = self.projects[first:] + self.projects[:first]
         while claiming and self._free_slots > 0:
-            offers = fair_shares(
-                self._free_slots,
-                [sum(runner.services is services for runner in self._running.values()) for services in claiming],
-            )
+            offers = fair_shares(self._free_slots, [self._running_turns(services) for services in claiming])
             for services, offer in zip(list(claiming), offers, strict=True):
                 if offer == 0:
                     continue
@@ -180,6 +177,11 @@ class Worker:
                 if not has_more:
                     claiming.remove(services)
         return has_found
+
+    def _running_turns(self, services: ProjectServices) -> int:
+        if len(self.projects) == 1:
+            return len(self._running)
+        return sum(runner.services is services for runner in self._running.values())
 
     async def _claim(self, services: ProjectServices, limit: int) -> tuple[list[Claimed], bool]:
         """Claim up to `limit` turns of one project; return them, and whether there may be more.
@@ -216,8 +218,9 @@ class Worker:
         runner.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(runner))
 
     async def _work(self, runner: TurnRunner) -> None:
-        turn_id, is_abandoned = runner.claimed.turn_id, False
-        enter_turn(runner.claimed.run_id, turn_id, runner.claimed.agent)
+        claimed = runner.claimed
+        turn_id, is_abandoned = claimed.turn_id, False
+        enter_turn(claimed.run_id, turn_id, claimed.agent)
         try:
             await runner.run()
         except TurnLost as lost:
