@@ -51,7 +51,8 @@ async def login(url: str, *projects: str, services: tuple[str, ...] = SERVICES) 
 async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
     """A connection that converts jsonb with `json`."""
     connection = await asyncpg.connect(url)
-    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     try:
         yield connection
     finally:

@@ -27,9 +27,10 @@ def new_project() -> str:
 
 
 async def connect(url: str) -> asyncpg.Connection:
-    """Connect with jsonb decoded by `json`, and with a timeout for locks."""
+    """Connect with JSON decoded by `json`, and with a timeout for locks."""
     connection = await asyncpg.connect(url, server_settings={"lock_timeout": "10s"})
-    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     return connection
 
 

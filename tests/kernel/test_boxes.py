@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import asyncpg
@@ -290,8 +289,8 @@ async def buffers(kernel: Kernel, query: str, *args: Any) -> int:
         undone = kernel.connection.transaction()
         await undone.start()
         (row,) = await kernel.connection.fetch(f"explain (analyze, buffers, timing off, format json) {query}", *args)
-        plan = json.loads(row[0])[0] if isinstance(row[0], str) else row[0][0]
-        counted.append(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+        plan = row[0][0]["Plan"]
+        counted.append(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
         await undone.rollback()
     return int(min(counted))
 

@@ -40,7 +40,7 @@ async def test_open_breaker_answers_in_less_than_five_milliseconds(kernel: Kerne
         )
         for _ in range(101)
     ]  # fmt: skip
-    assert median(json.loads(plan)[0]["Execution Time"] for plan in plans) < 5
+    assert median(plan[0]["Execution Time"] for plan in plans) < 5
     assert (await begin(kernel, claimed, "c9", circuit_breaker=BREAKER))["code"] == "CIRCUIT_OPEN"
 
 

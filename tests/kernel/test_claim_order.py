@@ -38,6 +38,8 @@ async def test_claim_returns_everything_that_the_turn_needs(kernel: Kernel) -> N
         "inbox": [{"message_type": "turn", "correlation_id": "sig_run_a_1"}],
         "run": {"run_id": "run_a", "status": "running", "version": 1, "state": {}, "memory": {}, "open_turns": 1,
                 "pending_reactions": 0, "activations": 1},
+        "waits": [], "result_fields": None, "parent_turn_id": None, "depth": 0, "message_type": "turn",
+        "has_emitted_signals": False, "age_seconds": 0, "earlier_epoch": None, "stop": None, "budget": None,
     }  # fmt: skip
 
 

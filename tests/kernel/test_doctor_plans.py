@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import asyncpg
@@ -45,9 +44,7 @@ async def plans(kernel: Kernel) -> dict[str, list[Any]]:
     found = {}
     for part, source in await kernel.connection.fetch(PARTS):
         query = source.replace("p_project", f"'{kernel.project}'").replace("p_quiescent", "false")
-        [explained] = json.loads(
-            await kernel.connection.fetchval(f"explain (analyze, timing off, format json) {query}")
-        )
+        [explained] = await kernel.connection.fetchval(f"explain (analyze, timing off, format json) {query}")
         plan = explained["Plan"]
         found[part] = plan["Plans"] if plan["Node Type"] == "Append" else [plan]
     return found

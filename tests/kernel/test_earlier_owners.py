@@ -11,7 +11,7 @@ from tests.kernel.waits import defer
 @pytest.mark.proves("L0-40")
 async def test_claim_returns_the_age_of_a_turn_and_whether_an_earlier_owner_logged_signals(kernel: Kernel) -> None:
     first = await kernel.running()
-    assert "age_seconds" not in first  # its first owner
+    assert (first["age_seconds"], first["has_emitted_signals"], first["earlier_epoch"]) == (0, False, None)
     kernel.wait(2.5)
     await kernel.append(first, phase="act")
     await kernel.call("release", [turn_item(first)])

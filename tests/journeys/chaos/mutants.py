@@ -45,7 +45,7 @@ _OWN = (
             Edit("_judge_begin", _GATE.format("(i.item ->> 'epoch')::bigint"), _UNGATED),
         ),
     ),
-    Mutant("once_runs_twice", "K14", (Edit("claim", "'attempts', t.attempts", "'attempts', 0"),)),
+    Mutant("once_runs_twice", "K14", (Edit("claim", "t.attempts,", "0 as attempts,"),)),
 )  # fmt: skip
 
 MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in (

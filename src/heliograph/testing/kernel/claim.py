@@ -102,24 +102,19 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         "defer_count": turn["defer_count"], "ttl_seconds": (turn["expires_at"] - tx.now) / 1_000_000,
         "context_box_id": turn["context_box_id"], "output_box_id": turn["output_box_id"],
         "activation_id": signal_id(run_id, turn["activation_seq"]), "cause": signal_at(tx, run_id, turn["cause_seq"]),
-        "inbox": inbox, "run": run_view(tx, tx.tables.runs[run_id]),
+        "inbox": inbox, "run": run_view(tx, tx.tables.runs[run_id]), "waits": waits_of(tx, turn["agent_turn_id"]),
+        **{key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")},
+        "has_emitted_signals": False, "age_seconds": 0, "earlier_epoch": None,
+        "stop": None if head["stop_requested_at"] is None else stop_order(head)["stop"],
+        "budget": None if turn["budgets"] is None else remaining(tx, turn["budgets"]),
     }  # fmt: skip
-    if tx.tables.waits.of(turn["agent_turn_id"]):
-        row["waits"] = waits_of(tx, turn["agent_turn_id"])
-    rare = {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
-    if rare != {"result_fields": None, "parent_turn_id": None, "depth": 0, "message_type": "turn"}:
-        row |= rare
-    if turn["parent_turn_id"] is not None or head["turn_epoch"] > 2:
-        leases = [lease for lease in tx.tables.leases.of(head["agent_id"])
-                  if lease["agent_turn_id"] == turn["agent_turn_id"] and lease["turn_epoch"] < head["turn_epoch"]]  # fmt: skip
+    leases = [lease for lease in tx.tables.leases.of(head["agent_id"])
+              if lease["agent_turn_id"] == turn["agent_turn_id"] and lease["turn_epoch"] < head["turn_epoch"]]  # fmt: skip
+    if leases:
+        first = min(lease["started_at"] for lease in leases)
         row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in leases)
-        row["earlier_epoch"] = max((lease["turn_epoch"] for lease in leases), default=None)
-        first = min((lease["started_at"] for lease in leases), default=head["moved_at"])
+        row["earlier_epoch"] = max(lease["turn_epoch"] for lease in leases)
         row["age_seconds"] = (head["moved_at"] - first) / 1_000_000
-    if head["stop_requested_at"] is not None:
-        row |= stop_order(head)
-    if turn["budgets"] is not None:
-        row["budget"] = remaining(tx, turn["budgets"])
     return row
 
 
@@ -128,7 +123,7 @@ def stop_order(head: Row) -> Row:
     return {"stop": {"reason": head["stop_reason"], "requested_at": timestamp(head["stop_requested_at"])}}
 
 
-def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
+def waits_of(tx: Transaction, turn_id: str) -> list[Row]:
     """Return the recorded calls of a turn, like `_waits`."""
     found = []
     for wait in sorted(tx.tables.waits.of(turn_id), key=lambda w: int(w["position"])):
@@ -137,11 +132,10 @@ def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
             "call_id": wait["tool_call_id"], "card_id": wait["result_card_id"],
             "content": None if card is None else content_of(tx, card["content"]),
             **{key: wait[key] for key in ("step_id", "tool", "kind", "effect", "state", "status", "resolved_position",
-                                          "after_execution", "may_override", "epoch")},
-            **({} if wait["kind"] == "inline" else times_of(wait)),
-            **({} if wait["taint"] is None else {"taint": wait["taint"]}),
+                                          "after_execution", "may_override", "epoch", "taint")},
+            **(dict.fromkeys(("opened_at", "resolved_at")) if wait["kind"] == "inline" else times_of(wait)),
         })  # fmt: skip
-    return found or None
+    return found
 
 
 def times_of(wait: Row) -> Row:

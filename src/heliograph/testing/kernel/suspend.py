@@ -92,7 +92,7 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
             row["circuits"] = item["circuits"]
         if turn_id not in suspended:
             keep_running(tx, item, firsts.get(turn_id))
-            row |= {"outcome": "resolved", "waits": waits_of(tx, turn_id) or []}
+            row |= {"outcome": "resolved", "waits": waits_of(tx, turn_id)}
         answers.append(row)
     return answers, awake
 

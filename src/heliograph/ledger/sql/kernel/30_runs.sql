@@ -1,11 +1,11 @@
 -- Runs: the input of a reaction, and its commit.
 
 -- _run_view: the input from which a reaction is computed; its version guards the commit (K24).
-create function heliograph._run_view(p_run heliograph.runs) returns jsonb
+create function heliograph._run_view(p_run heliograph.runs) returns json
     language sql stable as $$
-    select jsonb_build_object('run_id', p_run.run_id, 'status', p_run.status, 'version', p_run.version,
-                              'state', p_run.state, 'memory', p_run.memory, 'open_turns', p_run.open_turns,
-                              'pending_reactions', p_run.pending_reactions, 'activations', p_run.activations)
+    select json_build_object('run_id', p_run.run_id, 'status', p_run.status, 'version', p_run.version,
+                             'state', p_run.state, 'memory', p_run.memory, 'open_turns', p_run.open_turns,
+                             'pending_reactions', p_run.pending_reactions, 'activations', p_run.activations)
 $$;
 
 -- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their

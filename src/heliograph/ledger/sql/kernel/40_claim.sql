@@ -4,25 +4,24 @@
 --   for a worker that runs only these agents, or only this run.
 --   Turns are claimed by priority, then first ready time, then agent id. A deferred turn waits until its time. A head
 --   that another claim has locked is skipped.
---   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind, if the
---   turn has budgets. has_emitted_signals: an earlier owner has logged signals, apart from suspensions; age_seconds:
---   the time since the first claim; earlier_epoch: that of the claim before, or null; none of them is there for the
---   first owner of an agent, except of a delegated turn.
---   stop: as in renew, if a graceful stop is pending; the owner runs the terminate phase and ends the turn.
+--   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind; null for a
+--   turn without budgets. has_emitted_signals: an earlier owner has logged signals, apart from suspensions;
+--   age_seconds: the time since the first claim; earlier_epoch: that of the claim before, or null. stop: as in renew,
+--   if a graceful stop is pending, else null; the owner runs the terminate phase and ends the turn.
 --   The answer can be empty because other workers are claiming at this moment: call once more before waiting.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
---           that is not between 1 and 1000
+--           that is not between 1 and 1000; 54000 for turns that do not fit into 256 MB
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with
 --           running_max
 create function heliograph.claim(
     p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
-) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
+) returns json language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_agent_ids text[];
     v_limit integer := p_limit;
     v_running_max integer;
-    v_answer jsonb;
+    v_answer json;  -- text is built faster than jsonb
 begin
     perform heliograph._check_json(p_targets);
     perform heliograph._check_keys('p_targets[]', p_targets, '{target,pool,agents,run_id}');
@@ -68,40 +67,38 @@ begin
          where i.ctid = found.at
         returning i.agent_turn_id, i.inbox_id, i.message_type, i.correlation_id, i.next_retry_at, i.created_at
     )
-    select jsonb_agg(jsonb_build_object(
-               'agent_id', m.agent_id, 'agent', m.agent_name, 'run_id', m.run_id, 'target', m.target,
-               'turn_id', m.active_agent_turn_id, 'epoch', m.turn_epoch, 'priority', m.priority, 'phase', m.phase,
-               'attempts', t.attempts, 'max_attempts', t.max_attempts, 'defer_count', t.defer_count,
-               'ttl_seconds', extract(epoch from t.expires_at - p_now)::float8,
-               'context_box_id', t.context_box_id, 'output_box_id', t.output_box_id,
-               'activation_id', heliograph._signal_id(m.run_id, t.activation_seq), 'cause', cause.signal,
-               'inbox', coalesce((select jsonb_agg(jsonb_build_object('message_type', i.message_type,
-                                      'correlation_id', i.correlation_id) order by i.next_retry_at, i.created_at,
-                                      i.inbox_id)
-                                    from taken i where i.agent_turn_id = m.active_agent_turn_id), '[]'),
-               'run', heliograph._run_view(r))
-               || case when w.waits is null then '{}' else jsonb_build_object('waits', w.waits) end
-               || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn'
-                        and t.depth = 0 then '{}'
-                       else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
-                                               'depth', t.depth, 'message_type', t.message_type) end
-               || coalesce(earlier.owners, '{}')
-               || case when m.stop_requested_at is null then '{}' else heliograph._stop_order(m.stop_reason,
-                       m.stop_requested_at) end
-               || case when t.budgets is null then '{}'
-                       else jsonb_build_object('budget', heliograph._remaining(p_project, t.budgets)) end
-               order by m.priority desc, m.ready_at, m.agent_id)
-      into v_answer
-      from moved m
-     cross join lateral (select * from heliograph.agent_turns x
-                          where x.project_id = p_project and x.agent_turn_id = m.active_agent_turn_id offset 0) t
-     cross join lateral (select * from heliograph.runs x
-                          where x.project_id = p_project and x.run_id = m.run_id offset 0) r
-     cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
-      left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true
-      left join lateral (  -- the first epoch is that of the dispatch, and the second that of the first claim
-           select e.owners from heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) e
-            where t.parent_turn_id is not null or m.turn_epoch > 2 offset 0) earlier on true;
+    select json_agg(c) into v_answer
+      from (select m.agent_id, m.agent_name as agent, m.run_id, m.target, m.active_agent_turn_id as turn_id,
+                   m.turn_epoch as epoch, m.priority, m.phase, t.attempts, t.max_attempts, t.defer_count,
+                   extract(epoch from t.expires_at - p_now)::float8 as ttl_seconds, t.context_box_id, t.output_box_id,
+                   heliograph._signal_id(m.run_id, t.activation_seq) as activation_id, cause.signal as cause,
+                   coalesce((select json_agg(json_build_object('message_type', i.message_type, 'correlation_id',
+                                                               i.correlation_id)
+                                             order by i.next_retry_at, i.created_at, i.inbox_id)
+                               from taken i where i.agent_turn_id = m.active_agent_turn_id), '[]') as inbox,
+                   heliograph._run_view(r) as run, coalesce(w.waits, '[]') as waits, t.result_fields, t.parent_turn_id,
+                   t.depth, t.message_type,
+                   coalesce(earlier.has_emitted_signals, false) as has_emitted_signals,
+                   coalesce(earlier.age_seconds, 0) as age_seconds, earlier.epoch as earlier_epoch,
+                   case when m.stop_requested_at is not null
+                        then json_build_object('reason', m.stop_reason, 'requested_at', m.stop_requested_at)
+                   end as stop,
+                   case when t.budgets is not null then heliograph._remaining(p_project, t.budgets) end as budget
+              from moved m
+             cross join lateral (select * from heliograph.agent_turns x
+                                  where x.project_id = p_project and x.agent_turn_id = m.active_agent_turn_id
+                                 offset 0) t
+             cross join lateral (select * from heliograph.runs x
+                                  where x.project_id = p_project and x.run_id = m.run_id offset 0) r
+             cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
+              left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true
+              left join lateral (  -- the first epoch is that of the dispatch, and the second that of the first claim
+                   select e.* from heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) e
+                    where t.parent_turn_id is not null or m.turn_epoch > 2 offset 0) earlier on true
+             order by m.priority desc, m.ready_at, m.agent_id) c;
+    if octet_length(v_answer::text) > 268435455 then
+        raise exception using errcode = '54000', message = 'the claimed turns have over 256 MB of JSON';
+    end if;
     return coalesce(v_answer, '[]');
 end $$;
 
@@ -139,14 +136,11 @@ begin
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);
 end $$;
 
--- _earlier_owners: {has_emitted_signals, age_seconds, earlier_epoch} of an agent's active turn, see claim; p_now: when
---   it was claimed.
+-- _earlier_owners: the earlier owners of an agent's active turn, see claim; p_now: when it was claimed.
 --   Its leases are the agent's last ones, so no earlier lease is read.
 create function heliograph._earlier_owners(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz)
-    returns table (owners jsonb) language sql stable as $$
-    select jsonb_build_object('has_emitted_signals', coalesce(bool_or(l.signals_emitted > 0), false),
-               'earlier_epoch', max(l.turn_epoch),
-               'age_seconds', coalesce(extract(epoch from p_now - min(l.started_at)), 0)::float8)
+    returns table (has_emitted_signals boolean, epoch bigint, age_seconds float8) language sql stable as $$
+    select bool_or(l.signals_emitted > 0), max(l.turn_epoch), extract(epoch from p_now - min(l.started_at))::float8
       from heliograph.leases l
      where l.project_id = p_project and l.agent_id = p_agent_id
        and l.turn_epoch > coalesce((
@@ -155,23 +149,22 @@ create function heliograph._earlier_owners(p_project text, p_agent_id text, p_tu
             order by o.turn_epoch desc limit 1), -1)
 $$;
 
--- _waits: the calls of a turn in the order in which they were opened, with their results so far; null for none.
-create function heliograph._waits(p_project text, p_turn_id text) returns table (waits jsonb)
+-- _waits: the calls of a turn in the order in which they were opened, with their results so far; null for none. The
+--   times of inline calls are null.
+create function heliograph._waits(p_project text, p_turn_id text) returns table (waits json)
     language sql stable as $$
-    select jsonb_agg(jsonb_build_object(
-               'call_id', w.tool_call_id, 'step_id', w.step_id, 'tool', w.tool, 'kind', w.kind, 'effect', w.effect,
-               'state', w.state, 'status', w.status, 'card_id', w.result_card_id,
-               'content', coalesce(b.content, c.content), 'resolved_position', w.resolved_position,
-               'after_execution', w.after_execution, 'may_override', w.may_override, 'epoch', w.epoch)
-               || case when w.kind = 'inline' then '{}'
-                       else jsonb_build_object('opened_at', w.opened_at, 'resolved_at', w.resolved_at) end
-               || case when w.taint is null then '{}' else jsonb_build_object('taint', w.taint) end order by w.position)
-      from heliograph.turn_waiting_tools w
-      left join heliograph.cards c on c.project_id = p_project and c.card_id = w.result_card_id
-      left join lateral (
-           select x.content from heliograph.blobs x
-            where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true
-     where w.project_id = p_project and w.agent_turn_id = p_turn_id
+    select json_agg(c)
+      from (select w.tool_call_id as call_id, w.step_id, w.tool, w.kind, w.effect, w.state, w.status,
+                   w.result_card_id as card_id, coalesce(b.content, c.content) as content, w.resolved_position,
+                   w.after_execution, w.may_override, w.epoch,
+                   case when w.kind <> 'inline' then w.opened_at end as opened_at,
+                   case when w.kind <> 'inline' then w.resolved_at end as resolved_at, w.taint
+              from heliograph.turn_waiting_tools w
+              left join heliograph.cards c on c.project_id = p_project and c.card_id = w.result_card_id
+              left join lateral (
+                   select x.content from heliograph.blobs x
+                    where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true
+             where w.project_id = p_project and w.agent_turn_id = p_turn_id order by w.position) c
 $$;
 
 -- _stop_order: {stop: {reason, requested_at}}: a pending graceful stop, for the owner of the turn.
