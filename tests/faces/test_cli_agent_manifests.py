@@ -236,7 +236,11 @@ def test_validate_reports_three_levels_and_the_missing_binding(shell: Shell) -> 
     ("text", "levels", "code"),
     [
         (AGENT.replace("kind: Agent", "kind:\tAgent: x"), (False, False, False), 2),
-        (AGENT.replace("provider: openai", "provider: nobody"), (True, False, False), 2),
+        (
+            AGENT.replace("ossa/v0.4", "ossa/v0.4.6").replace("provider: openai", "provider: nobody"),
+            (True, False, False),
+            2,
+        ),
         (
             AGENT.replace("kind: Agent", "kind: Workflow").replace("spec:", "spec:\n  steps: [{id: one}]"),
             (True, True, False),

@@ -10,8 +10,8 @@ from heliograph.manifest.ossa import validate_ossa
 from heliograph.manifest.problems import ManifestProblem
 from heliograph.manifest.reader import parse_manifest
 
-HEAD = "apiVersion: ossa/v0.4\nkind: Agent\nmetadata:\n  name: reader\n"
-HEAD_5 = HEAD.replace("v0.4", "v0.5")
+HEAD = "apiVersion: ossa/v0.4.6\nkind: Agent\nmetadata:\n  name: reader\n"
+HEAD_5 = HEAD.replace("v0.4.6", "v0.5")
 
 
 def parsed(text: str) -> Document:

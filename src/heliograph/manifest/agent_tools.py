@@ -20,6 +20,7 @@ _NOT_CALLED = ("webhook", "schedule", "pipeline", "workflow", "artifact", "git-c
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _NAME_MAX = 64
 _PLACES = ("/spec/tools", "/spec/tools/allow", "/spec/functions")
+_LISTS = ("tools", "toolNames", "capabilities")  # the keys of an entry that list tools of its MCP server
 _OF_PROGRAMS = ("stdio",)
 _OF_URLS = ("http", "https", "streamable-http", "streamable_http")  # the transports that MCP servers at URLs have here
 
@@ -74,38 +75,49 @@ def read_tools(fields: ManifestFields) -> tuple[tuple[ToolReference, ...], tuple
     servers = [*_declared_servers(fields)]
     tools: list[ToolReference] = []
     for pointer, item in [each for place in _PLACES for each in fields.items(place)]:
-        tool, server = _tool(fields, pointer, item)
-        if tool is not None:
-            tools.append(tool)
+        found, server = _tools_of(fields, pointer, item)
+        tools += found
         if server is not None and server.name not in [each.name for each in servers]:
             servers.append(server)
     return tuple(tools), tuple(servers)
 
 
-def _tool(fields: ManifestFields, pointer: str, item: Json) -> tuple[ToolReference | None, ServerReference | None]:
+def _tools_of(fields: ManifestFields, pointer: str, item: Json) -> tuple[list[ToolReference], ServerReference | None]:
+    """Return the tools of an entry: one, or those that it lists of an MCP server; and the server that it declares."""
     if isinstance(item, str) and item:
         fields.value(pointer)
-        return ToolReference(item, pointer), None
+        return [ToolReference(item, pointer)], None
     if not isinstance(item, dict):
         fields.drop(
             "wrong_type", "a tool is an object with a name, so this one has no effect", pointer, "give it a name"
         )
-        return None, None
+        return [], None
     kind = fields.string(f"{pointer}/type") or ""
     name = _name_of(fields, pointer)
     if kind in _NOT_CALLED:
         fields.drop("no_effect", f"a tool of type {kind} starts or reports work, and no model calls it", pointer,
                     "remove it, or start runs from outside, for example with cron and helio run")  # fmt: skip
-        return None, None
+        return [], None
     server = _server(fields, name, pointer, f"{pointer}/config", f"{pointer}/server") if kind == "mcp" else None
     if name is None:
         fields.warn("missing_name", f"a tool{f' of type {kind}' if kind else ''} has no name, so nothing can be bound to it", pointer,
                     "give it a name")  # fmt: skip
-        return None, server
+        return [], server
     needs_approval = fields.flag(*(f"{pointer}/{key}" for key in ("requires_approval", "approval_required")))
     named = server.name if server is not None else fields.string(f"{pointer}/server")
-    return ToolReference(name, pointer, kind, fields.string(f"{pointer}/description") or "", _parameters(fields, pointer),
-                         named, needs_approval), server  # fmt: skip
+    description, parameters = fields.string(f"{pointer}/description") or "", _parameters(fields, pointer)
+    listed = _listed(fields, (pointer,)) if kind == "mcp" and server is None else ()
+    return [ToolReference(each, pointer, kind, description, parameters, named or name if listed else named, needs_approval)
+            for each in listed or (name,)], server  # fmt: skip
+
+
+def _listed(fields: ManifestFields, places: Sequence[str]) -> tuple[str, ...]:
+    """Return the tools of an MCP server that an entry lists, by their names; the strongest place comes last."""
+    for place in (f"{each}/{key}" for each in reversed(places) for key in _LISTS):
+        names = [fields.string(pointer, f"{pointer}/name") for pointer, _ in fields.items(place)]
+        if found := tuple(filter(None, names)):
+            return found
+    return ()
 
 
 def _name_of(fields: ManifestFields, pointer: str) -> str | None:
@@ -171,12 +183,10 @@ def _server(fields: ManifestFields, name: str | None, pointer: str, *inner: str)
     for each in (f"{place}/{key}" for place in own for key in ("transport", "transport/type")):
         if fields.given(each) in (_OF_PROGRAMS if command is not None else _OF_URLS):
             fields.value(each)
-    listing = next((each for each in reversed(places) if isinstance(fields.mapping(each).get("tools"), list)), pointer)
-    tools = [fields.string(each, f"{each}/name") for each, _ in fields.items(f"{listing}/tools")]
     label = name or (command[0] if command else url) or ""
     return ServerReference(
         label, pointer, command, url, env={} if command is None else _kept(fields, "env", places),
-        headers=_kept(fields, "headers", places) if command is None else {}, tools=tuple(filter(None, tools)) or None,
+        headers=_kept(fields, "headers", places) if command is None else {}, tools=_listed(fields, places) or None,
     )  # fmt: skip
 
 
