@@ -30,7 +30,7 @@ from heliograph.testing.kernel.transaction import Transaction
 def finish(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     activated(items)
-    answers: list[Row] = [{"turn_id": get_raw(item, "turn_id")} for item in listed]
+    answers: list[Row] = [{"turn_id": get_text(item, "turn_id")} for item in listed]
     woken: list[str] = []
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
         for n in places:

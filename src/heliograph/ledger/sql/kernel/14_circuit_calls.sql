@@ -140,7 +140,7 @@ begin
 end $$;
 
 -- _admit_items: admit the calls of the items of a round of suspend, and take their tokens, one item after another.
---   Returns {items, places, answers}: all items, admitted ones with marks; the places of these; the rejections.
+--   Returns {items, places, parts}: all items, admitted ones with marks; the places of these; the rejections by place.
 --   The caller holds the heads and the buckets.
 create function heliograph._admit_items(p_project text, p_items jsonb, p_places integer[], p_now timestamptz)
     returns jsonb language plpgsql as $$
@@ -149,7 +149,7 @@ declare
     v_n integer;
     v_admitted jsonb;
     v_places integer[] := '{}';
-    v_answers jsonb := '[]';
+    v_parts jsonb := '{}';
 begin
     foreach v_n in array p_places loop
         v_admitted := p_items -> (v_n - 1);
@@ -160,14 +160,13 @@ begin
             v_admitted := heliograph._take_calls(p_project, v_admitted, p_now);
         end if;
         if v_admitted ->> 'outcome' = 'rejected' then
-            v_answers := v_answers || (v_admitted || jsonb_build_object(
-                'n', v_n, 'turn_id', p_items -> (v_n - 1) -> 'turn_id'));
+            v_parts := v_parts || jsonb_build_object(v_n, v_admitted);
         else
             p_items := jsonb_set(p_items, array[(v_n - 1)::text], v_admitted);
             v_places := v_places || v_n;
         end if;
     end loop;
-    return jsonb_build_object('items', p_items, 'places', to_jsonb(v_places), 'answers', v_answers);
+    return jsonb_build_object('items', p_items, 'places', to_jsonb(v_places), 'parts', v_parts);
 end $$;
 
 -- _count_circuits: count the results of calls that breakers have admitted.

@@ -110,17 +110,22 @@ begin
                     where x.project_id = p_project and x.agent_id = w.agent_id offset 0) h);
 end $$;
 
--- _add_bells: the answers [{n, ..}] of a batch in the order of n. Each has the queues that the whole call has to
---   notify, and the first, of n = 1, also the agents that it woke.
-create function heliograph._add_bells(p_project text, p_answers jsonb, p_woken text[]) returns jsonb
-    language plpgsql stable as $$
+-- _answers: the answers of a batch, in the order of its items: {p_key of the item, outcome, targets}. p_parts: {place:
+--   part of its answer}, from 1; a part adds keys, or replaces the outcome. Each answer has the queues that the whole
+--   call has to notify, and the first also the agents that it woke.
+create function heliograph._answers(
+    p_project text, p_key text, p_items jsonb, p_outcome text, p_parts jsonb, p_woken text[]
+) returns jsonb language plpgsql stable as $$
 declare
-    v_bells jsonb := heliograph._bells(p_project, p_woken);
+    v_bells constant jsonb := heliograph._bells(p_project, p_woken);
+    v_usual constant jsonb := jsonb_build_object('outcome', p_outcome) || (v_bells - 'woken');
 begin
+    p_parts := p_parts || jsonb_build_object('1', v_bells || coalesce(p_parts -> '1', '{}'));
     return coalesce((
-        select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_bells else v_bells - 'woken' end
-                         order by (a ->> 'n')::integer)
-          from jsonb_array_elements(p_answers) a), '[]');
+        select jsonb_agg(jsonb_build_object(p_key, i.item ->> p_key)
+                         || case when p_parts ? i.n::text then v_usual || (p_parts -> i.n::text) else v_usual end
+                         order by i.n)
+          from jsonb_array_elements(p_items) with ordinality i (item, n)), '[]');
 end $$;
 
 -- _distinct: an array without repeats, in order, as JSON.

@@ -14,14 +14,13 @@ create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timest
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_runs text[] := array(select r.item ->> 'run_id' from jsonb_array_elements(p_runs) with ordinality r (item, n)
-                           order by n);
+    v_runs text[] := array(select r ->> 'run_id' from jsonb_array_elements(p_runs) r);
     v_bytes integer;
     v_places integer[];
-    v_part jsonb;
     v_new integer[];
+    v_known integer[];  -- runs that existed before
     v_woken text[] := '{}';
-    v_answers jsonb := '[]';
+    v_parts jsonb := '{}';  -- {place: part of its answer} of the runs that are not new
 begin
     v_bytes := heliograph._check_json(p_runs);
     perform heliograph._check_runs(p_runs);
@@ -54,14 +53,22 @@ begin
             on conflict do nothing
             returning run_id
         )
-        select jsonb_agg(jsonb_build_object('n', j.n, 'run_id', j.run_id, 'outcome',
-                   case when j.is_new then 'started'
-                        when j.pruned_hash is not null then case when j.pruned_hash = j.hash then 'duplicate'
-                            else 'conflict' end end)
-                   || coalesce(j.rejection, '{}') order by j.n),
-               array_agg(j.n order by j.n) filter (where j.is_new)
-          into v_part, v_new
+        select v_parts || coalesce(jsonb_object_agg(j.n, coalesce(j.rejection, jsonb_build_object('outcome',
+                   case when j.pruned_hash = j.hash then 'duplicate' else 'conflict' end)))
+                   filter (where j.rejection is not null or j.pruned_hash is not null), '{}'),
+               array_agg(j.n order by j.n) filter (where j.is_new),
+               array_agg(j.n order by j.n) filter (where not j.is_new and j.rejection is null and j.pruned_hash is null)
+          into v_parts, v_new, v_known
           from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
+        if v_known is not null then
+            v_parts := v_parts || (
+                select jsonb_object_agg(n, jsonb_build_object('outcome',
+                           case when r.request_hash = p_runs -> (n - 1) ->> 'request_hash' then 'duplicate'
+                                else 'conflict' end))
+                  from unnest(v_known) n
+                  left join lateral (select x.request_hash from heliograph.runs x
+                                      where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true);
+        end if;
         if v_new is not null then
             v_woken := v_woken || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new),
                                                                    p_now);
@@ -73,18 +80,8 @@ begin
                   where e.runs is not null;
             end if;
         end if;
-        v_answers := v_answers || v_part;
     end loop;
-    v_part := heliograph._bells(p_project, v_woken);
-    return coalesce((
-        select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_part else v_part - 'woken' end
-                         || case when a ->> 'outcome' is null then jsonb_build_object('outcome', (
-                   select case when r.request_hash = p_runs -> ((a ->> 'n')::integer - 1) ->> 'request_hash'
-                       then 'duplicate'
-                               else 'conflict' end
-                     from heliograph.runs r where r.project_id = p_project and r.run_id = a ->> 'run_id')) else '{}' end
-                         order by (a ->> 'n')::integer)
-          from jsonb_array_elements(v_answers) a), '[]');
+    return heliograph._answers(p_project, 'run_id', p_runs, 'started', v_parts, v_woken);
 end $$;
 
 -- _check_runs: reject runs that cannot be written, and those with an unknown key.

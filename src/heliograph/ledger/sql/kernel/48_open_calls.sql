@@ -63,13 +63,13 @@ begin
          where t.ctid = c.at
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending)
-        select p_project, run_id, signal_seq + 1, written, signals, turn_id, p_now, signals @> '[{"is_pending": true}]'
+        select p_project, run_id, signal_seq + 1, written, signals, turn_id, p_now, has_pending
           from item where written > 0 order by run_id collate "C"
     ), run as (
         update heliograph.runs r
            set signal_seq = r.signal_seq + i.written, updated_at = p_now,
                pending_reactions = r.pending_reactions + i.pending, version = r.version + sign(i.pending)::integer
-          from (select run_at, written, case when not signals @> '[{"is_pending": true}]' then 0 else (
+          from (select run_at, written, case when not has_pending then 0 else (
                            select count(*)::integer from jsonb_array_elements(signals) s
                             where (s ->> 'is_pending')::boolean) end as pending
                   from item where written > 0) i
@@ -94,10 +94,11 @@ end $$;
 --   last_append_seq: where the log has them if none is. The caller holds the heads and the runs.
 create function heliograph._suspending(p_project text, p_items jsonb) returns table (
     agent_id text, turn_id text, epoch bigint, cards jsonb, signals jsonb, calls jsonb, run_id text,
-    parent_step_id text, output_box_id text, run_at tid, signal_seq bigint, written integer, last_append_seq bigint
+    parent_step_id text, output_box_id text, run_at tid, signal_seq bigint, written integer, last_append_seq bigint,
+    has_pending boolean
 ) language sql stable as $$
     select i.agent_id, i.turn_id, i.epoch, i.cards, i.signals, i.calls, h.run_id, h.parent_step_id,
-           t.output_box_id, r.at, r.signal_seq, l.written, l.last_append_seq
+           t.output_box_id, r.at, r.signal_seq, l.written, l.last_append_seq, i.signals @> '[{"is_pending": true}]'
       from jsonb_to_recordset(p_items) as i
            (agent_id text, turn_id text, epoch bigint, signals_emitted integer, cards jsonb, signals jsonb, calls jsonb)
      cross join lateral (

@@ -41,9 +41,8 @@ create function heliograph.suspend(p_project text, p_items jsonb, p_now timestam
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n)
-                             order by n);
-    v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) with ordinality u (a, n) order by n);
+    v_agents text[] := array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i);
+    v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) a);
     v_children text[] := heliograph._child_agents(p_items);
     v_bytes integer;
     v_places integer[];
@@ -57,7 +56,7 @@ declare
     v_agent text;
     v_part jsonb;
     v_woken text[] := '{}';
-    v_answers jsonb := '[]';
+    v_parts jsonb := '{}';  -- {place: part of its answer}
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_suspend(p_items);
@@ -71,7 +70,7 @@ begin
     end if;
     for v_places in select places from heliograph._rounds(v_runs) order by places loop
         with judged as materialized (
-            select s.n, s.turn_id, s.is_early, s.budgets is not null as spends, case
+            select s.n, s.is_early, s.budgets is not null as spends, case  -- the verdict of an accepted item is null
                    when not s.is_owned then '{"outcome": "stale"}'
                    when s.stop is not null and (s.item ->> 'terminates')::boolean
                    then jsonb '{"outcome": "stopping"}' || s.stop
@@ -91,18 +90,15 @@ begin
                             then coalesce(heliograph._reject_children(p_project, v_runs[s.n], s.item, v_limits),
                                           heliograph._reject_duplicates(p_project, p_items, s.n)) end,
                        case when s.budgets is not null
-                            then heliograph._reject_commands(p_project, s.item, s.budgets) end,
-                       '{"outcome": "suspended"}') end as verdict
+                            then heliograph._reject_commands(p_project, s.item, s.budgets) end) end as verdict
               from heliograph._read_suspend(p_project, p_items, v_places, v_agents) s
         )
-        select coalesce(jsonb_agg(jsonb_build_object('n', n, 'turn_id', turn_id) || verdict order by n)
-                            filter (where verdict <> '{"outcome": "suspended"}'), '[]'),
-               array_agg(n order by n) filter (where verdict = '{"outcome": "suspended"}'),
-               array_agg(v_agents[n] order by n) filter (where verdict = '{"outcome": "stopped"}'), bool_or(is_early),
+        select v_parts || coalesce(jsonb_object_agg(n, verdict) filter (where verdict is not null), '{}'),
+               array_agg(n order by n) filter (where verdict is null),
+               array_agg(v_agents[n] order by n) filter (where verdict ->> 'outcome' = 'stopped'), bool_or(is_early),
                bool_or(spends)
-          into v_part, v_ok, v_stopping, v_is_early, v_spends
+          into v_parts, v_ok, v_stopping, v_is_early, v_spends
           from judged;
-        v_answers := v_answers || v_part;
         for v_agent in select a from unnest(v_stopping) a loop
             v_woken := v_woken || heliograph._end_if_stopping(p_project, v_agent, p_now);
         end loop;
@@ -110,7 +106,7 @@ begin
             v_admitted := heliograph._admit_items(p_project, p_items, v_ok, p_now);
             p_items := v_admitted -> 'items';
             v_ok := array(select n::integer from jsonb_array_elements_text(v_admitted -> 'places') n);
-            v_answers := v_answers || (v_admitted -> 'answers');
+            v_parts := v_parts || (v_admitted -> 'parts');
         end if;
         if cardinality(v_ok) > 0 then
             if v_spends then
@@ -118,11 +114,11 @@ begin
             end if;
             v_part := heliograph._suspend(p_project, heliograph._items_at(p_items, v_ok), v_ok,
                                           cardinality(v_children) > 0, v_is_early, v_bytes, v_limits, p_now);
-            v_answers := v_answers || (v_part -> 'answers');
+            v_parts := v_parts || (v_part -> 'parts');
             v_woken := v_woken || array(select t from jsonb_array_elements_text(v_part -> 'woken') t);
         end if;
     end loop;
-    return heliograph._add_bells(p_project, v_answers, v_woken);
+    return heliograph._answers(p_project, 'turn_id', p_items, 'suspended', v_parts, v_woken);
 end $$;
 
 -- _read_suspend: the items of a round of suspend, each with the state that decides its outcome. p_agents: the agents
@@ -165,7 +161,7 @@ $$;
 -- _suspend: write the accepted items of a round, and answer them; see suspend. p_places: their places in the batch.
 --   p_is_family: some call of the batch is a child. p_is_early: a report is kept for one of these turns.
 --   p_bytes: see _exceeds.
---   Returns {answers: [{n, turn_id, outcome, first_seq, waits}], woken}.
+--   Returns {parts: {place: {first_seq, circuits, outcome, waits}}, woken}.
 --   raises: see suspend
 --   The caller holds the heads and the runs.
 create function heliograph._suspend(
@@ -189,15 +185,13 @@ begin
     if not v_is_all then
         perform heliograph._keep_running(p_project, p_items, v_suspended, v_firsts);
     end if;
-    return jsonb_build_object('woken', to_jsonb(v_woken), 'answers', (
-        select jsonb_agg(jsonb_build_object('n', p_places[i.n], 'turn_id', i.item -> 'turn_id',
-                                            'first_seq', v_firsts -> (i.item ->> 'turn_id'))
-                         || case when i.item ? 'circuits' then jsonb_build_object('circuits', i.item -> 'circuits')
-                                 else '{}' end
-                         || case when v_is_all or i.item ->> 'turn_id' = any (v_suspended)
-                             then '{"outcome": "suspended"}'
-                                 else jsonb_build_object('outcome', 'resolved', 'waits', coalesce(w.waits, '[]')) end
-                                     order by i.n)
+    return jsonb_build_object('woken', to_jsonb(v_woken), 'parts', (
+        select jsonb_object_agg(p_places[i.n],
+                   jsonb_build_object('first_seq', v_firsts -> (i.item ->> 'turn_id'))
+                   || case when v_is_all or i.item ->> 'turn_id' = any (v_suspended) then '{}'
+                           else jsonb_build_object('outcome', 'resolved', 'waits', coalesce(w.waits, '[]')) end
+                   || case when i.item ? 'circuits' then jsonb_build_object('circuits', i.item -> 'circuits')
+                           else '{}' end)
           from jsonb_array_elements(p_items) with ordinality i (item, n)
           left join lateral (
                select x.waits from heliograph._waits(p_project, i.item ->> 'turn_id') x

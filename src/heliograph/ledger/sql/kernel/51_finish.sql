@@ -16,17 +16,15 @@ create function heliograph.finish(p_project text, p_items jsonb, p_now timestamp
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n)
-                             order by n);
-    v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) with ordinality u (a, n) order by n);
+    v_agents text[] := array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i);
+    v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) a);
     v_bytes integer;
     v_places integer[];
     v_ended integer[];
     v_agents_ended text[];
     v_ending jsonb;
-    v_part jsonb;
     v_woken text[] := '{}';
-    v_answers jsonb := '[]';
+    v_parts jsonb := '{}';  -- {place: part of its answer} of the items that are not accepted
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_reactions('p_items[]', p_items,
@@ -35,7 +33,7 @@ begin
     perform heliograph._lock_runs(p_project, v_runs);
     for v_places in select places from heliograph._rounds(v_runs) loop
         with judged as materialized (
-            select n,  i.item -> 'turn_id' as turn_id, v_agents[n] as agent_id,
+            select n, v_agents[n] as agent_id,  -- the verdict of an accepted ending is null
                    case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null
                                                                         then 'stale' else 'duplicate' end)
                         -- a missing version never matches
@@ -52,10 +50,9 @@ begin
                                  then coalesce(heliograph._reject_activations(p_project, v_runs[n],
                                          i.item #> '{reaction,activations}', v_limits),
                                                heliograph._reject_taken(p_project, i.item)) end,
-                            heliograph._reject_drafts(v_runs[n], r.signal_seq, i.item -> 'signals'),
-                            '{"outcome": "ok"}') end as verdict
+                            heliograph._reject_drafts(v_runs[n], r.signal_seq, i.item -> 'signals')) end as verdict
               from unnest(v_places) n
-             cross join lateral (select p_items -> (n - 1) as item) i
+             cross join lateral (select p_items -> (n - 1) as item offset 0) i
               left join lateral (
                    select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x
                     where x.project_id = p_project and x.agent_id = v_agents[n] and x.status = 'running'
@@ -72,12 +69,11 @@ begin
                       and x.card_id = heliograph._deliverable_id(i.item ->> 'turn_id')
                       and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) c on true
         )
-        select jsonb_agg(jsonb_build_object('n', n, 'turn_id', turn_id) || verdict order by n),
-               array_agg(n order by n) filter (where verdict = '{"outcome": "ok"}'),
-               array_agg(agent_id order by n) filter (where verdict = '{"outcome": "ok"}')
-          into v_part, v_ended, v_agents_ended
+        select v_parts || coalesce(jsonb_object_agg(n, verdict) filter (where verdict is not null), '{}'),
+               array_agg(n order by n) filter (where verdict is null),
+               array_agg(agent_id order by n) filter (where verdict is null)
+          into v_parts, v_ended, v_agents_ended
           from judged;
-        v_answers := v_answers || v_part;
         if v_ended is not null then
             v_ending := heliograph._items_at(p_items, v_ended);
             perform heliograph._terminal(p_project, v_ending, v_bytes, v_limits.card_bytes_max, p_now);
@@ -85,7 +81,7 @@ begin
                                    || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
         end if;
     end loop;
-    return heliograph._add_bells(p_project, v_answers, v_woken);
+    return heliograph._answers(p_project, 'turn_id', p_items, 'ok', v_parts, v_woken);
 end $$;
 
 -- _reject_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).

@@ -26,6 +26,7 @@ declare
     v_results jsonb;
     v_done jsonb := '{"resumed": [], "woken": []}';
     v_bells jsonb;
+    v_targets jsonb;
     v_others boolean;
 begin
     v_bytes := heliograph._check_json(p_items);
@@ -69,7 +70,7 @@ begin
                    then '{"outcome": "bad_token"}'
                    else coalesce(
                         case when i.item ->> 'status' is distinct from 'success' or i.item -> 'actor' is not null
-                               or octet_length((i.item -> 'result')::text) > v_limits.result_bytes_max
+                               or heliograph._exceeds(i.item -> 'result', v_bytes, v_limits.result_bytes_max)
                              then heliograph._invalid_report(i.item, v_limits) end,
                         case when w.kind is null then '{"outcome": "early"}'::jsonb
                              when w.state = 'open' then '{"outcome": "applied"}'
@@ -94,9 +95,11 @@ begin
         v_answers := heliograph._keep_others(p_project, p_items, v_answers, v_limits, p_now);
     end if;
     v_bells := heliograph._bells(p_project, array(select jsonb_array_elements_text(v_done -> 'woken')));
+    v_targets := v_bells - 'woken';
     return coalesce((
-        select jsonb_agg(a || case n when 1 then v_bells else v_bells - 'woken' end || jsonb_build_object('resumed',
-                             a ->> 'outcome' = 'applied' and v_done -> 'resumed' ? (a ->> 'turn_id')) order by n)
+        select jsonb_agg(a || case n when 1 then v_bells else v_targets end
+                         || case when a ->> 'outcome' = 'applied' and v_done -> 'resumed' ? (a ->> 'turn_id')
+                                 then jsonb '{"resumed": true}' else '{"resumed": false}' end order by n)
           from jsonb_array_elements(v_answers) with ordinality e (a, n)), '[]');
 end $$;
 

@@ -14,7 +14,7 @@ begin
     loop
         foreach v_setting in array array['plan_cache_mode = force_generic_plan', 'enable_seqscan = off',
                                          'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_bitmapscan = off',
-                                         'enable_material = off'] loop
+                                         'enable_material = off', 'enable_memoize = off'] loop
             execute format('alter function %s set %s', v_function, v_setting);
         end loop;
     end loop;
