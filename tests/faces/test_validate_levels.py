@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import ScriptedModel
+from heliograph import ScriptedModel, external_tool
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.commands import LEVELS
 from heliograph.cli.load_target import load_manifest, load_target
@@ -151,6 +151,17 @@ def test_missing_bindings_are_reported_beside_invalid_values(tmp_path: Path) -> 
         text = AGENT.replace("role: R", f"role: R, tools: [nowhere]{spec}") + more
         report = checked(tmp_path, text, Bindings(model=ScriptedModel([])))
         assert [each.code for each in report.problems if not each.is_warning] == ["missing_tool", code]
+
+
+@pytest.mark.parametrize("kind", ["Agent", "Workflow"])
+def test_problem_of_only_the_schema_of_v0_4_6_is_a_warning(tmp_path: Path, kind: str) -> None:
+    spec = "{role: R}" if kind == "Agent" else "{steps: [{id: a, kind: Task, ref: look}]}"
+    text = f"apiVersion: ossa/v0.4\nkind: {kind}\nmetadata: {{name: a, identity: {{agent_id: a}}}}\nspec: {spec}\n"
+    bindings = Bindings(tools={"look": external_tool("look", "")}, model=ScriptedModel([]))
+    report = checked(tmp_path, text, bindings)
+    assert level(report) == "runnable"
+    assert [(each.code, each.pointer) for each in report.problems] == [("unknown_field", "/metadata/identity")]
+    assert [each.pointer for each in load_manifest(tmp_path / "m.yaml", bindings)[1]] == ["/metadata/identity"]
 
 
 def test_invalid_manifest_starts_none_of_its_servers(tmp_path: Path) -> None:

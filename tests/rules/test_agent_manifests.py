@@ -5,10 +5,10 @@ from __future__ import annotations
 import jsonschema_rs
 import pytest
 
-from heliograph.manifest.ossa import schema_name, validate_ossa
+from heliograph.manifest.ossa import schema_name
 from heliograph.manifest.problems import ManifestRejected
 from heliograph.manifest.schemas import schema_of_kind
-from tests.rules.agent_manifest_kit import HEAD, HEAD_5, agent, parsed, problems, warned
+from tests.rules.agent_manifest_kit import HEAD, HEAD_5, agent, problems, warned
 
 # ── Versions and schemas ──
 
@@ -382,40 +382,3 @@ def test_open_spec_of_v0_5_may_hold_anything(spec: str) -> None:
     made = agent(f"description: D\n{spec}", HEAD_5)
     assert made.name == "reader"
     assert made.warnings != ()
-
-
-KAGENT = "extensions: {kagent: {mcpServers: {git: {url: 'https://x.example', transport: sse}}}}\n"
-
-
-def test_v0_4_without_a_third_number_stands_for_each_of_its_versions() -> None:
-    """The repository of the specification has such manifests: those of v0.4.7, and those that its schema rejected before."""
-    for more in (
-        "  identity: {agent_id: a}\nspec: {role: R}\n",
-        f"spec: {{role: R}}\n{KAGENT}",
-        "spec: {role: R, tools: [{name: f}]}\n",
-    ):
-        text = HEAD + more
-        assert problems(text) != []
-        document = parsed(text.replace("v0.4.6", "v0.4"))
-        found = validate_ossa(document)
-        assert [each.is_warning for each in found] == [True] * len(found) != []
-    both = f"{HEAD}spec: {{role: ''}}\nsecurity: 7\n".replace("v0.4.6", "v0.4")
-    assert [each.pointer for each in problems(both)] == ["/spec/role"]
-
-
-@pytest.mark.parametrize("key", ["toolNames", "capabilities", "tools"])
-def test_entry_of_an_mcp_server_lists_single_tools_of_it(key: str) -> None:
-    made = agent(f"role: R\ntools: [{{type: mcp, server: git, {key}: [read, merge], requires_approval: true}}]", HEAD_5)
-    assert [(each.name, each.server, each.needs_approval) for each in made.tools] == [
-        ("read", "git", True),
-        ("merge", "git", True),
-    ]
-    assert warned(made) == []
-    declared = agent(f"role: R\ntools: [{{type: mcp, name: git, command: sh, {key}: [read, merge]}}]", HEAD_5)
-    assert [each.tools for each in declared.servers] == [("read", "merge")]
-    assert [each.name for each in declared.tools] == ["git"]
-    nested = agent(
-        "role: R\ntools: [{type: mcp, name: files, server: {command: npx, args: [-y, s], env: {A: b}}}]", HEAD_5
-    )
-    assert [(each.command, dict(each.env)) for each in nested.servers] == [(("npx", "-y", "s"), {"A": "b"})]
-    assert warned(nested) == []

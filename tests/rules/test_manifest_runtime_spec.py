@@ -317,23 +317,6 @@ def test_setting_that_does_not_suit_an_agent_is_rejected_at_its_place() -> None:
     assert "short" in problem.message
 
 
-def test_settings_that_do_not_suit_and_unknown_gateways_are_reported_together() -> None:
-    app = Heliograph("press", control_signals={"tool_call": {"timeout_seconds": 5}})
-
-    @app.agent(activate_on=["workflow:start"], ttl_seconds=18, terminate=lambda ctx: None, init=lambda ctx: None)
-    def short(ctx: Context) -> None: ...
-
-    spec = runtime(
-        RUNTIME + "lifecycle:\n  phases:\n    terminate: {timeout_seconds: 20}\n    init: {timeout_seconds: 20}\n"
-    )
-    routes = "routes:\n  - match: {tool_name: x}\n    destination: {gateway: nowhere}\n"
-    with pytest.raises(ManifestRejected) as caught:
-        app.configured(spec, routing(ROUTING + routes))
-    assert sorted((each.code, each.line) for each in caught.value.problems) == [
-        ("out_of_range", 5), ("unknown_gateway", 5),
-    ]  # fmt: skip
-
-
 @pytest.mark.proves("RTE-09", "RTE-01")
 def test_route_table_of_a_manifest_replaces_that_of_the_application() -> None:
     text = ROUTING + """\

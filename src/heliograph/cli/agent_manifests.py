@@ -74,7 +74,7 @@ def valid_agent(document: Document, bindings: Bindings) -> AgentManifest:
     made, found = gather_agent(document, os.environ)
     if any(not each.is_warning for each in found):
         found += _missing_of(made, bindings)
-    return replace(made, warnings=tuple(accepted(found)))
+    return replace(made, warnings=tuple(accepted([*warnings, *found])))
 
 
 def check_schema(document: Document, bindings: Bindings) -> list[ManifestProblem]:

@@ -37,11 +37,11 @@ def bind_workflow(
 
     Raises ManifestRejected for an invalid manifest, and for steps that cannot be carried out.
     """
-    accepted([*document.problems, *validate_ossa(document)])
+    warnings = accepted([*document.problems, *validate_ossa(document)])
     workflow = read_task(document) if kind_of(document) == "Task" else read_workflow(document)
     binding = _Binding(workflow, path, bindings)
     application = binding.application()
-    return application, [*workflow.warnings, *binding.problems]
+    return application, list(dict.fromkeys([*warnings, *workflow.warnings, *binding.problems]))
 
 
 class _Binding:
