@@ -124,6 +124,7 @@ def test_parameters_of_a_tool_of_a_server_get_a_warning(tmp_path: Path, is_decla
     assert "the MCP server git describes its tools" in warnings[0].message
 
 
+@pytest.mark.more
 def test_tools_of_a_server_without_a_list_are_asked_from_it_with_consent(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(SERVER)
