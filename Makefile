@@ -10,7 +10,7 @@ PYTHON ?=
 ARGS ?=
 FILE ?=
 
-.PHONY: help venv demo test test-more further stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
+.PHONY: help venv demo test test-more further environments stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
 .PHONY: lock build clean conformance-check mutations mutations-check docs-check lock-check
 
 help: ## list the targets
@@ -30,6 +30,9 @@ test-more: venv further ## run the slower tests: killed processes, chaos, mutant
 
 further: venv ## run the quick half of the tests on every later Python that is found
 	@$(PY) -m tools.further $(ARGS)
+
+environments: ## build or renew the environments of every later Python that is found
+	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" -m tools.further --make
 
 stress: venv ## run each test several times in many processes, to find races; ARGS=tests/reach REPEAT=10
 	@$(PY) -m pytest -n 6 -p tools.repeat -p no:tests.time_limit -m "not more and not long" $(or $(ARGS),tests/runtime)

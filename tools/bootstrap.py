@@ -5,8 +5,8 @@
     python3.13 tools/bootstrap.py further   .venv-3.13: as .venv, for tests on a further interpreter
 
 Requires only Python 3.11 with `venv`. The stamp is written last: an environment without a stamp is incomplete, and
-one with another stamp belongs to another lock, interpreter or folder. Both are made again. A file lock serializes
-concurrent `make` processes; the system releases it when its owner is killed.
+one with another stamp belongs to another lock, interpreter or folder. Both are made again. A lock on the folder of an environment
+serializes concurrent `make` processes; the system releases it when its owner is killed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -82,17 +83,18 @@ ENVIRONMENTS = {"bench": BENCH, "further": FURTHER}
 def main() -> int:
     environment = ENVIRONMENTS[sys.argv[1]] if sys.argv[1:] else PROJECT
     stamp = environment.wanted()
-    with Path(__file__).open("rb") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        if environment.stamp.exists() and environment.stamp.read_text(encoding="utf-8") == stamp:
-            return 0
-        try:
-            environment.make(stamp, turn.fileno())
-        except subprocess.CalledProcessError as failed:
-            name = environment.name
-            print(f"{name} is not complete: {' '.join(failed.cmd)} ended with {failed.returncode}.", file=sys.stderr)
-            print("Next: look at pip's message above; packages come from the index pip is set to.", file=sys.stderr)
-            return 1
+    environment.folder.mkdir(exist_ok=True)
+    turn = os.open(environment.folder, os.O_RDONLY)  # `venv` empties the folder, and never replaces it
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    if environment.stamp.exists() and environment.stamp.read_text(encoding="utf-8") == stamp:
+        return 0
+    try:
+        environment.make(stamp, turn)
+    except subprocess.CalledProcessError as failed:
+        name = environment.name
+        print(f"{name} is not complete: {' '.join(failed.cmd)} ended with {failed.returncode}.", file=sys.stderr)
+        print("Next: look at pip's message above; packages come from the index pip is set to.", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,6 +1,7 @@
 """Run the quick half of the suite on every further interpreter that this machine has, from Python 3.11 on.
 
     python -m tools.further [ARGUMENT...]    arguments for pytest
+    python -m tools.further --make           only make the environments
 
 A further interpreter has another version than the one that runs this. Each gets its own environment (`.venv-3.13`), built from the
 same lock, and runs the parts of the suite that depend on the interpreter: pure code, asyncio, sockets, processes, drivers.
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,32 +61,34 @@ def _runs_as(candidate: str, minor: int) -> bool:
 
 
 def main() -> int:
-    for version, interpreter in interpreters().items():
-        name = "{}.{}".format(*version)
-        if subprocess.run([interpreter, "tools/bootstrap.py", "further"], cwd=ROOT, check=False).returncode != 0:
+    arguments = sys.argv[1:]
+    found, wheelless = interpreters(), list[tuple[int, int]]()
+    making = {
+        version: subprocess.Popen([each, "tools/bootstrap.py", "further"], cwd=ROOT) for version, each in found.items()
+    }
+    for version, process in making.items():
+        if process.wait() != 0:
             if version in PROMISED:
                 return 1
-            print(f"Python {name} is skipped: requirements.lock does not install there", flush=True)
-            continue
-        print(f"The quick half of the suite on Python {name} ({interpreter}):", flush=True)
-        python = [str(ROOT / f".venv-{name}" / "bin" / "python"), "-m"]
-        # the time limit holds for `make test`, on one Python
-        pytest = [
-            "pytest",
-            "-q",
-            "-n",
-            "2",
-            "--dist",
-            "worksteal",
-            "-p",
-            "no:tests.time_limit",
-            *IGNORED,
-            "-m",
-            "not more and not long",
-        ]
-        if subprocess.run([*python, *pytest, *sys.argv[1:], *QUICK], cwd=ROOT, check=False).returncode != 0:
-            return 1
-    return 0
+            print("Python {}.{} is skipped: requirements.lock does not install there".format(*version), flush=True)
+            wheelless.append(version)
+    if arguments == ["--make"]:
+        return 0
+    with ThreadPoolExecutor() as pool:
+        runs = list(pool.map(lambda version: _run(version, arguments), found.keys() - wheelless))
+    return max(runs, default=0)
+
+
+def _run(version: tuple[int, int], arguments: list[str]) -> int:
+    """Run the quick half and print its output at its end, because the interpreters run at the same time; return 0 or 1."""
+    name = "{}.{}".format(*version)
+    python = str(ROOT / f".venv-{name}" / "bin" / "python")
+    command = [python, "-m", "pytest", "-q", "-n", "1", "-m", "not more and not long"]
+    # the time limit holds for `make test`, on one Python
+    command += ["-p", "no:tests.time_limit", "-p", "no:cacheprovider", *IGNORED, *arguments, *QUICK]
+    done = subprocess.run(command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    print(f"The quick half of the suite on Python {name}:\n{done.stdout}", flush=True)
+    return min(done.returncode, 1)
 
 
 if __name__ == "__main__":

@@ -163,23 +163,22 @@ def test_turn_without_delegations_has_no_children(shell: Shell) -> None:
     assert shell.rows("turn", "children", turn_id) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "code", "message"),
-    [
-        (("turn", "children", "turn_nobody"), 3, "unknown_turn", "no turn turn_nobody in project default"),
-        (("turn", "children"), 2, "usage", "required: TURN"),
-        (("callback", "redeliver", "callback_x"), 3, "unknown_callback", "no callback callback_x in project default; helio callback list"),
-        (("callback", "redeliver"), 2, "usage", "required"),
-        (("callback", "redeliver", "callback_x", "--dead"), 2, "usage", "not allowed with"),
-        (("callback", "list", "--state", "ded"), 2, "invalid_enum", "did you mean dead?"),
-        (("callback", "list", "--limit", "0"), 2, "out_of_range", "--limit must be a whole number from 1 to 1000"),
-    ],
-)  # fmt: skip
-def test_unknown_or_invalid_callback_is_reported_as_text_and_as_json(
-    shell: Shell, arguments: tuple[str, ...], exit_code: int, code: str, message: str
-) -> None:
-    done = shell.helio(*arguments, "--json")
-    error = json.loads(done.stdout)["error"]
-    assert (done.returncode, error["code"]) == (exit_code, code)
-    assert message in error["message"]
-    assert f"error: {error['message']}" in done.stderr
+REJECTED: list[tuple[tuple[str, ...], int, str, str]] = [
+    # the arguments, the exit code, the code of the error, a part of its message
+    (("turn", "children", "turn_nobody"), 3, "unknown_turn", "no turn turn_nobody in project default"),
+    (("turn", "children"), 2, "usage", "required: TURN"),
+    (("callback", "redeliver", "callback_x"), 3, "unknown_callback", "no callback callback_x in project default; helio callback list"),
+    (("callback", "redeliver"), 2, "usage", "required"),
+    (("callback", "redeliver", "callback_x", "--dead"), 2, "usage", "not allowed with"),
+    (("callback", "list", "--state", "ded"), 2, "invalid_enum", "did you mean dead?"),
+    (("callback", "list", "--limit", "0"), 2, "out_of_range", "--limit must be a whole number from 1 to 1000"),
+]  # fmt: skip
+
+
+def test_unknown_or_invalid_callback_is_reported_as_text_and_as_json(shell: Shell) -> None:
+    for arguments, exit_code, code, message in REJECTED:
+        done = shell.helio(*arguments, "--json")
+        error = json.loads(done.stdout)["error"]
+        assert (done.returncode, error["code"]) == (exit_code, code), arguments
+        assert message in error["message"]
+        assert f"error: {error['message']}" in done.stderr

@@ -13,6 +13,7 @@ import pytest
 
 from heliograph.ledger.pool import Database
 from tests.faces.cli_support import Shell, open_shell
+from tests.grids import mostly_more
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def check(shell: Shell, case: Case) -> None:
 
 
 @pytest.mark.proves("S20")
-@pytest.mark.parametrize("case", WITHOUT_DATABASE, ids=lambda case: case.arguments[:60])
+@pytest.mark.parametrize("case", mostly_more(WITHOUT_DATABASE, range(0, 99, 3)), ids=lambda case: case.arguments[:60])
 def test_bad_input_is_rejected_before_a_database_is_opened(folder: Path, case: Case) -> None:
     check(Shell(folder, "postgresql://nobody@127.0.0.1:1/none"), case)
 

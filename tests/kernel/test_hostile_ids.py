@@ -64,7 +64,7 @@ async def test_every_function_treats_any_text_as_data(kernel: Kernel, text: str)
 
 
 @pytest.mark.proves("S3")
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("text", mostly_more(HOSTILE, {0, 1, 7, 11}), ids=range(len(HOSTILE)))
 async def test_calls_boxes_and_stops_return_any_text_unchanged(kernel: Kernel, text: str) -> None:
     kernel.project = f"{kernel.project} {text}"
     named = as_id(text)

@@ -176,7 +176,7 @@ def test_client_that_resets_while_its_page_is_read_leaves_no_line_in_the_log(
 def test_client_that_goes_while_it_receives_its_page_leaves_no_line_in_the_log(
     loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def leave() -> None:
+    async def abandon() -> None:
         async with opened() as port:
 
             async def gone(writer: asyncio.StreamWriter) -> None:
@@ -191,7 +191,7 @@ def test_client_that_goes_while_it_receives_its_page_leaves_no_line_in_the_log(
             assert await status(port) == 200
 
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(leave())
+        runner.run(abandon())
     assert caplog.text == ""
 
 
