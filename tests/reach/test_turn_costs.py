@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from contextvars import copy_context
 from datetime import UTC, datetime
 from itertools import product
 from types import FrameType
@@ -93,6 +94,13 @@ def test_turn_that_is_not_recorded_is_the_trace_context_of_its_code() -> None:
         assert trace_ids() == turn.ids == (f"{5:032x}", f"{found.span_id:016x}")
     assert trace_ids() is None
     assert not get_current_span().get_span_context().is_valid
+
+
+def test_turn_that_is_not_recorded_can_be_closed_in_another_context() -> None:
+    turn = UnrecordedTurn(Formats(["w3c"]), RunContext("run_a", 5, None, is_sampled=False), "turn_1")
+    copy_context().run(turn.__enter__)
+    turn.__exit__()
+    assert trace_ids() is None
 
 
 CALLERS = [

@@ -64,6 +64,7 @@ class SignalBuffer:
         # (index of the first draft of a commit, how many, log position of the first)
         self._batches: list[tuple[int, int, int]] = []
         self._sending = asyncio.Lock()
+        self._has_senders = False  # whether anything has used the lock; most turns send all in their last commit
         self._in_flight = (
             0  # how many drafts at the head of _pending are part of an unanswered call; they no longer change
         )
@@ -100,7 +101,7 @@ class SignalBuffer:
     async def take(self) -> tuple[Draft, ...]:
         """Close the buffer, and return all unsent drafts for the commit that ends the turn. Raises TurnLost."""
         self._is_closed = True  # before waiting: another send that waits for the lock must not take these drafts
-        if self._in_flight or self._sending.locked():
+        if self._has_senders:  # `locked` is false while a sender that waited is about to go on
             async with self._sending:
                 if self._in_flight:  # the reply to a call was lost: repeat it, so that its signals are logged once
                     await self._send()
@@ -110,6 +111,7 @@ class SignalBuffer:
 
     async def flush(self) -> None:
         """Send the pending drafts. Raises TurnLost."""
+        self._has_senders = True
         async with self._sending:
             if self._in_flight:  # see take
                 await self._send()
@@ -122,6 +124,7 @@ class SignalBuffer:
 
         A rejected call logs nothing: the pending drafts stay pending, and `own` is dropped.
         """
+        self._has_senders = True
         async with self._sending:
             if self._in_flight:  # see take
                 await self._send()
@@ -155,6 +158,7 @@ class SignalBuffer:
     async def _send_after_pause(self) -> None:
         await self._world.sleep(BATCH_SECONDS)
         self._is_due = False
+        self._has_senders = True
         try:
             async with self._sending:
                 if not self._is_closed:

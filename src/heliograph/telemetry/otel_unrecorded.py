@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextvars import Token
 from functools import cached_property
 
@@ -12,6 +13,8 @@ from heliograph.telemetry.null_tracer import NullTurn
 from heliograph.telemetry.otel_formats import Formats
 from heliograph.telemetry.otel_spans import RunContext, span_number
 from heliograph.trace_context import TraceContext, enter_trace, exit_trace
+
+log = logging.getLogger("heliograph.telemetry")
 
 _EMPTY = Context()
 
@@ -59,8 +62,11 @@ class UnrecordedTurn(NullTurn):
 
     def __exit__(self, *_: object) -> None:
         if self._tokens is not None:
-            exit_trace(self._tokens[1])
-            detach(self._tokens[0])
+            try:
+                exit_trace(self._tokens[1])
+                detach(self._tokens[0])
+            except ValueError:  # the turn is closed in another context, at the end of its process
+                log.debug("the trace context of %s was not left", self._turn_id)
 
 
 class _UnrecordedSpan(NonRecordingSpan):

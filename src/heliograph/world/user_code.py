@@ -68,20 +68,27 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
 
 @types.coroutine
 def _rest(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """The rest of a coroutine that waits for the first time. waits_for: what it yielded."""
-    try:
-        while True:
-            try:
-                sent = yield waits_for
-            except GeneratorExit:
-                work.close()
-                raise
-            except BaseException as error:
-                waits_for = work.throw(error)
-            else:
-                waits_for = work.send(sent)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+    """The rest of a coroutine that waits for the first time. waits_for: what it yielded.
+
+    It is delegated to, as `await` does. What the first wait raises is thrown into it outside the `except`, so that the code of the
+    user finds no exception in progress after it has handled this one.
+    """
+    while True:
+        try:
+            yield waits_for
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:
+            raised = error
+        else:
+            return (yield from work.__await__())
+        try:
+            waits_for = work.throw(raised)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        finally:
+            del raised  # its traceback has this frame
 
 
 def _running() -> asyncio.Task[Any] | None:
