@@ -66,7 +66,8 @@ class Wait(msgspec.Struct, frozen=True):
     """A call that a turn has opened. content: the result's card, once the call is resolved.
 
     resolved_position: its place among the turn's results in the order of arrival, from 1. taint: the untrusted sources
-    that the turn had read when it opened the call. opened_at, resolved_at: of a call that is not inline, or that was open when the kernel ended its turn.
+    that the turn had read when it opened the call. opened_at, resolved_at: of a call that is not inline, or that was open when
+    the kernel ended its turn; otherwise None.
     """
 
     call_id: str

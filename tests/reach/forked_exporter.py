@@ -1,4 +1,4 @@
-"""`python -m tests.reach.forked_exporter`: a process that has exported a span forks, and first the child and then the parent export further spans."""
+"""`python -m tests.reach.forked_exporter`: export a span, fork, and export further spans first in the child and then in the parent."""
 
 from __future__ import annotations
 

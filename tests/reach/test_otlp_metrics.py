@@ -92,7 +92,7 @@ def test_malformed_interval_is_rejected(interval: str, monkeypatch: pytest.Monke
         MetricExport(TelemetrySettings(is_on=True, endpoint="http://127.0.0.1:1"))
 
 
-async def test_error_of_an_export_ends_no_further_one_and_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_export_stops_no_later_one_and_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
     sent: list[int] = []
     third = asyncio.Event()
     loop = asyncio.get_running_loop()

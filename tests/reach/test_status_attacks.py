@@ -173,7 +173,7 @@ def test_client_that_resets_while_its_page_is_read_leaves_no_line_in_the_log(
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "worker"])
-def test_client_that_goes_while_it_receives_its_page_leaves_no_line_in_the_log(
+def test_client_that_disconnects_while_it_receives_its_page_leaves_no_line_in_the_log(
     loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def abandon() -> None:

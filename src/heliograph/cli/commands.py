@@ -117,7 +117,7 @@ def _add_bindings(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--allow-secret-literals",
         action="store_true",
-        help="for manifests: give a warning, and no error, for what looks like a secret in clear text",
+        help="for manifests: warn of a text that looks like a secret, instead of rejecting it",
     )
 
 

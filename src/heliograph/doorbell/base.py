@@ -34,7 +34,7 @@ class Bell(ABC):
 
     carries_names = False  # True for a wire with access rights: its listeners may read names, ids and events
     carries_commands = False  # True for a wire that delivers commands, with their arguments, to tools
-    has_observers = False  # True for a wire that delivers events to whoever observes them
+    has_observers = False  # True for a wire to which observers of events may listen
 
     def __init__(self, on_ring: Callable[[list[str]], None]):
         self._on_ring = on_ring

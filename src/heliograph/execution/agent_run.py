@@ -173,7 +173,7 @@ async def call_function(run: Callable[[Any], Any], owned: OwnedTurn, context: Co
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call of the function gives a coroutine. Its own flag decides for most, in a fraction of the time."""
+    """Whether a call of the function returns a coroutine. For most functions the flag of their code decides, which is faster."""
     code = getattr(function, "__code__", None)
     has_flag = code is not None and code.co_flags & inspect.CO_COROUTINE
     return bool(has_flag) or inspect.iscoroutinefunction(function)

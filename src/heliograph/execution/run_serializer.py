@@ -51,7 +51,7 @@ class RunSerializers:
         self._serializers: dict[str, RunSerializer] = {}
 
     def enter(self, run_id: str) -> RunSerializer:
-        """Return the serializer of a run, for `async with` at once."""
+        """Return the serializer of a run. The caller enters it at once with `async with`."""
         found = self._serializers.get(run_id)
         if found is None:
             found = self._serializers[run_id] = RunSerializer(run_id, self._serializers)

@@ -1,7 +1,7 @@
 """Descriptions of all properties of a manifest's schema, for editors: what a property means, and what Heliograph does with it.
 
-A property that Heliograph carries out has its description in the schema's file. Each other one gets its description here, from the
-meaning of its name and from the reason why it has no effect, so that each of these texts stands in one place.
+A property that Heliograph carries out has its description in the schema's file. All other properties get theirs here, from the meaning of
+the name and from the reason why the property has no effect, so that each of these texts stands in one place.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ Series = Mapping[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric, equal only to itself, because each record looks it up. name, labels: as their specification spells them. buckets: the upper bounds of a histogram. unit: of OpenTelemetry.
+    """A metric. name, labels: as their specification spells them. buckets: the upper bounds of a histogram. unit: of OpenTelemetry.
 
+    It is equal only to itself, because its hash is then quick, and each record looks it up.
     Raises ValueError for labels outside the list.
     """
 

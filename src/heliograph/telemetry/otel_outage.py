@@ -97,7 +97,7 @@ _quiet = _Quiet()
 
 
 def notice_full_queue(outage: ExportOutage | None) -> None:
-    """Tell this outage of a full queue that this thread meets from now on; None for none. Each recorded span calls it twice."""
+    """Report to `outage` if this thread finds the queue full from now on; None ends this. Each recorded span calls it twice."""
     _quiet.current.outage = outage
 
 

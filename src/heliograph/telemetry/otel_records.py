@@ -36,7 +36,7 @@ def record_call(
 ) -> None:
     """Record a call that a turn waited for: a tool elsewhere, another agent, a person, or a timer. common: attributes.
 
-    Without the times of a call, which inline calls of a claim do not have, it records nothing.
+    It records nothing for a call without times: a claim has none for inline calls.
     """
     if wait.opened_at is None:
         return
@@ -66,9 +66,9 @@ def record_enqueue(
 
 
 def record_ended(recording: Recording, run: RunContext, run_id: str, signal: PendingSignal, now: datetime) -> None:
-    """Record a turn that the kernel ended, the calls that it waited for, and the inline calls that were open, which may have spans below them.
+    """Record a turn that the kernel ended, the calls that it waited for, and the inline calls that were open at its end.
 
-    The worker of such an inline call records its attempt under another id, because it cannot know whether another owner repeats it.
+    Such an inline call may have spans below it. Its worker records the attempt under another id, because another owner may repeat it.
     """
     if signal.ended is None or signal.turn_id is None:
         return

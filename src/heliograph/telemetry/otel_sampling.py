@@ -15,7 +15,7 @@ _RATIO = re.compile(r"ParentBased\{root:TraceIdRatioBased\{([0-9.e-]+)\}")
 
 
 class Sampling:
-    """Decides like `sampler`. The usual ones of the SDK, a ratio of the traces that have no caller, need none of its objects."""
+    """Makes the decisions of `sampler`. For a ratio of the traces without a caller, the usual case, it creates no object of the SDK."""
 
     def __init__(self, sampler: Sampler):
         self._sampler = sampler
@@ -33,7 +33,7 @@ class Sampling:
 
 
 def _bound_of(sampler: Sampler) -> int | None:
-    """The bound of the trace ids that a sampler records; None for another one than a ratio below the decision of the caller."""
+    """The bound of the trace ids that a sampler records; None unless it is a ratio that the caller's decision overrules."""
     description = _description_of(sampler)
     if description == _description_of(ParentBased(ALWAYS_ON)):
         return TraceIdRatioBased.get_bound_for_rate(1.0)

@@ -21,7 +21,7 @@ _NO_RETRY = RetryPolicy(enabled=False)
 
 def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
     """The first event of a claimed turn. A turn without a message in its inbox is rejected."""
-    waits = claimed.waits  # of most turns there are none
+    waits = claimed.waits  # most turns have none
     has_waited = claimed.defer_count > 0 or (bool(waits) and any(w.kind != "inline" for w in waits))
     has_result = bool(waits) and any(w.state == "resolved" for w in waits)
     has_acted = has_waited or has_result

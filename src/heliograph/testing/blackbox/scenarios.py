@@ -1,7 +1,9 @@
 """The runs that the checks observe. Each one is an agents file, which the system under test executes, and how the run is disturbed.
 
-An agents file is JSON: {"name", "routing", "agents": [{"name", "activate_on", "emits", "updates", "runs_if", "on_request", "control_signals",
-"steps"}]}. runs_if: false for a guard that is never true. control_signals: as in a RuntimeSpec, for the calls that this agent makes. routing: null, or a MessageRouting with pools of workers as its queues. The steps of an agent run in order, and the last one may set its output:
+An agents file is JSON: {"name", "routing", "agents": [{"name", "activate_on", "emits", "updates", "runs_if", "on_request",
+"control_signals", "steps"}]}. runs_if: false for a guard that is never true. control_signals: as in a RuntimeSpec, for the calls that this
+agent makes. routing: null, or a MessageRouting with pools of workers as its queues. The steps of an agent run in order, and the last one
+may set its output:
 
     {"tool": NAME, "result": VALUE}        a tool call with this result
     {"tool": NAME, "error": MESSAGE}       a tool call that fails; the agent continues
