@@ -114,6 +114,29 @@ def test_tool_that_is_listed_narrows_the_list_of_its_declared_server(tmp_path: P
         assert sorted(each.name for each in server.allowed(OFFERED, None)) == names
 
 
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize(
+    ("listed", "names"), [("[read]", ["read"]), ("[repo.list, history]", ["repo_list"]), ("[]", [])]
+)
+def test_list_of_a_declared_server_narrows_that_of_the_application(
+    tmp_path: Path, listed: str, names: list[str]
+) -> None:
+    bound = {"git": MCPServer(["server"], name="git")}
+    application, _ = load(tmp_path, f"  tools: [{{type: mcp, name: git, command: [sh], tools: {listed}}}]\n", bound)
+    assert sorted(offered(application)) == names
+    more = f"extensions: {{mcp: {{servers: [{{name: git, command: [sh], tools: {listed}}}]}}}}\n"
+    application, _ = load(tmp_path, f"  tools: [{{type: mcp, name: read, server: git}}]\n{more}", bound)
+    assert sorted(offered(application)) == [each for each in names if each == "read"]
+
+
+def test_server_with_an_empty_list_of_tools_is_not_used(tmp_path: Path) -> None:
+    server = "{type: mcp, name: git, command: [sh], tools: []}"
+    application, warnings = load(tmp_path, f"  tools: [{server}]\n", starts_servers=True)
+    assert application.workflow.agents["clerk"].tools == ()
+    assert [(each.code, each.pointer) for each in warnings] == [("no_effect", "/spec/tools/0")]
+    assert warnings[0].message.endswith("git is empty, so the agent has no tool of it")
+
+
 @pytest.mark.parametrize("is_declared", [False, True])
 def test_parameters_of_a_tool_of_a_server_get_a_warning(tmp_path: Path, is_declared: bool) -> None:
     tool = "{type: mcp, name: read, server: git, parameters: {type: object}}"
@@ -125,7 +148,7 @@ def test_parameters_of_a_tool_of_a_server_get_a_warning(tmp_path: Path, is_decla
 
 
 @pytest.mark.more
-def test_tools_of_a_server_without_a_list_are_asked_from_it_with_consent(tmp_path: Path) -> None:
+def test_server_without_a_list_is_asked_for_its_tools_with_consent(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     text = f"  tools: [look.up]\nextensions: {{mcp: {{servers: [{{name: stock, command: ['{sys.executable}', '{program}']}}]}}}}\n"

@@ -172,3 +172,12 @@ def test_invalid_manifest_starts_none_of_its_servers(tmp_path: Path) -> None:
     report = checked(tmp_path, AGENT.replace("role: R", f"role: R, {spec}"), Bindings(starts_servers=True))
     assert level(report) == "valid"
     assert not started.exists()
+    assert [each.code for each in report.problems if not each.is_warning] == ["missing_model", "invalid_format"]
+
+
+def test_invalid_manifest_also_lists_missing_tools_that_no_server_may_have(tmp_path: Path) -> None:
+    server = "{type: mcp, name: stock, command: [touch, x], tools: [count]}"
+    spec = f"lifecycle: {{turn_timeout: soon}}, tools: [look, {server}]"
+    bindings = Bindings(model=ScriptedModel([]), starts_servers=True)
+    report = checked(tmp_path, AGENT.replace("role: R", f"role: R, {spec}"), bindings)
+    assert [each["name"] for each in report.to_json()["missing"]] == ["look"]

@@ -217,6 +217,23 @@ def test_v0_4_without_a_third_number_stands_for_each_of_its_versions() -> None:
     assert [each.pointer for each in problems(both)] == ["/spec/role"]
 
 
+def test_empty_list_of_tools_permits_none() -> None:
+    made = agent("role: R\ntools: [{type: mcp, name: git, command: sh, tools: []}]", HEAD_5)
+    assert ([each.tools for each in made.servers], warned(made)) == ([()], ["/spec/tools/0"])
+    described = agent("role: R\ntools: [{type: mcp, name: git, command: sh, capabilities: []}]", HEAD_5)
+    assert ([each.tools for each in described.servers], warned(described)) == ([None], [])
+    with pytest.raises(ManifestRejected) as caught:
+        agent("role: R\ntools: [{type: mcp, server: git, toolNames: []}]", HEAD_5)
+    assert [(each.code, each.pointer) for each in caught.value.problems] == [("no_tools", "/spec/tools/0")]
+
+
+def test_second_server_of_a_name_gets_a_warning() -> None:
+    servers = "[{type: mcp, name: git, command: one}, {type: mcp, name: git, command: two}]"
+    made = agent(f"role: R\ntools: {servers}", HEAD_5)
+    assert [each.command for each in made.servers] == [("one",)]
+    assert [(each.code, each.pointer) for each in made.warnings] == [("no_effect", "/spec/tools/1")]
+
+
 @pytest.mark.parametrize("key", ["toolNames", "capabilities", "tools"])
 def test_entry_of_an_mcp_server_lists_single_tools_of_it(key: str) -> None:
     made = agent(f"role: R\ntools: [{{type: mcp, server: git, {key}: [read, merge], requires_approval: true}}]", HEAD_5)

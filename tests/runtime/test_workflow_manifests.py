@@ -12,7 +12,10 @@ from heliograph import Heliograph, ScriptedModel, tool
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.cli.validate import check
+from heliograph.manifest.document import Document
+from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
+from heliograph.manifest.retry_settings import read_retry
 from tests.runtime.kit import Rig
 
 HEAD = "apiVersion: ossa/v0.5\nkind: Workflow\nmetadata: {name: review}\n"
@@ -197,6 +200,34 @@ spec:
     }  # fmt: skip
 
 
+def test_trigger_and_outputs_of_a_workflow_get_a_warning_with_the_reason(tmp_path: Path) -> None:
+    triggers = "[{type: manual}, {type: cron, schedule: '0 6 * * *'}]"
+    steps = "[{id: a, kind: Task, ref: fetch}]"
+    (tmp_path / "w.yaml").write_text(
+        f"{HEAD}spec: {{triggers: {triggers}, outputs: {{type: object}}, steps: {steps}}}\n"
+    )
+    found = {each.pointer: each.message for each in check(tmp_path / "w.yaml", bound()).problems}
+    assert found == {
+        "/spec/triggers/1": "spec.triggers[1] has no effect; other programs start runs",
+        "/spec/outputs": "spec.outputs has no effect; the output of the last step is the result",
+    }
+
+
+def test_problems_of_all_agents_of_a_workflow_are_found(tmp_path: Path) -> None:
+    steps = ""
+    for name in ("one", "two"):
+        steps += f"    - {{id: {name}, kind: Agent, ref: {name}.yaml}}\n"
+        (tmp_path / f"{name}.yaml").write_text("apiVersion: ossa/v9\nkind: Agent\n")
+    (tmp_path / "w.yaml").write_text(f"{HEAD}spec:\n  steps:\n{steps}    - {{id: c, kind: Task, ref: nowhere}}\n")
+    report = check(tmp_path / "w.yaml", bound())
+    errors = [(Path(each.file).name, each.code) for each in report.problems if not each.is_warning]
+    assert errors == [
+        ("one.yaml", "unsupported_version"),
+        ("two.yaml", "unsupported_version"),
+        ("w.yaml", "missing_tool"),
+    ]
+
+
 def test_retry_and_timeout_of_a_step_in_another_form_are_rejected(tmp_path: Path) -> None:
     found = rejected(
         tmp_path,
@@ -231,9 +262,50 @@ spec:
     - {id: b, kind: Task, ref: flaky, input: {name: slow}, timeout_seconds: 0.05}
 """
     result = await rig.run(application(tmp_path, text, Bindings(tools={"flaky": flaky}, model=ScriptedModel([]))), {})
-    assert calls[:5] == ["thrice", "thrice", "thrice", "slow", "slow"]
-    assert calls[5:].count("slow") % 2 == 0  # the policy for TOOL_TIMEOUT repeats the turn
+    assert calls == ["thrice", "thrice", "thrice", "slow", "slow"]  # on_tool_error adds no repetitions
     assert (result.outcome, result.failures[-1].code) == ("failed", "TOOL_TIMEOUT")
+
+
+@pytest.mark.parametrize(
+    ("codes", "found"),
+    [
+        ("[TOOL_TIMEOUT, rate_limit]", [("unknown_error_code", "/spec/steps/0/retry/retryable_errors/1", "did you mean RATE_LIMITED?")]),
+        ("['503']", [("unknown_error_code", "/spec/steps/0/retry/retryable_errors/0", "write a code of Heliograph, like TOOL_TIMEOUT")]),
+        ("[NETWORK_ERROR]", []), ("[]", []),
+        ("NETWORK_ERROR", [("wrong_type", "/spec/steps/0/retry/retryable_errors", "write a list, like [TOOL_TIMEOUT, NETWORK_ERROR]")]),
+        ("[503]", [("wrong_type", "/spec/steps/0/retry/retryable_errors", "write a list, like [TOOL_TIMEOUT, NETWORK_ERROR]")]),
+    ],
+)  # fmt: skip
+def test_code_of_a_retry_that_heliograph_does_not_have_gets_a_warning(
+    tmp_path: Path, codes: str, found: list[tuple[str, str, str]]
+) -> None:
+    step = f"{{id: a, kind: Task, ref: fetch, retry: {{retryable_errors: {codes}}}}}"
+    (tmp_path / "w.yaml").write_text(f"{HEAD}spec: {{steps: [{step}]}}\n")
+    report = check(tmp_path / "w.yaml", bound())
+    assert [(each.code, each.pointer, each.hint) for each in report.problems] == found
+
+
+def test_empty_list_of_codes_repeats_nothing() -> None:
+    document = Document("w.yaml", {"retry": {"retryable_errors": []}}, is_readable=True)
+    policy = read_retry(ManifestFields(document, {}), "/retry")
+    assert policy is not None
+    assert not policy.allows("TOOL_TIMEOUT")
+
+
+async def test_task_that_fails_on_an_error_makes_one_call(rig: Rig, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    @tool(effect="idempotent")
+    def unreachable() -> str:
+        """Fail."""
+        calls.append(1)
+        raise ConnectionError("not reachable")
+
+    spec = "spec: {execution: {type: idempotent}, error_handling: {on_error: fail}}\n"
+    (tmp_path / "task.yaml").write_text(f"apiVersion: ossa/v0.4\nkind: Task\nmetadata: {{name: unreachable}}\n{spec}")
+    made, _ = load_manifest(tmp_path / "task.yaml", Bindings(tools={"unreachable": unreachable}))
+    result = await rig.run(made, {})
+    assert (result.outcome, len(calls)) == ("failed", 1)
 
 
 @pytest.mark.more
@@ -255,10 +327,10 @@ async def test_retry_and_timeout_of_a_step_hold_for_its_delegation(rig: Rig, tmp
 
 async def test_task_calls_its_tool_with_the_state_of_the_run(rig: Rig, tmp_path: Path) -> None:
     head = "apiVersion: ossa/v0.4\nkind: Task\nmetadata: {name: fetch}\n"
-    spec = "execution: {type: idempotent, runtime: node, timeout_seconds: 5}, input: {type: object, required: [page]}"
+    spec = "execution: {type: idempotent, runtime: node, timeout_seconds: 5}, input: {type: object, required: [page]}, output: {type: object}"
     (tmp_path / "task.yaml").write_text(f"{head}spec: {{{spec}}}\n")
     made, warnings = load_manifest(tmp_path / "task.yaml", bound())
-    assert [each.pointer for each in warnings] == ["/spec/execution/runtime"]
+    assert [each.pointer for each in warnings] == ["/spec/execution/runtime", "/spec/output"]
     result = await rig.run(made, {"page": 4})
     assert result.state["output"] == {"titles": ["none", "T4"]}
     assert check(tmp_path / "task.yaml", bound()).reached == 3

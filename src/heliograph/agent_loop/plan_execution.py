@@ -118,10 +118,12 @@ class _Execution:
         return step
 
     async def _repeated(self, step: PlanStep, is_last: bool) -> JsonObject:
-        """The result of a step after its repetitions."""
+        """The result of a step after its repetitions. A step with its own `retry` has no others."""
         lifecycle = self._owned.spec.lifecycle
+        has_own = not isinstance(step, ModelStep) and step.retry is not None
+        repetitions = lifecycle.max_tool_retries if lifecycle.on_tool_error == "retry" and not has_own else 0
         result = await self._once(step, is_last)
-        for attempt in range(1, lifecycle.max_tool_retries + 1 if lifecycle.on_tool_error == "retry" else 1):
+        for attempt in range(1, repetitions + 1):
             if result["success"] or not self._may_repeat(step, result):
                 break
             await self._pause(attempt)

@@ -60,7 +60,7 @@ def parse_agent(data: bytes, file: str, bindings: Bindings) -> Document:
 
 
 def valid_agent(document: Document, bindings: Bindings) -> AgentManifest:
-    """Return the agent of a manifest. Raises ManifestRejected for one that is invalid or of another kind, also with what is missing."""
+    """Return the agent of a manifest. Raises ManifestRejected for one that is invalid or of another kind, with missing bindings."""
     if not document.is_readable:
         raise ManifestRejected(document.problems)
     if (option := _APPLIED.get(str(kind_of(document)))) is not None:
@@ -89,10 +89,9 @@ def check_schema(document: Document, bindings: Bindings) -> list[ManifestProblem
 
 
 def _missing_of(manifest: AgentManifest, bindings: Bindings) -> list[ManifestProblem]:
-    """Return what an invalid manifest lacks as well. Its servers are never started."""
+    """Return the missing bindings of an invalid manifest, whose servers are never started."""
     missing: list[ManifestProblem] = []
-    if not bindings.starts_servers:
-        bound_tools(manifest, bindings, missing)
+    bound_tools(manifest, bindings, missing, asks=False)
     _models(manifest, bindings, missing)
     return missing
 

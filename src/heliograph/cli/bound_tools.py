@@ -54,23 +54,23 @@ def _names(given: Any) -> set[str]:
     return {str(each) for each in given} if isinstance(given, Mapping | list) else set()
 
 
-def restricted_server(manifest: AgentManifest, server: Any, listed: Collection[str]) -> Any:
+def restricted_server(manifest: AgentManifest, server: Any, listed: Collection[str] | None) -> Any:
     """Return a server without the tools that the manifest excludes. Raises ManifestRejected for a toolset that has no such limit.
 
-    listed: the names of its tools that the agent lists; empty if the agent names the server.
+    listed: the names of its tools that the agent lists; None if the agent names the server.
     """
     from heliograph.tools.mcp import MCPServer
     from heliograph.tools.restricted_server import restricted
 
     rules = manifest.rules
     is_limited = isinstance(server, MCPServer)
-    if not rules.narrows_servers and not (listed and is_limited):
+    if not rules.narrows_servers and (listed is None or not is_limited):
         return server
     if not is_limited:
         raise ManifestRejected([manifest.document.problem(
             "not_allowed", "the bound toolset is no MCP server, so the manifest cannot limit its tools", "/spec/autonomy",
             "remove the limits, or bind single tools")])  # fmt: skip
-    chooses = {"chooses": partial(_is_listed, {bound_name(each) for each in listed})} if listed else {}
+    chooses = {} if listed is None else {"chooses": partial(_is_listed, {bound_name(each) for each in listed})}
     return restricted(
         server, permits=partial(rules.permits_of_server, server.label), approves=rules.requires_approval, **chooses
     )

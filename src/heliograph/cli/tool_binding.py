@@ -25,9 +25,15 @@ from heliograph.manifest.agent_tools import ServerReference, ToolReference, boun
 from heliograph.manifest.problems import ManifestProblem, gathered
 
 
-def bound_tools(manifest: AgentManifest, bindings: Bindings, problems: list[ManifestProblem]) -> list[Any]:
-    """Return the tools and servers of the agent. What is missing, what is invalid, and warnings are added to `problems`."""
-    return _ToolBinding(manifest, bindings, problems).tools()
+def bound_tools(
+    manifest: AgentManifest, bindings: Bindings, problems: list[ManifestProblem], *, asks: bool = True
+) -> list[Any]:
+    """Return the tools and servers of the agent. What is missing, what is invalid, and warnings are added to `problems`.
+
+    asks: whether servers without a list of tools are started to ask them, if the bindings permit it. Otherwise a tool that such a server
+    may have is not missing.
+    """
+    return _ToolBinding(manifest, bindings, problems, asks=asks).tools()
 
 
 class _ToolBinding:
@@ -38,11 +44,12 @@ class _ToolBinding:
     a tool needs. approved: servers of which all calls require an approval, because those of one tool do.
     """
 
-    def __init__(self, manifest: AgentManifest, bindings: Bindings, problems: list[ManifestProblem]):
+    def __init__(self, manifest: AgentManifest, bindings: Bindings, problems: list[ManifestProblem], *, asks: bool):
         self._manifest = manifest
         self._rules = manifest.rules
         self._bindings = bindings
         self._problems = problems
+        self._asks = asks
         self._declared = {each.name: each for each in manifest.servers}
         self._bound: dict[str, Any] = {}
         self._used: dict[str, Any] = {}
@@ -61,10 +68,19 @@ class _ToolBinding:
                 self._add(reference)
         made = list(self._bound.values())
         for label, server in self._used.items():
-            only = () if label in self._whole else self._listed.get(label, ())
+            only = self._listed_of(label)
             with gathered(self._problems):
                 made.append(restricted_server(self._manifest, approved_tool(server, label in self._approved), only))
         return made
+
+    def _listed_of(self, label: str) -> set[str] | None:
+        """Return the tools of a used server that the manifest lists; None for all. A server of the application has its declaration's list."""
+        listed = None if label in self._whole else self._listed.get(label)
+        declared = self._declared.get(label)
+        if declared is None or declared.tools is None or label not in self._bindings.servers:
+            return listed
+        permitted = {bound_name(each) for each in declared.tools}
+        return permitted if listed is None else {each for each in listed if bound_name(each) in permitted}
 
     def _bind(self, tool: ToolReference, *, requires: bool) -> None:
         """Bind one tool. Raises ManifestRejected for one that is invalid."""
@@ -84,7 +100,7 @@ class _ToolBinding:
         elif self._bindings.external:
             made = external_tool_of(self._manifest, tool, requires)
             add_tool(self._manifest, tool, made, self._bound, self._problems)
-        else:
+        elif self._asks or not self._may_have(tool):
             self._problems.append(self._missing(tool))
 
     def _list(self, tool: ToolReference, label: str, requires: bool, *, is_whole: bool) -> None:
@@ -101,7 +117,7 @@ class _ToolBinding:
         """Add a server that the manifest declares, if the agent needs it or may use it. Raises ManifestRejected for an invalid one."""
         name, rules = reference.name, self._rules
         named = {tool.server for tool in self._manifest.tools} | {tool.name for tool in self._manifest.tools}
-        if name not in self._needed and (name in named or not self._permits(reference)):
+        if reference.tools == () or (name not in self._needed and (name in named or not self._permits(reference))):
             return
         requires = rules.requires_approval(name)
         offered = [bound_name(each) for each in reference.tools or ()]
@@ -153,7 +169,7 @@ class _ToolBinding:
 
     def _asked(self, tool: ToolReference) -> str | None:
         """Return the label of the server that has a tool which nothing else has, according to its own list."""
-        if tool.server or not self._bindings.starts_servers:
+        if tool.server or not (self._asks and self._bindings.starts_servers):
             return None
         for label, (server, names) in self._offers.items():
             if bound_name(tool.name) in names:
@@ -161,6 +177,10 @@ class _ToolBinding:
                 self._needed |= {label} & self._declared.keys()
                 return label
         return None
+
+    def _may_have(self, tool: ToolReference) -> bool:
+        """Whether a server that may be started and asked could have a tool."""
+        return tool.server is None and self._bindings.starts_servers and any(True for _ in self._silent_servers())
 
     @cached_property
     def _offers(self) -> dict[str, tuple[Any, frozenset[str]]]:
@@ -178,7 +198,7 @@ class _ToolBinding:
         return found
 
     def _silent_servers(self) -> Iterator[tuple[str, Any]]:
-        """Yield the servers whose tools only they know: those of the application, and those of the manifest that lack nothing."""
+        """Yield the servers without a list of tools: those of the application, and those of the manifest that lack nothing."""
         for label, server in self._bindings.servers.items():
             if getattr(server, "tools", ()) is None:
                 yield label, server

@@ -17,7 +17,7 @@ from heliograph.manifest.agent_manifest import AgentManifest, short_name
 from heliograph.manifest.agent_tools import ToolReference
 from heliograph.manifest.document import Document
 from heliograph.manifest.ossa import validate_ossa
-from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted
+from heliograph.manifest.problems import ManifestProblem, ManifestRejected, accepted, gathered
 from heliograph.manifest.reader import kind_of
 from heliograph.manifest.task_manifest import read_task
 from heliograph.manifest.workflow_manifest import WorkflowManifest, WorkflowStep, read_workflow
@@ -63,7 +63,8 @@ class _Binding:
         tools = self._tools()
         for step in self._workflow.steps:
             if step.kind == "Agent":
-                self._add_agent_of(step)
+                with gathered(self.problems):
+                    self._add_agent_of(step)
         if any(not each.is_warning for each in self.problems):
             return None
         try:

@@ -17,7 +17,7 @@ from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, accepted
 from heliograph.manifest.retry_settings import read_retry
 from heliograph.manifest.tool_rules import ToolRules, read_rules
-from heliograph.manifest.unsupported_inputs import REASONS
+from heliograph.manifest.unsupported_inputs import reason_at
 
 # The options of `define_agent` that `extensions.heliograph` may have. A manifest cannot make itself trusted.
 OPTIONS = (
@@ -90,7 +90,7 @@ def gather_agent(document: Document, environment: Mapping[str, str]) -> tuple[Ag
     for pointer in fields.unread(_is_information):
         fields.warn(
             "no_effect",
-            f"{dotted(pointer)} has no effect; {_reason(pointer)}",
+            f"{dotted(pointer)} has no effect; {reason_at(pointer)}",
             pointer,
             f"did you mean {similar}?"
             if (similar := fields.similar_key(pointer)) is not None
@@ -229,13 +229,6 @@ def _text(fields: ManifestFields, pointer: str) -> str | None:
 
 def _is_information(pointer: str) -> bool:
     return pointer in INFORMATION or (pointer.endswith("/description") and pointer.startswith(_TOOLS))
-
-
-def _reason(pointer: str) -> str:
-    """Return why a value has no effect, from the entry for it or for what contains it."""
-    while pointer and pointer not in REASONS:
-        pointer = pointer.rpartition("/")[0]
-    return REASONS.get(pointer, "Heliograph does not know it")
 
 
 def short_name(name: str, most: int = _NAME_MAX) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.definitions.schema_references import reference_cycle
@@ -55,7 +55,7 @@ class ToolReference:
 class ServerReference:
     """An MCP server that a manifest declares, as it is written: `${NAME}` and `secret://NAME` are not yet replaced.
 
-    tools: the names of its tools that the agent may use; None for all.
+    tools: the names of its tools that the agent may use; None for all. An empty list permits none.
     """
 
     name: str
@@ -72,14 +72,29 @@ def read_tools(fields: ManifestFields) -> tuple[tuple[ToolReference, ...], tuple
 
     Keys that are not read here have no effect, and get a warning.
     """
-    servers = [*_declared_servers(fields)]
+    declared = [*_declared_servers(fields)]
     tools: list[ToolReference] = []
     for pointer, item in [each for place in _PLACES for each in fields.items(place)]:
         found, server = _tools_of(fields, pointer, item)
         tools += found
-        if server is not None and server.name not in [each.name for each in servers]:
-            servers.append(server)
-    return tuple(tools), tuple(servers)
+        if server is not None:
+            declared.append(server)
+    return tuple(tools), tuple(_one_of_each_name(fields, declared))
+
+
+def _one_of_each_name(fields: ManifestFields, declared: Sequence[ServerReference]) -> Iterator[ServerReference]:
+    """Yield the first server of each name; warn of the others, and of lists without a tool."""
+    names = set[str]()
+    for each in declared:
+        if each.name in names:
+            fields.warn("no_effect", f"a second MCP server has the name {safe_repr(each.name)}, and only the first one counts", each.pointer,
+                        "rename one of them")  # fmt: skip
+            continue
+        names.add(each.name)
+        if each.tools == ():
+            fields.warn("no_effect", f"the list of tools of the MCP server {safe_repr(each.name)} is empty, so the agent has no tool of it",
+                        each.pointer, "name its tools, or remove the list")  # fmt: skip
+        yield each
 
 
 def _tools_of(fields: ManifestFields, pointer: str, item: Json) -> tuple[list[ToolReference], ServerReference | None]:
@@ -106,18 +121,29 @@ def _tools_of(fields: ManifestFields, pointer: str, item: Json) -> tuple[list[To
     needs_approval = fields.flag(*(f"{pointer}/{key}" for key in ("requires_approval", "approval_required")))
     named = server.name if server is not None else fields.string(f"{pointer}/server")
     description, parameters = fields.string(f"{pointer}/description") or "", _parameters(fields, pointer)
-    listed = _listed(fields, (pointer,)) if kind == "mcp" and server is None else ()
+    listed = _listed(fields, (pointer,)) if kind == "mcp" and server is None else None
+    if listed == ():
+        fields.reject(
+            "no_tools",
+            "the list of tools is empty, so the entry permits none",
+            pointer,
+            "name the tools, or remove the entry",
+        )
     return [ToolReference(each, pointer, kind, description, parameters, named or name if listed else named, needs_approval)
             for each in listed or (name,)], server  # fmt: skip
 
 
-def _listed(fields: ManifestFields, places: Sequence[str]) -> tuple[str, ...]:
-    """Return the tools of an MCP server that an entry lists, by their names; the strongest place comes last."""
+def _listed(fields: ManifestFields, places: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the tools of an MCP server that an entry lists, by their names; None without a list. The strongest place comes last.
+
+    An empty list of `capabilities` is none, because that key may also describe the server.
+    """
     for place in (f"{each}/{key}" for each in reversed(places) for key in _LISTS):
         names = [fields.string(pointer, f"{pointer}/name") for pointer, _ in fields.items(place)]
-        if found := tuple(filter(None, names)):
+        found = tuple(filter(None, names))
+        if found or (isinstance(fields.given(place), list) and not place.endswith("/capabilities")):
             return found
-    return ()
+    return None
 
 
 def _name_of(fields: ManifestFields, pointer: str) -> str | None:
@@ -186,7 +212,7 @@ def _server(fields: ManifestFields, name: str | None, pointer: str, *inner: str)
     label = name or (command[0] if command else url) or ""
     return ServerReference(
         label, pointer, command, url, env={} if command is None else _kept(fields, "env", places),
-        headers=_kept(fields, "headers", places) if command is None else {}, tools=_listed(fields, places) or None,
+        headers=_kept(fields, "headers", places) if command is None else {}, tools=_listed(fields, places),
     )  # fmt: skip
 
 

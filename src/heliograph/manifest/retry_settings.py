@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
+from heliograph.codes import CODE_NAMES
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.json_pointer import escaped
 from heliograph.manifest.manifest_fields import ManifestFields
-from heliograph.policy.retry import RetryPolicy, Strategy
+from heliograph.policy.retry import Retryable, RetryPolicy, Strategy
 
 _STRATEGIES = ("backoff_strategy", "backoff")
 _KEYS = ("max_attempts", *_STRATEGIES, "initial_delay_ms", "max_delay_ms", "retryable_errors")
@@ -33,8 +35,31 @@ def read_retry(fields: ManifestFields, place: str) -> RetryPolicy | None:
         fields.reject("invalid_enum", f"there is no backoff {safe_repr(repr_of(strategy))}", f"{place}/{named}",
                       f"write one of {', '.join(filter(None, _BACKOFFS))}")  # fmt: skip
         return None
-    codes = tuple(fields.texts(f"{place}/retryable_errors"))
+    codes = _codes(fields, f"{place}/retryable_errors")
     delay = max(_DELAY_MIN, 0 if strategy == "none" else 1000 if initial is None else initial)
     longest = max(_DELAY_MIN, longest) if longest is not None else max(delay, 30_000)
     return RetryPolicy(3 if attempts is None else attempts, _BACKOFFS[strategy], min(delay, longest) / 1000, longest / 1000,
-                       retryable_errors=codes or "recoverable")  # fmt: skip
+                       retryable_errors=codes)  # fmt: skip
+
+
+def _codes(fields: ManifestFields, place: str) -> Retryable:
+    """Return the codes after which a call is repeated, with a warning for each that is not one of Heliograph's."""
+    given = fields.whole(place)
+    if given is None:
+        return "recoverable"
+    if not isinstance(given, list):
+        given = [None]
+    codes = tuple(each for each in given if isinstance(each, str))
+    if len(codes) < len(given):
+        fields.reject(
+            "wrong_type",
+            "retryable_errors is a list of codes",
+            place,
+            "write a list, like [TOOL_TIMEOUT, NETWORK_ERROR]",
+        )
+    for n, code in enumerate(codes):
+        if code not in CODE_NAMES:
+            near = get_close_matches(code.upper(), CODE_NAMES, 1)
+            fields.warn("unknown_error_code", f"{safe_repr(code)} is no code of Heliograph, so it matches only errors to which a tool gives it",
+                        f"{place}/{n}", f"did you mean {near[0]}?" if near else "write a code of Heliograph, like TOOL_TIMEOUT")  # fmt: skip
+    return codes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from heliograph.manifest.document import Document, dotted
+from heliograph.manifest.document import Document
 from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import accepted
-from heliograph.manifest.workflow_manifest import WorkflowManifest, WorkflowStep, read_inputs
+from heliograph.manifest.workflow_manifest import WorkflowManifest, WorkflowStep, read_inputs, warn_of_unread
 from heliograph.policy.retry import RetryPolicy
 
-_INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description", "/spec/execution/type", "/spec/output")
+_INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description", "/spec/execution/type")
 _REJECTED = ("preconditions", "postconditions", "dependencies")
 _WHOLE_INPUT = "${{ workflow.input }}"
 
@@ -37,17 +37,16 @@ def read_task(document: Document) -> WorkflowManifest:
         fields.reject("not_runnable", "Heliograph does not carry out 'batch' of a task", "/spec/batch", _APPLICATION)
     retry: RetryPolicy | None = None
     reaction = fields.value("/spec/error_handling/on_error")
-    if reaction == "retry":
-        retry = RetryPolicy(retryable_errors="recoverable")
-    elif reaction not in (None, "fail"):
+    if reaction in ("retry", "fail"):
+        retry = RetryPolicy(retryable_errors="recoverable", enabled=reaction == "retry")
+    elif reaction is not None:
         fields.reject("not_runnable", "Heliograph does not carry out this reaction to an error", "/spec/error_handling/on_error",
                       "write fail or retry, or use the fallback of a tool")  # fmt: skip
     seconds = fields.number("/spec/execution/timeout_seconds", low=0.001, high=86_400)
     tool = tools[0] if tools else name
     step = WorkflowStep("task", "Task", tool, "/spec", _WHOLE_INPUT, timeout_seconds=seconds, retry=retry)
     inputs = read_inputs(fields, "/spec/input")
-    for pointer in fields.unread(lambda each: each in _INFORMATION):
-        fields.warn("no_effect", f"{dotted(pointer)} has no effect", pointer, "remove it, or ignore this warning")
+    warn_of_unread(fields, "Task", _INFORMATION)
     warnings = accepted([*document.problems, *fields.problems])
     return WorkflowManifest(name, document, (step,), {}, inputs, None, tuple(warnings))
 

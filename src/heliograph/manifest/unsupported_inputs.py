@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 # Of kind Agent: the value at a pointer, and everything below it that nothing reads, has no effect for this reason.
 REASONS = {
     "/extensions": "it is for another runtime",
@@ -85,15 +87,19 @@ OTHERS = (
     ("each", "`metadata`, except for name and version of an Agent", "read by people only"),
     ("Workflow", "what decides which steps run, or computes values: `condition`, `branches`, `loop`, `continue_on_error`, `on_error`, "
      "`parallel_with`, other kinds of steps, other expressions", "error `not_runnable` or `expression_not_allowed`"),
-    ("Workflow", "`concurrency`, `observability`, secrets, `error_handling` except for its `retry_policy`, and `output` of a step; `retry`, "
+    ("Workflow", "`triggers` of other types than `manual`, `outputs`, `concurrency`, `observability`, secrets, `error_handling` except for its `retry_policy`, and `output` of a step; `retry`, "
      "`timeout_seconds` and `input` of a group", "warning `no_effect`"),
+    ("Workflow", "a code in `retryable_errors` that Heliograph does not have",
+     "warning `unknown_error_code`: it matches only errors to which a tool gives it"),
     ("Task", "several capabilities, `preconditions`, `postconditions`, `dependencies`, `batch`, and reactions to errors other than `fail` and "
      "`retry`", "error `not_runnable`"),
-    ("Task", "`runtime` and `entrypoint` of `execution`, `observability`", "warning `no_effect`: the tool is bound by its name"),
+    ("Task", "`runtime` and `entrypoint` of `execution`, `output`, `observability`", "warning `no_effect`: the tool is bound by its name"),
+    ("Task", "`type` of `execution`", "read by people only: the effect is that of the bound tool"),
     ("Flow", "the whole", "error `not_runnable`: it is a graph whose transitions are computed; it is validated, and not run"),
     ("Agent", "tools of the types `webhook`, `schedule`, `pipeline`, `workflow`, `artifact`, `git-commit`, `ci-status`, `comment`",
      "warning `no_effect`: other programs start runs"),
-    ("Agent", "a tool without a name; a second tool of the same name; parameters of other names than those of the bound tool, "
+    ("Agent", "a tool without a name; a second tool or MCP server of the same name; an empty list of the tools of a server, which permits "
+     "none; parameters of other names than those of the bound tool, "
      "or of a tool of an MCP server",
      "warning `missing_name` or `no_effect`"),
     ("Agent", "a name in `approval_required`, `allowed_actions` or `blocked_actions` that no tool has",
@@ -105,6 +111,13 @@ OTHERS = (
      "warning `no_effect` for the second; of times and budgets the smaller holds"),
     ("Agent", "a value of the wrong type, where the schema of v0.5 leaves it open", "warning `wrong_type` or `no_effect`"),
 )  # fmt: skip
+
+
+def reason_at(pointer: str, reasons: Mapping[str, str] = REASONS) -> str:
+    """Return why a value has no effect, from the reason for it or for what contains it."""
+    while pointer and pointer not in reasons:
+        pointer = pointer.rpartition("/")[0]
+    return reasons.get(pointer, "Heliograph does not know it")
 
 
 def rows() -> list[tuple[str, str, str]]:

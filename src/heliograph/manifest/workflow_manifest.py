@@ -6,7 +6,7 @@ A step calls a tool (`kind: Task`) or delegates to an agent (`kind: Agent`). Ste
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, accepted
 from heliograph.manifest.retry_settings import read_retry
+from heliograph.manifest.unsupported_inputs import REASONS_OF_STEPS, reason_at
 from heliograph.manifest.workflow_expressions import reference_in, value_in
 from heliograph.policy.retry import RetryPolicy
 from heliograph.types import Json, JsonObject
@@ -32,7 +33,7 @@ _CONTROL = ("condition", "branches", "else", "loop", "continue_on_error", "paral
 _READ = ("id", "name", "description", "kind", "ref", "inline", "input", "depends_on", "labels", "parallel", "steps",
          "retry", "timeout_seconds")  # fmt: skip
 _OF_CALLS = ("ref", "inline", "input", "retry", "timeout_seconds")  # without an effect on a group
-_INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description", "/spec/outputs", "/spec/triggers")
+_INFORMATION = ("/apiVersion", "/kind", "/metadata", "/spec/description")
 _SUFFIX = re.compile(r"(\.ossa)?\.(ya?ml|json)$")
 
 
@@ -113,8 +114,10 @@ def read_workflow(document: Document) -> WorkflowManifest:
     if fields.value("/spec/error_handling/on_failure") not in (None, "halt"):
         fields.warn("no_effect", "a failed step ends the workflow, and spec.error_handling has no effect", "/spec/error_handling/on_failure",
                     "use the cleanup functions of an application")  # fmt: skip
-    for pointer in fields.unread(_is_information):
-        fields.warn("no_effect", f"{dotted(pointer)} has no effect", pointer, "remove it, or ignore this warning")
+    for pointer, trigger in fields.items("/spec/triggers"):
+        if trigger == {"type": "manual"}:
+            fields.whole(pointer)
+    warn_of_unread(fields, "Workflow", _INFORMATION)
     ordered = _in_order(fields, [_with_references(fields, step) for step in steps])
     made = WorkflowManifest(name, document, tuple(ordered), variables if isinstance(variables, dict) else {},
                             inputs, timeout, ())  # fmt: skip
@@ -132,8 +135,13 @@ def read_inputs(fields: ManifestFields, place: str) -> Callable[[JsonObject], li
     return lambda given: problems_in(validator, given, "input")
 
 
-def _is_information(pointer: str) -> bool:
-    return pointer in _INFORMATION
+def warn_of_unread(fields: ManifestFields, kind: str, information: Collection[str]) -> None:
+    """Warn of each value that nothing has read and that is no information for people."""
+    for pointer in fields.unread(lambda each: each in information):
+        reason = reason_at(pointer, REASONS_OF_STEPS[kind])
+        fields.warn(
+            "no_effect", f"{dotted(pointer)} has no effect; {reason}", pointer, "remove it, or ignore this warning"
+        )
 
 
 def _steps(fields: ManifestFields, place: str) -> Iterator[WorkflowStep]:
