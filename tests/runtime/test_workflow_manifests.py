@@ -228,6 +228,12 @@ def test_problems_of_all_agents_of_a_workflow_are_found(tmp_path: Path) -> None:
     ]
 
 
+def test_step_that_delegates_to_a_workflow_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text(f"{HEAD}spec: {{steps: [{{id: a, kind: Agent, ref: w.yaml}}]}}\n")
+    (found,) = check(tmp_path / "w.yaml", bound()).problems
+    assert (found.code, found.pointer, found.hint) == ("not_runnable", "/kind", "refer to a manifest of kind Agent")
+
+
 def test_retry_and_timeout_of_a_step_in_another_form_are_rejected(tmp_path: Path) -> None:
     found = rejected(
         tmp_path,

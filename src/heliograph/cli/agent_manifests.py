@@ -98,6 +98,9 @@ def _missing_of(manifest: AgentManifest, bindings: Bindings) -> list[ManifestPro
 
 def not_run(document: Document, kind: str) -> ManifestProblem:
     """Return the problem of a valid manifest whose kind Heliograph does not run."""
+    if kind in ("Workflow", "Task"):  # a step of a workflow refers to it
+        return document.problem("not_runnable", f"a step delegates to an agent, and this is a manifest of kind {kind}", "/kind",
+                                "refer to a manifest of kind Agent")  # fmt: skip
     hint = (
         "write an application: agents with signals and delegations"
         if kind in KINDS

@@ -105,7 +105,7 @@ class DocumentBuilder:
             self._document.replaced[pointer] = _STARS
             self.report(self._problem("secret_literal", f"'{pointer}' is a secret in clear text", place,
                                       "write secret://NAME or ${NAME}, and set the variable; if it is no secret, --allow-secret-literals "
-                                      "accepts it in an agent's manifest", pointer))  # fmt: skip
+                                      "accepts it", pointer))  # fmt: skip
         elif owner is not None and "${" in value:
             key = len(owner.value) - 1 if isinstance(owner.value, list) else next(reversed(owner.value))
             self.expressions.append(Expression(owner.value, key, pointer, is_plain))
