@@ -28,6 +28,15 @@ def warned(app: Heliograph) -> list[str]:
     return [each for each in app.workflow.warnings if each.startswith("m.yaml:")]
 
 
+def test_code_of_a_retry_that_heliograph_does_not_have_gets_a_warning() -> None:
+    codes = "[TOOL_TIMEOUT, rate_limit]"
+    spec = runtime(RUNTIME + f"control_signals: {{tool_call: {{retry: {{retryable_errors: {codes}}}}}}}\n")
+    place = "/control_signals/tool_call/retry/retryable_errors/1"
+    assert [(each.code, each.pointer, each.hint) for each in spec.warnings] == [
+        ("unknown_error_code", place, "did you mean RATE_LIMITED?")
+    ]
+
+
 @pytest.mark.proves("CTL-70", "CTL-94", "CTL-71", "CTL-72", "CTL-73", "CTL-74")
 def test_sections_become_the_settings_of_an_application() -> None:
     spec = runtime(RUNTIME + """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -57,9 +58,19 @@ def _codes(fields: ManifestFields, place: str) -> Retryable:
             place,
             "write a list, like [TOOL_TIMEOUT, NETWORK_ERROR]",
         )
+    for n, message, hint in unknown_codes(codes):
+        fields.warn("unknown_error_code", message, f"{place}/{n}", hint)
+    return codes
+
+
+def unknown_codes(codes: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield the place, the message and the hint for each code that is not one of Heliograph's."""
     for n, code in enumerate(codes):
         if code not in CODE_NAMES:
             near = get_close_matches(code.upper(), CODE_NAMES, 1)
-            fields.warn("unknown_error_code", f"{safe_repr(code)} is no code of Heliograph, so it matches only errors to which a tool gives it",
-                        f"{place}/{n}", f"did you mean {near[0]}?" if near else "write a code of Heliograph, like TOOL_TIMEOUT")  # fmt: skip
-    return codes
+            hint = f"did you mean {near[0]}?" if near else "write a code of Heliograph, like TOOL_TIMEOUT"
+            yield (
+                n,
+                f"{safe_repr(code)} is no code of Heliograph, so it matches only errors to which a tool gives it",
+                hint,
+            )

@@ -16,6 +16,7 @@ from heliograph.definitions.signal_settings import ApplicationSettings, read_app
 from heliograph.errors import InvalidInput
 from heliograph.manifest.document import Document
 from heliograph.manifest.problems import ManifestProblem, accepted
+from heliograph.manifest.retry_settings import unknown_codes
 from heliograph.manifest.sections import (
     has_errors,
     is_payload_of_signal,
@@ -103,6 +104,7 @@ def _read_signals(document: Document, found: list[ManifestProblem]) -> dict[str,
             found.extend(_warn_of_policy(document, f"{path}/payload"))
         elif not has_errors(found, path):
             read_section(document, path, _check_type, found)
+            found.extend(_warn_of_codes(document, f"{path}/retry/retryable_errors"))
     return _effective(given)
 
 
@@ -144,6 +146,15 @@ def _warn_of_policy(document: Document, pointer: str) -> list[ManifestProblem]:
                          "remove it", is_warning=True)
         for key in (policy if isinstance(policy, dict) else ()) if key not in _POLICY
     ]  # fmt: skip
+
+
+def _warn_of_codes(document: Document, place: str) -> list[ManifestProblem]:
+    """Return a warning for each code of a retry policy that Heliograph does not have."""
+    codes = document.value_at(place)
+    return [
+        document.problem("unknown_error_code", message, f"{place}/{n}", hint, is_warning=True)
+        for n, message, hint in unknown_codes(codes if isinstance(codes, list) else ())
+    ]
 
 
 def _warn_of_metrics(document: Document, observability: Observability) -> list[ManifestProblem]:

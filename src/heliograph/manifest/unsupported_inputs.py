@@ -89,7 +89,7 @@ OTHERS = (
      "`parallel_with`, other kinds of steps, other expressions", "error `not_runnable` or `expression_not_allowed`"),
     ("Workflow", "`triggers` of other types than `manual`, `outputs`, `concurrency`, `observability`, secrets, `error_handling` except for its `retry_policy`, and `output` of a step; `retry`, "
      "`timeout_seconds` and `input` of a group", "warning `no_effect`"),
-    ("Workflow", "a code in `retryable_errors` that Heliograph does not have",
+    ("RuntimeSpec, Workflow", "a code in `retryable_errors` that Heliograph does not have",
      "warning `unknown_error_code`: it matches only errors to which a tool gives it"),
     ("Task", "several capabilities, `preconditions`, `postconditions`, `dependencies`, `batch`, and reactions to errors other than `fail` and "
      "`retry`", "error `not_runnable`"),
