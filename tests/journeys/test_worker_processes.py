@@ -123,6 +123,15 @@ def start_impatient(shell: Shell, url: str, *arguments: str) -> Running:
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
 
 
+async def ended_without_postgresql(shell: Shell, proxy: Any, process: Running, number: int) -> int:
+    """Once a turn stalls, stop all traffic to PostgreSQL and send the signal; return the exit code of a process that ends soon."""
+    await until((shell.folder / "stalled-r").exists)
+    proxy.hold()
+    process.signal(number)
+    async with asyncio.timeout(8):
+        return await asyncio.to_thread(process.end)
+
+
 async def test_worker_ends_soon_after_its_grace_although_postgresql_does_not_respond(
     shell: Shell, database_url: str, started: list[Running]
 ) -> None:
@@ -131,11 +140,7 @@ async def test_worker_ends_soon_after_its_grace_although_postgresql_does_not_res
         started.append(shell.start("run", "press.py:app", "--no-worker", "--run-id", "r", "--state", '{"stall": true}'))
         worker = start_impatient(shell, through, *WORKER, "pod")
         started.append(worker)
-        await until((shell.folder / "stalled-r").exists)
-        proxy.hold()
-        worker.signal(signal.SIGTERM)
-        async with asyncio.timeout(8):
-            assert await asyncio.to_thread(worker.end) == 0
+        assert await ended_without_postgresql(shell, proxy, worker, signal.SIGTERM) == 0
         assert "ends before everything is closed" in worker.text
 
 
@@ -145,9 +150,5 @@ async def test_run_that_is_interrupted_ends_soon_although_postgresql_does_not_re
     async with proxied(database_url) as (proxy, through):
         run = start_impatient(shell, through, "run", "press.py:app", "--run-id", "r", "--state", '{"stall": true}')
         started.append(run)
-        await until((shell.folder / "stalled-r").exists)
-        proxy.hold()
-        run.signal(signal.SIGINT)
-        async with asyncio.timeout(8):
-            assert await asyncio.to_thread(run.end) == 130
+        assert await ended_without_postgresql(shell, proxy, run, signal.SIGINT) == 130
         assert "ends before everything is closed" in run.text

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
+from heliograph import Context, Heliograph
 from heliograph.manifest.document import Document
 from heliograph.manifest.message_routing import MessageRouting, read_message_routing
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
@@ -43,3 +45,12 @@ def rejected(
 
 def found(problems: tuple[ManifestProblem, ...]) -> list[tuple[str, int, int]]:
     return [(each.code, each.line, each.column) for each in problems]
+
+
+def application(**options: Any) -> Heliograph:
+    app = Heliograph("press", **options)
+
+    @app.agent(activate_on=["workflow:start"])
+    def writer(ctx: Context) -> None: ...
+
+    return app

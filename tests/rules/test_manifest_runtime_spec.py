@@ -1,8 +1,6 @@
-"""RuntimeSpec and MessageRouting: their settings, all problems at once, and how they apply to an application."""
+"""RuntimeSpec: its settings, all problems at once, and how they apply to an application."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
@@ -10,18 +8,8 @@ from heliograph import Context, Heliograph, InvalidInput
 from heliograph.control.observability import Observability
 from heliograph.control.rates import RateLimit
 from heliograph.definitions.lifecycle import Lifecycle
-from heliograph.manifest.message_routing import read_message_routing
 from heliograph.manifest.problems import PROBLEMS_MAX, ManifestProblem, ManifestRejected
-from tests.rules.manifest_kit import ROUTING, RUNTIME, found, rejected, routing, runtime
-
-
-def application(**options: Any) -> Heliograph:
-    app = Heliograph("press", **options)
-
-    @app.agent(activate_on=["workflow:start"])
-    def writer(ctx: Context) -> None: ...
-
-    return app
+from tests.rules.manifest_kit import RUNTIME, application, found, rejected, runtime
 
 
 def warned(app: Heliograph) -> list[str]:
@@ -324,60 +312,6 @@ def test_setting_that_does_not_suit_an_agent_is_rejected_at_its_place() -> None:
     [problem] = caught.value.problems
     assert (problem.code, problem.line, problem.column) == ("out_of_range", 5, 34)
     assert "short" in problem.message
-
-
-@pytest.mark.proves("RTE-09", "RTE-01")
-def test_route_table_of_a_manifest_replaces_that_of_the_application() -> None:
-    text = ROUTING + """\
-routes:
-  - match: {signal_type: delegation, target_agent: "security-*"}
-    destination: {queue: security-agents, priority: high}
-  - match: {signal_type: tool_call, tool_name: "external_*"}
-    destination: {gateway: external-gateway, rate_limit: 10/s}
-"""  # fmt: skip
-    app = application(gateways={"external-gateway": "https://agents.example/"})
-    assert app.workflow.routes is None
-    table = app.configured(routing=routing(text)).workflow.routes
-    assert table is not None
-    assert [(each.queue, each.gateway) for each in table.destinations] == [
-        ("security-agents", None),
-        (None, "https://agents.example/"),
-    ]
-    with pytest.raises(ManifestRejected) as caught:
-        application(gateways={"external-gatewai": "https://agents.example/"}).configured(routing=routing(text))
-    [problem] = caught.value.problems
-    assert (problem.code, problem.line, problem.column, problem.hint) == (
-        "unknown_gateway",
-        7,
-        28,
-        "did you mean external-gatewai?",
-    )
-
-
-@pytest.mark.parametrize(
-    ("routes", "expected"),
-    [
-        ("routes: [{match: {}, destination: {queue: a}}]", ("out_of_range", "/routes/0/match")),
-        ("routes: [{match: {tool_name: a}, destination: {}}]", ("queue_or_gateway", "/routes/0/destination")),
-        ("routes: [{match: {tool_name: a}, destination: {queue: a, gateway: b}}]", ("queue_or_gateway", "/routes/0/destination")),
-        ("routes: [{match: {tool_name: a}, destination: {queue: a, rate_limit: 10/d}}]", ("invalid_rate", "/routes/0/destination/rate_limit")),
-        ("routes: [{match: {tool_name: a}, destination: {queue: a, priority: hihg}}]", ("invalid_enum", "/routes/0/destination/priority")),
-        ("routes: [{match: {signal_type: tool_cal}, destination: {queue: a}}]", ("unknown_signal_type", "/routes/0/match/signal_type")),
-        ("routes: [{match: {signal_type: halt, tool_name: x}, destination: {queue: a}}]", ("matches_nothing", "/routes/0/match")),
-        ("routes: {}", ("wrong_type", "/routes")),
-        ("routes: []\ndefault: {queue: 'a b'}", ("invalid_id", "/default/queue")),
-    ],
-)  # fmt: skip
-def test_malformed_route_is_rejected_at_its_place(routes: str, expected: tuple[str, str]) -> None:
-    [problem] = rejected(f"{ROUTING}{routes}\n", read=read_message_routing)
-    assert (problem.code, problem.pointer) == expected
-    assert problem.line >= 3
-    assert problem.hint
-
-
-def test_route_of_signals_that_are_not_routed_is_named() -> None:
-    made = routing(ROUTING + "routes: [{match: {signal_type: heartbeat}, destination: {queue: a}}]\n")
-    assert [(each.code, each.pointer) for each in made.warnings] == [("no_effect", "/routes/0/match/signal_type")]
 
 
 def test_application_errors_are_not_blamed_on_the_manifest() -> None:
