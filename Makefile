@@ -10,7 +10,7 @@ PYTHON ?=
 ARGS ?=
 FILE ?=
 
-.PHONY: help venv demo test test-more further environments stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
+.PHONY: help venv demo test test-more further environments collected stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
 .PHONY: lock build clean conformance-check mutations mutations-check docs-check lock-check
 
 help: ## list the targets
@@ -23,16 +23,19 @@ demo: venv ## watch agents continue after their worker is killed; FILE=... revie
 	@$(PY) -m examples.newsroom.demo $(if $(FILE),"$(FILE)")
 
 test: venv ## run the tests that take less than three seconds each; needs no service
-	@$(PY) -m pytest -n 2 --dist worksteal --durations 20 -m "not more and not long" $(ARGS)
+	@$(PY) -m pytest -n 3 --dist worksteal --durations 20 -m "not more and not long" $(ARGS)
 
 test-more: venv further ## run the slower tests: killed processes, chaos, mutants, PostgreSQL 16, later Pythons
-	@$(PY) -m pytest -n 2 --dist worksteal --durations 20 -m "more and not long" $(ARGS)
+	@$(PY) -m pytest -n 3 --dist worksteal --durations 20 -m "more and not long" $(ARGS)
 
 further: venv ## run the quick half of the tests on every later Python that is found
 	@$(PY) -m tools.further $(ARGS)
 
 environments: ## build or renew the environments of every later Python that is found
 	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" -m tools.further --make
+
+collected: venv ## collect the tests once: the processes of `make test` then find compiled modules, and do not compile all at once
+	@$(PY) -m pytest --collect-only -qq | tail -n 1
 
 stress: venv ## run each test several times in many processes, to find races; ARGS=tests/reach REPEAT=10
 	@$(PY) -m pytest -n 6 -p tools.repeat -p no:tests.time_limit -m "not more and not long" $(or $(ARGS),tests/runtime)

@@ -16,10 +16,12 @@ from bench.app import app, calling
 from bench.load import MANY, PATIENCE_SECONDS, SINGLE, warm_up
 from bench.place import Place, Sample
 from heliograph.config import Settings
+from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS = 20.0
+RECORD = RecordingOptions() if os.environ.get("BENCH_RECORDING") == "1" else None  # see `bench.recording`
 WORKS = "AB"
 
 
@@ -32,7 +34,7 @@ class Runs:
         self._turns: dict[str, str] = {}  # of the suspended runs, as far as they were queried
 
     async def start(self, lane: int) -> str:
-        run_id, _ = await self._runtime.start(app.workflow)
+        run_id, _ = await self._runtime.start(app.workflow, record=RECORD)
         return run_id
 
     async def count_ended(self, keys: Sequence[str]) -> int:
@@ -44,7 +46,7 @@ class Runs:
 
     async def start_turn(self, lane: int) -> str:
         """Start a run whose one turn makes an external call and suspends; return the run's id."""
-        run_id, _ = await self._runtime.start(calling.workflow)
+        run_id, _ = await self._runtime.start(calling.workflow, record=RECORD)
         return run_id
 
     async def report(self, lane: int, key: str) -> None:

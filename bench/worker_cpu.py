@@ -28,6 +28,7 @@ from bench.worker import CONCURRENCY
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.tape import RECORDED
 from heliograph.harness.resolve import Harnesses
 from heliograph.ids import signal_id
 from heliograph.ledger.client import Ledger
@@ -58,9 +59,9 @@ SWEPT = {"changed": 0, "targets": [], "owners": []}  # a sweep that finds nothin
 class InstantStore:
     """Answers the calls of a worker at once: with turns until `turns` were claimed, and with success for each turn that ends."""
 
-    def __init__(self, turns: int):
+    def __init__(self, turns: int, *, is_recorded: bool = False):
         self._left = turns
-        self._turn = _turn()
+        self._turn = _turn(is_recorded=is_recorded)
         self._to_end = turns
         self.done = asyncio.Event()
 
@@ -88,9 +89,9 @@ class InstantStore:
         return msgspec.json.encode([{"turn_id": item["turn_id"], "outcome": "ok", "targets": []} for item in items])
 
 
-def _turn() -> bytes:
+def _turn(*, is_recorded: bool) -> bytes:
     """A claimed turn of work A, as the kernel returns it, with stand-ins for its ids."""
-    start = react_to_start(app.workflow, RUN, {}, AT, lambda _: TURN)
+    start = react_to_start(app.workflow, RUN, {}, AT, lambda _: TURN, {RECORDED: True} if is_recorded else None)
     cause = Cause(signal_id(RUN, 1), "workflow:start", {})
     run = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)
     claimed = Claimed(
@@ -100,9 +101,9 @@ def _turn() -> bytes:
     return msgspec.json.encode(claimed)
 
 
-async def run_turns(turns: int, tracer: Tracer = NULL_TRACER) -> None:
-    """Run this number of turns of work A. tracer: records them."""
-    store = InstantStore(turns)
+async def run_turns(turns: int, tracer: Tracer = NULL_TRACER, *, is_recorded: bool = False) -> None:
+    """Run this number of turns of work A. tracer: receives their spans. is_recorded: whether the runs are recorded for a replay."""
+    store = InstantStore(turns, is_recorded=is_recorded)
     world = RealWorld(store, Transactions(store))  # type: ignore[arg-type]  # no turn of work A opens a transaction
     await world.bells.learn("default")
     services = ProjectServices(world, Ledger(world, "default"), {app.workflow.name: app.workflow}, tracer=tracer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import inspect
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,11 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, is_hypothesis_test, settings
 from hypothesis import strategies as st
 
+from heliograph.ledger.pool import Database
+from heliograph.testing.database import TestServer, open_test_server
 from tests.faces.cli_support import Running
 
-pytest_plugins = ["heliograph.testing.plugin", "tests.time_limit"]
+pytest_plugins = ["tests.time_limit"]  # the plugin of Heliograph is an entry point
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPORARY = Path(tempfile.gettempdir()).resolve()
@@ -40,6 +44,17 @@ sys.dont_write_bytecode = False
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, and let it pass over the items afterwards: ten thousand of them live to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Reject a `proves` mark with an unknown requirement: with a typing error, the requirement would stay unproven."""
     known = {line.partition("\t")[0] for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines()[1:]}
@@ -55,6 +70,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "hypothesis_tables": is_hypothesis_test(metafunc.function),
     }
     metafunc.fixturenames[:0] = [name for name, is_so in needed.items() if is_so and name not in metafunc.fixturenames]
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    """The server of the test processes: PostgreSQL 18, unless an indirect parameter gives another version."""
+    shared = tmp_path_factory.getbasetemp()
+    with open_test_server(
+        shared.parent if hasattr(request.config, "workerinput") else shared, getattr(request, "param", 18)
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def heliograph_postgres(postgres: TestServer) -> TestServer:
+    """The fixtures of the plugin use the server of the parameter."""
+    return postgres
+
+
+@pytest.fixture
+def database_url(heliograph_database_url: str) -> str:
+    """The URL of an empty database with the schema installed."""
+    return heliograph_database_url
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """An open pool on `database_url`."""
+    opened = await Database.open(database_url, size=4)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +133,13 @@ def hypothesis_tables() -> None:
     def draw(_: str) -> None: ...
 
     draw()
+
+
+@pytest.fixture(scope="session")
+def clients_of_providers() -> None:
+    """Import the clients of both providers: Python compiles them at their first import, which takes seconds and belongs to no test."""
+    importlib.import_module("pydantic_ai.models.anthropic")
+    importlib.import_module("pydantic_ai.models.openai")
 
 
 @pytest.fixture

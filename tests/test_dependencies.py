@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tools.bootstrap import places_of_pip
 
 ROOT = Path(__file__).resolve().parent.parent
 FEW = 8
@@ -36,3 +40,17 @@ def test_dependencies_are_few_and_the_lock_pins_and_hashes_each_of_them() -> Non
         line for line in lines if line.startswith(" ") and not re.match(r" +--hash=sha256:[0-9a-f]{64}( \\)?$", line)
     ] == []
     assert required - packages(pinned) == set()
+
+
+def test_problem_of_the_configuration_of_pip_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        places_of_pip([sys.executable, "-S", "-c", "import sys; sys.exit('pip.conf has no section headers')"])
+    assert "no section headers" in capfd.readouterr().err
+
+
+def test_uv_takes_packages_from_the_places_of_pip() -> None:
+    listed = [":env:.find-links='/a /b'", "global.index-url='https://files/simple'", "global.find-links='/c'",
+              "global.timeout='9'", r"user.extra-index-url='\nhttps://one\nhttps://two'"]  # fmt: skip
+    found = places_of_pip([sys.executable, "-S", "-c", "print(" + repr("\n".join(listed)) + ")"])
+    assert found == {"UV_DEFAULT_INDEX": "https://files/simple", "UV_INDEX": "https://one https://two",
+                     "UV_FIND_LINKS": "/a,/b"}  # fmt: skip

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from types import ModuleType
 import pytest
 
 from heliograph.embedded.server import open_embedded
+from tests.faces.cli_support import HELIO, warm
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -135,14 +137,18 @@ def prepared_home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty working folder that is also the home of the data; its path is short, for the database's socket."""
     made = Path(tempfile.mkdtemp(prefix="helio-docs-"))
     monkeypatch.chdir(made)
     monkeypatch.syspath_prepend(made)
     monkeypatch.setenv("HELIOGRAPH_HOME", str(made / ".heliograph"))
-    monkeypatch.setenv("PATH", f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("HELIOGRAPH_DATABASE_URL", raising=False)
+    made_bin = tmp_path / "helio"  # forks of a warm `helio`: a start takes longer than most commands
+    made_bin.write_text(f'#!/bin/sh\nexec {shlex.join(warm().client(str(HELIO)))} "$@"\n', encoding="utf-8")
+    made_bin.chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), str(Path(sys.prefix) / "bin"), os.environ["PATH"]]))
+    for name in ("HELIOGRAPH_DATABASE_URL", "CI"):  # a reader has neither; with CI, mode `auto` refuses to record
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     yield made

@@ -110,8 +110,8 @@ ALLOWED: dict[str, str] = {
 }
 # The code beside the product. Its test modules may end in `kit`: shared fixtures and helpers.
 BESIDE = (
-    "tests/*", "tests/faces/**/*", "tests/journeys/**/*", "tests/kernel/**/*", "tests/reach/**/*", "tests/rules/**/*", "tests/runtime/**/*",
-    "tests/simulator/**/*", "model/**/*", "bench/**/*", "tools/**/*", "examples/**/*",
+    "tests/*", "tests/faces/**/*", "tests/journeys/**/*", "tests/kernel/**/*", "tests/reach/**/*", "tests/recording/**/*", "tests/rules/**/*", "tests/runtime/**/*",
+    "tests/simulator/**/*", "tests/upgrade/**/*", "model/**/*", "bench/**/*", "tools/**/*", "examples/**/*",
 )  # fmt: skip
 
 

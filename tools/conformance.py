@@ -47,6 +47,7 @@ FAMILIES = {
     "G": "Contradictions and gaps in the specifications",
     "K": "Rules of the kernel",
     "S": "Security",
+    "P": "Promises beyond the specifications",
 }
 
 

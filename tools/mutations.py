@@ -253,6 +253,9 @@ def main() -> int:
         mutations = [mutation for mutation in mutations if mutation.key not in killed]
     if options.sample is not None:
         mutations = random.Random(options.seed).sample(mutations, min(options.sample, len(mutations)))  # noqa: S311 - a draw that can be repeated
+    if not mutations:
+        print("mutations: each one has a recorded kill")
+        return 0
     return 1 if run(mutations, options.jobs, every) else 0
 
 

@@ -7,6 +7,11 @@ TYPE_CHECKING = False  # type checkers assume True; importing `typing` would slo
 if TYPE_CHECKING:
     from typing import Any
 
+    from heliograph.adapters.json_lines import JsonLines
+    from heliograph.adapters.logs import Logs
+    from heliograph.adapters.metrics import Metrics
+    from heliograph.adapters.terminal import Terminal
+    from heliograph.adapters.webhook import Webhook
     from heliograph.app import Heliograph
     from heliograph.client.budgets import Budget
     from heliograph.client.client import Client
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from heliograph.definitions.lifecycle import Lifecycle
     from heliograph.definitions.lifecycle_options import lifecycle_options
     from heliograph.definitions.plan import DelegationStep, GoalAchieved, IterationNeeded, ModelStep, Plan, ToolStep
+    from heliograph.definitions.signal_definition import SignalDefinition, define_signal
     from heliograph.definitions.tool import Tool, external_tool, tool
     from heliograph.definitions.tool_agent import tool_agent
     from heliograph.errors import (
@@ -49,6 +55,8 @@ if TYPE_CHECKING:
     from heliograph.harness.function import FunctionHarness
     from heliograph.harness.pydantic_agent import AgentHarness
     from heliograph.harness.scripted import ScriptedModel
+    from heliograph.playback.player import Player
+    from heliograph.playback.snapshot import Snapshot
     from heliograph.policy.retry import RetryPolicy
     from heliograph.policy.webhook_signature import verify_webhook
     from heliograph.ports import (
@@ -65,6 +73,12 @@ if TYPE_CHECKING:
         ToolSpec,
         UserMessage,
     )
+    from heliograph.recording.api import replay
+    from heliograph.recording.file import read_recording, write_recording
+    from heliograph.recording.modes import ReplayDiverged
+    from heliograph.recording.options import RecordingOptions
+    from heliograph.recording.recording import Recording
+    from heliograph.recording.replay import ReplayResult
     from heliograph.records import Card
     from heliograph.run_result import RunResult
     from heliograph.runtime import Runtime, open_runtime
@@ -91,6 +105,11 @@ if TYPE_CHECKING:
 
 # Loaded when first used: `helio --help` and a program that only defines agents load no driver and no model library.
 _HOMES = {
+    "heliograph.adapters.json_lines": ("JsonLines",),
+    "heliograph.adapters.logs": ("Logs",),
+    "heliograph.adapters.metrics": ("Metrics",),
+    "heliograph.adapters.terminal": ("Terminal",),
+    "heliograph.adapters.webhook": ("Webhook",),
     "heliograph.app": ("Heliograph",),
     "heliograph.client.budgets": ("Budget",),
     "heliograph.client.client": ("Client",),
@@ -114,9 +133,18 @@ _HOMES = {
     "heliograph.definitions.lifecycle_options": ("lifecycle_options",),
     "heliograph.definitions.plan": ("DelegationStep", "GoalAchieved", "IterationNeeded", "ModelStep", "Plan", "ToolStep"),
     "heliograph.definitions.circuit_breakers": ("CircuitBreaker",),
+    "heliograph.definitions.signal_definition": ("SignalDefinition", "define_signal"),
     "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
     "heliograph.definitions.tool_agent": ("tool_agent",),
     "heliograph.gateway.gateway": ("Gateway",),
+    "heliograph.playback.player": ("Player",),
+    "heliograph.playback.snapshot": ("Snapshot",),
+    "heliograph.recording.api": ("replay",),
+    "heliograph.recording.file": ("read_recording", "write_recording"),
+    "heliograph.recording.modes": ("ReplayDiverged",),
+    "heliograph.recording.options": ("RecordingOptions",),
+    "heliograph.recording.recording": ("Recording",),
+    "heliograph.recording.replay": ("ReplayResult",),
     "heliograph.records": ("Card",),
     "heliograph.policy.retry": ("RetryPolicy",),
     "heliograph.policy.webhook_signature": ("verify_webhook",),
@@ -179,20 +207,28 @@ __all__ = [
     "HumanTask",
     "InvalidInput",
     "IterationNeeded",
+    "JsonLines",
     "KernelRejected",
     "Lifecycle",
+    "Logs",
     "MCPServer",
     "Memory",
     "MemoryHit",
+    "Metrics",
     "ModelReply",
     "ModelRequest",
     "ModelStep",
     "NotFound",
     "PhaseContext",
     "Plan",
+    "Player",
     "RateLimited",
+    "Recording",
+    "RecordingOptions",
     "RecoverableError",
     "Rejected",
+    "ReplayDiverged",
+    "ReplayResult",
     "RetryPolicy",
     "RunResult",
     "Runtime",
@@ -201,12 +237,15 @@ __all__ = [
     "Secret",
     "SetupError",
     "Signal",
+    "SignalDefinition",
     "SignalHandler",
     "SignalHandlers",
+    "Snapshot",
     "Source",
     "StepInDoubt",
     "StopResult",
     "StoreUnavailable",
+    "Terminal",
     "TextDelta",
     "ThinkingDelta",
     "Tool",
@@ -221,17 +260,22 @@ __all__ = [
     "TurnTimedOut",
     "UnrecoverableError",
     "UserMessage",
+    "Webhook",
     "code_tool",
     "compile_pattern",
     "define_agent",
+    "define_signal",
     "external_tool",
     "lifecycle_options",
     "open_runtime",
+    "read_recording",
+    "replay",
     "secret",
     "tool",
     "tool_agent",
     "untrusted",
     "verify_webhook",
+    "write_recording",
 ]  # fmt: skip
 
 

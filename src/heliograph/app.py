@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from heliograph.adapters.callback import function_subscriber
+from heliograph.app_checks import check_tools, checked_memory, checked_routes, hooks_of, name_of_function, named
 from heliograph.codes import USER_INTERRUPT
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.definitions.functions import check_function
-from heliograph.definitions.hooks import Agent, methods_of
-from heliograph.definitions.lifecycle import HOOKS, Lifecycle
+from heliograph.definitions.hooks import Agent
+from heliograph.definitions.lifecycle import Lifecycle
 from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
 from heliograph.definitions.signal_settings import GRACE_SECONDS, read_application_settings
-from heliograph.definitions.tool import Tool
+from heliograph.definitions.signal_subscribers import SignalSubscriber, signal_subscriber
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.reactive.state import StateShape
@@ -27,19 +27,26 @@ from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, chec
 from heliograph.types import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
+    from heliograph.adapters.base import SignalAdapter
     from heliograph.client.replies import StopResult
     from heliograph.control.observability import Observability
     from heliograph.control.routing import RouteTable
     from heliograph.definitions.circuit_breakers import CircuitBreaker
+    from heliograph.definitions.signal_definition import SignalDefinition
     from heliograph.manifest.message_routing import MessageRouting
     from heliograph.manifest.runtime_spec import RuntimeSpec
     from heliograph.policy.retry import RetryPolicy
     from heliograph.ports import Memory
+    from heliograph.recording.modes import Mode
+    from heliograph.recording.options import RecordingOptions
+    from heliograph.run_fork import Fork
     from heliograph.run_result import RunResult
     from heliograph.secrets import Resolver
     from heliograph.signals.model import Signal
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P")
+T = TypeVar("T")
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -85,7 +92,7 @@ class Heliograph:
         self._end_when = end_when
         self._max_activations = max_activations
         self._deps = deps
-        self._memory = _check_memory(memory)
+        self._memory = checked_memory(memory)
         if secrets is not None:
             check_function(secrets, "secrets", "/secrets", "the name")
         self._secrets = secrets
@@ -93,15 +100,17 @@ class Heliograph:
         self._settings = read_application_settings(control_signals)
         self._model_settings = check_model_settings(models)
         self._gateways = gateways
-        self._routes = _check_routes(routes, gateways)
+        self._routes = checked_routes(routes, gateways)
         self._observability: Observability | None = None
         self._notices: tuple[str, ...] = ()
         self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
+        self._subscribers: dict[str, SignalSubscriber] = {}
 
     def agent(
-        self, *misplaced: object, name: str | None = None, activate_on: Sequence[str] = (),
-        activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
+        self, *misplaced: object, name: str | None = None, activate_on: Sequence[str | SignalDefinition[Any]] = (),
+        activate_when_all: Sequence[str | SignalDefinition[Any]] = (), emits: Sequence[str | SignalDefinition[Any]] = (),
+        when: Callable[..., bool] | None = None,
         updates: str | Sequence[str] = (), priority: str = "normal", pool: str = DEFAULT_POOL,
         effect: Effect = "idempotent", timeout_seconds: float | NotGiven = NOT_GIVEN, ttl_seconds: float | NotGiven = NOT_GIVEN,
         max_attempts: int = 5,
@@ -123,7 +132,7 @@ class Heliograph:
         a JSON Schema for `ctx.task`; a turn with another task fails with INIT_FAILED.
 
         name: by default the function's name; required for a lambda or an object.
-        activate_on: any of these signals activates the agent. activate_when_all: all of these together activate it.
+        activate_on: any of these signals activates the agent: patterns, or definitions of `define_signal`. activate_when_all: all of these together activate it.
         when: a guard, called with the state, or with state and signal.
         emits: the signals that the agent emits, see `Context.emit`.
         updates: the state key, or keys, that receive its output.
@@ -133,14 +142,14 @@ class Heliograph:
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:
-            raise InvalidInput(f"the arguments of agent must be passed by name, not {_safe_repr(misplaced[0])}; write "
+            raise InvalidInput(f"the arguments of agent must be passed by name, not {named(misplaced[0])}; write "
                                "@app.agent(activate_on=[...])", code="wrong_type", path="/agents")  # fmt: skip
 
         def register(function: F) -> F:
             given: dict[str, Any] = {**options, "run": function}
             if isinstance(function, type) and issubclass(function, Agent):
-                given |= {"run": None, **_hooks_of(function, options)}
-            self.add(define_agent(_name_of(function) if name is None else name, **given))
+                given |= {"run": None, **hooks_of(function, options)}
+            self.add(define_agent(name_of_function(function) if name is None else name, **given))
             return function
 
         return register
@@ -168,7 +177,7 @@ class Heliograph:
         if spec.name in self._agents:
             raise InvalidInput(f"application {self.name} has two agents named {spec.name}; rename one", code="duplicate_agent",
                                path=f"/agents/{spec.name}")  # fmt: skip
-        _check_tools(spec)
+        check_tools(spec)
         self._agents[spec.name] = spec
         self.__dict__.pop("workflow", None)
         return spec
@@ -180,7 +189,7 @@ class Heliograph:
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._settings.calls, self._model_settings,
                                        self._routes, self._settings.heartbeat, self._settings.grace_seconds,
-                                       self._observability, self._notices))  # fmt: skip
+                                       self._observability, self._notices, tuple(self._subscribers.values())))  # fmt: skip
 
     def configured(self, runtime: RuntimeSpec | None = None, routing: MessageRouting | None = None) -> Heliograph:
         """Return a copy of the application with the settings of manifests, which `helio run` and `helio worker` apply.
@@ -231,36 +240,154 @@ class Heliograph:
 
         return register
 
+    @overload
+    def on_signal(  # type: ignore[overload-overlap]  # a definition is not text
+        self, *signals: SignalDefinition[P], name: str | None = None, since: str = "now", timeout_seconds: float = 60.0,
+        max_attempts: int = 5,
+    ) -> Callable[[Callable[[Signal[P]], T]], Callable[[Signal[P]], T]]: ...  # fmt: skip
+
+    @overload
+    def on_signal(
+        self, *signals: str | SignalDefinition[Any], name: str | None = None, since: str = "now", timeout_seconds: float = 60.0,
+        max_attempts: int = 5,
+    ) -> Callable[[F], F]: ...  # fmt: skip
+
+    def on_signal(
+        self, *signals: Any, name: str | None = None, since: str = "now", timeout_seconds: float = 60.0, max_attempts: int = 5,
+    ) -> Any:  # fmt: skip
+        """Register a plain or async function that receives the signals of all runs of the project that match a pattern.
+
+        The workers of the application call it, also those in `run`: each signal goes to one of them, those of one run in order, and
+        again to another one if a worker dies. No turn waits for it.
+        signals: patterns, or definitions of `define_signal`; signals of these have the model as their payload.
+        name: of the subscription, by default the name of the application and of the function. since: where a new subscription begins:
+            with signals from `now` on, or with the `start` of each run. timeout_seconds: of one call. max_attempts: a signal whose call
+            raises or takes too long is delivered so often, with pauses, and then skipped, with an error in the log of the process.
+        Raises InvalidInput, and SetupError (`conflicting_definitions`).
+        """
+
+        def register(function: F) -> F:
+            chosen = f"{self.name}.{name_of_function(function)}" if name is None else name
+            self._subscribe(function_subscriber(chosen, signals, function, since, timeout_seconds, max_attempts))
+            return function
+
+        return register
+
+    def send_signals(
+        self, *signals: str | SignalDefinition[Any], to: SignalAdapter, name: str | None = None, since: str = "now",
+        max_attempts: int = 5,
+    ) -> None:  # fmt: skip
+        """Send the signals of all runs of the project that match a pattern to a target: a Webhook, JsonLines, Logs, Metrics or a Terminal.
+
+        The workers of the application send them, as they call the functions of `on_signal`: each signal is sent by one of them, at least
+        once, those of one run in order. While the target is unavailable, they wait in the log. No turn waits for a target.
+        signals: patterns, or definitions of `define_signal`. name: of the subscription, by default the name of the application and the kind
+            of the target, such as `shop.webhook`. since: as for `on_signal`. max_attempts: how often a signal is sent that the target
+            rejects, before it is skipped with an error in the log of the process.
+        Raises InvalidInput, and SetupError (`conflicting_definitions`).
+        """
+        if (
+            isinstance(to, type)
+            or not callable(getattr(to, "open", None))
+            or not isinstance(getattr(to, "kind", None), str)
+        ):
+            raise InvalidInput(f"to must be a target such as JsonLines('signals.jsonl'), not {safe_repr(repr_of(to))}; @app.on_signal(...) "
+                               "registers a function", code="wrong_type", path="/subscribers/to")  # fmt: skip
+        chosen = f"{self.name}.{to.kind}" if name is None else name
+        self._subscribe(signal_subscriber(chosen, signals, to, since, max_attempts))
+
+    def _subscribe(self, subscriber: SignalSubscriber) -> None:
+        if subscriber.name in self._subscribers:
+            raise InvalidInput(f"application {self.name} has two subscribers named {subscriber.name}; pass another name",
+                               code="duplicate_subscriber", path=f"/subscribers/{subscriber.name}")  # fmt: skip
+        self._subscribers[subscriber.name] = subscriber
+        self.__dict__.pop("workflow", None)
+
     async def run(
         self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,
         worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0, callback_url: str | None = None,
+        record: str | os.PathLike[str] | RecordingOptions | None = None, mode: Mode = "record",
     ) -> RunResult:  # fmt: skip
         """Run to the end; return the final state, all signals, metrics and outcome.
 
-        run_id: names the run. A call with the same id and the same state continues the run, even after a crash, or reads it if it
-            has ended.
+        run_id: names the run. A call with the same id and the same state, or without a state, continues the run, even after a
+            crash, or reads it if it has ended.
         on_signal: called with each signal as it is recorded, in order.
         worker: False if only workers in other processes run the turns. Otherwise this process runs turns of all pools.
         callback_url: receives a signed POST when the run ends, from a worker with HELIOGRAPH_WEBHOOK_SECRETS.
-        Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state,
-        StoreUnavailable if the database remains unreachable.
+        record: the file of a recording of the run, or a `RecordingOptions` to name it in the database alone.
+        mode: with a file. `record` runs and writes it. `replay` reads it: nothing runs, and no database is opened. `auto` replays
+            a file that exists. Otherwise it records one, or raises NotFound if the variable CI is set. `live` runs without it.
+        Raises ReplayDiverged if the code does something else than its recording, InvalidInput for an invalid state, Conflict
+        (`id_conflict`) for a run id that exists with another state, StoreUnavailable if the database
+        remains unreachable.
         """
+        from heliograph.recording.export import export_recording
+        from heliograph.recording.file import check_writable, write_recording
+        from heliograph.recording.modes import chosen_mode, replay_run
+        from heliograph.recording.options import RecordingOptions
         from heliograph.runtime import open_runtime, telemetry_of
 
         workflow = self.workflow  # raises for an invalid application before a database is opened
+        settings, file = (record, None) if isinstance(record, RecordingOptions) else (None, record)
+        chosen = chosen_mode(mode, file, os.environ)
+        if chosen == "replay" and file is not None:
+            return replay_run(file, workflow, state)
+        if file is not None and chosen == "record":
+            check_writable(file)
+            settings = RecordingOptions()
         async with open_runtime(telemetry=telemetry_of([workflow], os.environ)) as runtime:
-            return await runtime.run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
-                                     concurrency=concurrency, lease_seconds=lease_seconds,
-                                     callback_url=callback_url)  # fmt: skip
+            result = await runtime.run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
+                                       concurrency=concurrency, lease_seconds=lease_seconds,
+                                       callback_url=callback_url, record=settings)  # fmt: skip
+            if file is not None and chosen == "record":
+                write_recording(await export_recording(runtime.reader, result.run_id), file)
+            return result
+
+    async def fork(self, run_id: str, at: str | int, *, state: Any = None, new_run_id: str | None = None) -> Fork:
+        """Start a new run that continues the log of a run after one of its signals, with this application's code.
+
+        at: the id or the seq of the signal. The signals that were recorded together with it are shared, too. The log is not
+            copied: the fork shares it, and the original run remains as long as the fork.
+        state: replaces the state at that signal. new_run_id: names the fork; a second call with the same arguments returns the
+            same fork.
+
+        Turns that had ended do not run again. Turns in progress start again, with the results that their calls had; see
+        `Fork.turns`. The fork has budgets and idempotency keys of its own. Execute it like any run: with
+        `helio run FILE.py:app --run-id ID`, or by a worker.
+
+        Raises NotFound (`unknown_run`, `unknown_signal`, `unknown_agent`), Rejected (`run_ended`, `pruned_signal`,
+        `pruned_turn`), Conflict (`id_conflict`), InvalidInput for an invalid state.
+        """
+        from heliograph.run_fork import fork_run
+        from heliograph.runtime import open_runtime, telemetry_of
+
+        workflow = self.workflow
+        async with open_runtime(telemetry=telemetry_of([workflow], os.environ)) as runtime:
+            return await fork_run(runtime, workflow, run_id, at, state, new_run_id)
+
+    async def retry(self, run_id: str, *, new_run_id: str | None = None) -> Fork:
+        """Fork a run that has ended, directly before its first failed turn ended, so that the turn runs again.
+
+        The turn keeps the results of its calls, and makes its last calls again if they failed. Returns and raises as `fork`, and
+        Rejected (`run_active`, `no_failed_turn`).
+        """
+        from heliograph.run_fork import retry_run
+        from heliograph.runtime import open_runtime, telemetry_of
+
+        workflow = self.workflow
+        async with open_runtime(telemetry=telemetry_of([workflow], os.environ)) as runtime:
+            return await retry_run(runtime, workflow, run_id, new_run_id)
 
     async def enqueue(
-        self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
+        self, run_id: str, agent: str, payload: Any = None, *, name: str | SignalDefinition[Any] = "user:message", turn_id: str | None = None,
         context_box_id: str | None = None, ui_action: bool = False, callback_url: str | None = None,
     ) -> str:  # fmt: skip
         """Send a message to an agent of a run; return the id of the turn that handles it.
 
         The turn has the agent's priority, attempts, time to live, result fields and budget. A second call with the same
-        turn_id and message returns the same turn. See `Client.enqueue` for the other arguments and the errors.
+        turn_id and message returns the same turn. name: of the signal, or its definition; a definition checks the payload. See
+        `Client.enqueue` for the other arguments and the errors.
         """
         from heliograph.client.client import Client
         from heliograph.runtime import telemetry_of
@@ -271,10 +398,14 @@ class Heliograph:
             raise NotFound(f"application {self.name} has no agent {safe_repr(agent)}; {hint}", code="unknown_agent")
         async with Client(telemetry=telemetry_of([self.workflow], os.environ)) as client:
             return await client.enqueue(
-                run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
+                run_id, agent, payload, name=self._definition_of(name), turn_id=turn_id, priority=PRIORITIES[spec.priority],
                 max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields, pool=spec.pool,
                 context_box_id=context_box_id, ui_action=ui_action, callback_url=callback_url, budget=spec.budget,
             )  # fmt: skip
+
+    def _definition_of(self, signal: str | SignalDefinition[Any]) -> str | SignalDefinition[Any]:
+        """The definition that the application has for a name; the name itself if it has none."""
+        return self.workflow.signals.get(signal, signal) if isinstance(signal, str) else signal
 
     async def stop(
         self, run_id: str | None = None, *, turn: str | None = None, now: bool = False, grace_seconds: float | NotGiven = NOT_GIVEN,
@@ -299,63 +430,3 @@ class Heliograph:
                 return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
             assert run_id is not None
             return await client.stop_run(run_id, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
-
-
-def _hooks_of(kind: type[Agent], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The hooks of a class, as options of `define_agent`. Raises InvalidInput for a hook that is also an option."""
-    if twice := next((hook for hook in HOOKS if options.get(hook) is not None), None):
-        raise InvalidInput(f"agent {kind.__name__}: {twice} must be a method of the class, not an option", code="wrong_type",
-                           path=f"/agents/{kind.__name__}/{twice}")  # fmt: skip
-    methods = methods_of(kind)
-    return {"run" if phase == "act" else phase: function for phase, function in methods.items()}
-
-
-def _name_of(function: Any) -> str:
-    """Return the name of a function. Raises InvalidInput (`required_field`) for a lambda or an object, which have none."""
-    if isinstance(function, Agent):
-        kind = type(function).__name__
-        raise InvalidInput(f"an agent with hooks is a class, not an object: register {kind} instead of {kind}()", code="wrong_type",
-                           path="/agents")  # fmt: skip
-    if not callable(function):
-        raise InvalidInput(f"an agent must be a function of the context, not {safe_repr(repr_of(function))}", code="wrong_type",
-                           path="/agents")  # fmt: skip
-    name = getattr(function, "__name__", "<lambda>")
-    if name == "<lambda>":
-        raise InvalidInput(f"{_safe_repr(function)} has no name of its own; write @app.agent(name='...', "
-                           "activate_on=[...])", code="required_field", path="/agents")  # fmt: skip
-    return str(name)
-
-
-def _check_tools(spec: AgentSpec) -> None:
-    """Raise InvalidInput for a tool that no model can call, before a model calls it."""
-    tools = [each for each in spec.tools if isinstance(each, Tool)]
-    if tools and find_spec("pydantic_ai") is not None:
-        from heliograph.tools.bound_tool import BoundTool
-
-        for each in tools:
-            BoundTool(each)
-
-
-def _check_routes(routes: Any, gateways: Any) -> RouteTable | None:
-    if routes is None and gateways is None:
-        return None
-    from heliograph.policy.app_routes import check_gateways, check_routes  # slow to import
-
-    if routes is None:  # the route table may come from a manifest
-        check_gateways(gateways)
-        return None
-    return check_routes(routes, gateways)
-
-
-def _check_memory(memory: Any) -> Any:
-    if memory is not None and not all(
-        inspect.iscoroutinefunction(getattr(memory, f, None)) for f in ("store", "search")
-    ):
-        raise InvalidInput(f"memory must have the async methods store and search of heliograph.Memory; {_safe_repr(memory)} "
-                           "does not have them", code="wrong_type", path="/memory")  # fmt: skip
-    return memory
-
-
-def _safe_repr(value: object) -> str:
-    """Return a function's name, or the repr of another value: a function's repr would contain its address in memory."""
-    return str(getattr(value, "__qualname__", None) or safe_repr(repr_of(value)))

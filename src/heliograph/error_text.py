@@ -6,6 +6,7 @@ The text is redacted, and an application's `__str__` and `__repr__` may raise.
 from __future__ import annotations
 
 import errno
+import json
 import re
 
 from heliograph.errors import HeliographError
@@ -19,11 +20,31 @@ _UNREACHABLE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.
                 errno.EHOSTDOWN, errno.ENETDOWN)  # fmt: skip
 
 
+def printable(text: str) -> str:
+    """Return `text` on one line, with control characters escaped: those of a log could move the cursor of a terminal, or write to it."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines with all control characters escaped except the ends of its lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """Return JSON with the characters escaped that `printable` escapes, so that it has the same value."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
 def safe_repr(value: object, limit: int = 80) -> str:
     """Return `value` for an error message: redacted, on one line, control characters escaped, truncated at `limit`."""
     # redaction comes before truncation, because a part of a secret is also secret
-    text = redacted_text(value if isinstance(value, str) else repr_of(value))
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    text = printable(redacted_text(value if isinstance(value, str) else repr_of(value)))
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -34,6 +34,9 @@ def idempotency_key(project: str, application: str, *parts: str) -> str:
     return f"{key[: KEY_MAX - len(digest) - 1]}/{digest}"
 
 
+_DIGITS_MAX = 18  # of a position, which is a bigint
+
+
 def signal_id(run_id: str, seq: int) -> str:
     """Return the id of the signal at position `seq` of a run's log.
 
@@ -45,21 +48,31 @@ def signal_id(run_id: str, seq: int) -> str:
 def split_signal_id(identifier: str) -> tuple[str, int] | None:
     """Return the run id and the position of a signal's id; None for any other text."""
     head, _, tail = identifier.rpartition("_")
-    if not head.startswith("sig_") or not tail.isascii() or not tail.isdigit():
+    if not head.startswith("sig_") or not tail.isascii() or not tail.isdigit() or len(tail) > _DIGITS_MAX:
         return None
     return head.removeprefix("sig_"), int(tail)
 
 
 def trace_id_of(run_id: str) -> str:
     """Return the trace id of a run that began in this database, in hexadecimal. Every process computes the same one."""
-    return _digest(run_id, 16)
+    return _digest(run_id, 16).hex()
+
+
+def trace_number_of(run_id: str) -> int:
+    """Return `trace_id_of` as a number."""
+    return int.from_bytes(_digest(run_id, 16))
 
 
 def span_id_of(name: str) -> str:
     """Return a span id, in hexadecimal: of a run by its id, of a turn by its id, of a call by `turn:call`."""
-    return _digest(name, 8)
+    return _digest(name, 8).hex()
 
 
-def _digest(text: str, size: int) -> str:
-    """The hexadecimal ids of W3C Trace Context: 16 bytes for a trace, 8 for a span."""
-    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+def span_number_of(name: str) -> int:
+    """Return `span_id_of` as a number."""
+    return int.from_bytes(_digest(name, 8))
+
+
+def _digest(text: str, size: int) -> bytes:
+    """The ids of W3C Trace Context: 16 bytes for a trace, 8 for a span."""
+    return hashlib.blake2b(text.encode(), digest_size=size).digest()

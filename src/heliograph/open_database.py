@@ -18,24 +18,30 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_reader(settings: Settings | None = None) -> AsyncIterator[Reader]:
-    """Open a reader of the ledger, without doorbells and workers. Raises SetupError, StoreUnavailable, Rejected."""
+async def open_reader(settings: Settings | None = None, *, reads_only: bool = False) -> AsyncIterator[Reader]:
+    """Open a reader of the ledger, without doorbells and workers. Raises SetupError, StoreUnavailable, Rejected.
+
+    reads_only: the server rejects every write; an embedded database is not upgraded.
+    """
     settings = settings or read_settings(os.environ)
-    async with open_database(settings) as database:
-        await prepare_schema(database, installs=settings.database_url is None)
+    async with open_database(settings, reads_only=reads_only) as database:
+        await prepare_schema(database, installs=settings.database_url is None and not reads_only)
         yield Reader(database, settings.project)
 
 
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """Open the database of the settings, or start or join the embedded one. It does not check the schema."""
+async def open_database(settings: Settings, *, reads_only: bool = False) -> AsyncIterator[Database]:
+    """Open the database of the settings, or start or join the embedded one. It does not check the schema.
+
+    reads_only: the server rejects every write.
+    """
     embedded = None
     if settings.database_url is None:
         embedded = await _embedded(settings)
     url = embedded.url if embedded is not None else settings.database_url
     assert url is not None
     try:
-        database = await Database.open(url, project=settings.project,
+        database = await Database.open(url, project=settings.project, reads_only=reads_only,
                                        ensure_running=None if embedded is None else embedded.ensure_running)  # fmt: skip
         try:
             yield database

@@ -44,7 +44,7 @@ class RunView(msgspec.Struct, frozen=True):
     activations: int
 
 
-class Cause(msgspec.Struct, frozen=True):
+class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     """The signal that activated a turn."""
 
     id: str
@@ -62,7 +62,7 @@ class InboxRow(msgspec.Struct, frozen=True):
     correlation_id: str
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call that a turn has opened. content: the result's card, once the call is resolved.
 
     resolved_position: its place among the turn's results in the order of arrival, from 1. taint: the untrusted sources
@@ -114,7 +114,7 @@ class StopOrder(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     """A claimed turn with everything that its execution needs.
 
     epoch: the fencing token. waits: the turn's calls in the order in which they were opened. defer_count: how often it was deferred.
@@ -163,7 +163,7 @@ class CallRejection(msgspec.Struct, frozen=True):
     rate: dict[str, Any] | None = None
 
 
-class WriteResult(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of a write under a lease.
 
     run: after a conflict, the current run. stop: after a renewal or with 'stopping', the pending stop order. waits: all calls of a turn that does
@@ -189,7 +189,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     calls: dict[str, CallRejection] = {}
 
 
-class BeginResult(msgspec.Struct, frozen=True):
+class BeginResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of begin_call: whether the effect may start now, or its recorded result.
 
     rate: {starts_at, wait_seconds} of a call with rate limits; the bucket that rejected the call, if one did.
@@ -312,6 +312,34 @@ class PendingRun(msgspec.Struct, frozen=True):
     run: RunView
     signals: list[PendingSignal]
     failure: RunFailure | None = None
+
+
+class CheckpointMemory(msgspec.Struct, frozen=True):
+    """The parts of a run's memory that a fork takes over. join_signals, join_base: see `JoinedSignals`."""
+
+    joins: dict[str, list[int]] = {}
+    join_signals: dict[str, dict[str, int | str]] = {}
+    join_base: int | None = None
+    turns: int = 0
+    failed: int = 0
+    partial: int = 0
+    skipped: int = 0
+    untrusted_keys: list[str] = []
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """What a run knew after one of its commits: at position `seq`, with no reaction pending.
+
+    activations: how many turns the log had activated. in_progress: the positions of the
+    activations whose turns had not ended.
+    """
+
+    run_id: str
+    seq: int
+    state: dict[str, Any]
+    memory: CheckpointMemory
+    activations: int
+    in_progress: list[int]
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 STARS = "***"
 LENGTH_MIN = 8
-LOGGERS = tuple(f"heliograph{part}" for part in ("", ".agent_loop", ".cli", ".doorbell", ".execution", ".gateway", ".ledger", ".status",
+LOGGERS = tuple(f"heliograph{part}" for part in ("", ".agent_loop", ".cli", ".doorbell", ".execution", ".gateway", ".ledger", ".signals", ".status", ".subscriptions",
                                                  ".telemetry", ".tools", ".worker", ".world"))  # fmt: skip
 SECRET_PREFIX = "HELIOGRAPH_SECRET_"  # noqa: S105  of variables
 # Providers' keys and tokens are long. A password may be short, but short words also occur in ordinary text.
@@ -91,14 +91,24 @@ def redacted(value: Any) -> Any:
     return value
 
 
+def redacted_json(value: Any) -> bytes:
+    """Encode a value as JSON with stars in place of secrets; structs and times included."""
+    import msgspec  # late: `helio --help` prints no JSON
+
+    data: bytes = msgspec.json.encode(value)
+    return data if is_clean(data) else msgspec.json.encode(redacted(msgspec.json.decode(data)))
+
+
 def is_clean(text: str | bytes) -> bool:
     """Whether `text`, which may be JSON, contains no spelling of a known secret.
 
     Searches for each spelling: with many secrets this is several times as fast as one pattern of all.
     """
-    if isinstance(text, str):
-        return not any(form in text for form, _ in _kept.needles)
-    return not any(form in text for _, form in _kept.needles)
+    place = 0 if isinstance(text, str) else 1
+    for needle in _kept.needles:  # noqa: SIM110  a generator takes three times as long where there are few
+        if needle[place] in text:  # type: ignore[operator]
+            return False
+    return True
 
 
 def guard_logs() -> None:

@@ -9,6 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
+from heliograph.request_items import (
+    CallItem,
+    CardItem,
+    CircuitBreakerItem,
+    Failure,
+    ForkItem,
+    OpenAs,
+    RateItem,
+    ReactionItem,
+    RecordingItem,
+    SignalItem,
+)
 from heliograph.types import Json, JsonObject
 
 
@@ -20,72 +32,6 @@ class Owner(TypedDict):
     epoch: int
 
 
-class SignalItem(TypedDict):
-    """A draft of a signal."""
-
-    name: str
-    payload: NotRequired[Json]
-    agent: NotRequired[str | None]
-    parent: NotRequired[str | int | None]
-    at: NotRequired[str | None]
-    trust: NotRequired[str]
-    is_pending: NotRequired[bool]
-
-
-class CardItem(TypedDict):
-    """A card. If it has no id, put_boxes gives it one."""
-
-    card_id: NotRequired[str]
-    kind: str
-    content: Json
-
-
-class CauseItem(TypedDict):
-    """A signal that the log of the run contained before the request."""
-
-    seq: int
-
-
-class ActivationItem(TypedDict):
-    """A turn that a reaction activates. cause, activation: indexes of its signals; or cause is a CauseItem."""
-
-    agent: str
-    turn_id: str
-    cause: int | CauseItem
-    activation: int
-    priority: NotRequired[int]
-    pool: NotRequired[str | None]
-    max_attempts: int
-    ttl_seconds: float
-    context_box_id: NotRequired[str | None]
-    result_fields: NotRequired[Sequence[JsonObject] | None]
-    message_type: NotRequired[str]
-    actor: NotRequired[str | None]
-    budget: NotRequired[Mapping[str, int] | None]
-    callback_url: NotRequired[str | None]
-    depth: NotRequired[int]
-
-
-class StopsItem(TypedDict):
-    """The turns that a reaction stops: all, or human_waits."""
-
-    turns: str
-    reason: str
-
-
-class ReactionItem(TypedDict):
-    """The changes of a run by a reaction; state, memory, status, outcome and stops are present only where they change."""
-
-    version: int
-    activations: list[ActivationItem]
-    state: NotRequired[Json]
-    memory: NotRequired[JsonObject]
-    status: NotRequired[str]
-    outcome: NotRequired[str]
-    stops: NotRequired[StopsItem]
-    keeps_taint: NotRequired[bool]
-
-
 class StartRun(TypedDict):
     run_id: str
     target: str
@@ -95,6 +41,8 @@ class StartRun(TypedDict):
     callback_url: NotRequired[str | None]
     signals: list[SignalItem]
     reaction: ReactionItem
+    fork: NotRequired[ForkItem | None]
+    recording: NotRequired[RecordingItem]
 
 
 class Message(TypedDict):
@@ -129,11 +77,6 @@ class Renewal(Owner):
     phase: NotRequired[str | None]
 
 
-class Failure(TypedDict):
-    code: str
-    message: str
-
-
 class Release(Owner):
     failure: NotRequired[Failure]
 
@@ -143,30 +86,7 @@ class Append(Owner):
     signals_emitted: NotRequired[int]
     cards: NotRequired[list[CardItem]]
     signals: NotRequired[list[SignalItem]]
-
-
-class CircuitBreakerItem(TypedDict):
-    """The breaker of a call, with the settings by which its state changes. type: tool_call, delegation or model_call."""
-
-    type: str
-    target: str
-    failure_threshold: int
-    success_threshold: int
-    timeout_seconds: float
-    half_open_max_calls: int
-
-
-class RateItem(TypedDict):
-    """A bucket from which a call takes `amount` tokens: at most `count` in `seconds`, of all workers together.
-
-    kind, name: the bucket. Kinds: tool, agent, model, model_tokens, route.
-    """
-
-    kind: str
-    name: str
-    count: int
-    seconds: int
-    amount: int
+    recording: NotRequired[RecordingItem]
 
 
 class BeginCall(Owner):
@@ -182,14 +102,6 @@ class BeginCall(Owner):
     rates: NotRequired[list[RateItem] | None]
 
 
-class OpenAs(TypedDict):
-    """A call that is opened by the request that records it."""
-
-    step_id: str
-    tool: str
-    taint: NotRequired[list[str] | None]
-
-
 class RecordCall(Owner):
     call_id: str
     status: str
@@ -203,15 +115,7 @@ class RecordCall(Owner):
     taint: NotRequired[list[str] | None]
     open_as: NotRequired[OpenAs | None]
     terminates: NotRequired[bool]
-
-
-class Command(TypedDict):
-    """The command for the tool of a call."""
-
-    subject: NotRequired[str | None]
-    body: NotRequired[JsonObject | None]
-    pool: NotRequired[str | None]
-    priority: NotRequired[int | None]
+    recording: NotRequired[RecordingItem]
 
 
 class ToolItem(TypedDict):
@@ -219,45 +123,6 @@ class ToolItem(TypedDict):
 
     tool: str
     pool: NotRequired[str | None]
-
-
-class ChildItem(TypedDict):
-    """The turn that a call of kind child delegates. cause, activation: indexes of signals; or cause is a CauseItem."""
-
-    agent: str
-    instance: NotRequired[str | None]
-    turn_id: str
-    activation: NotRequired[int]
-    cause: NotRequired[int | CauseItem | None]
-    priority: NotRequired[int]
-    pool: NotRequired[str | None]
-    max_attempts: int
-    ttl_seconds: float
-    context_box_id: NotRequired[str | None]
-    result_fields: NotRequired[Sequence[JsonObject] | None]
-    budget: NotRequired[Mapping[str, int] | None]
-    callback_url: NotRequired[str | None]
-
-
-class CallItem(TypedDict):
-    """A call that a suspended turn waits for."""
-
-    call_id: str
-    step_id: NotRequired[str]
-    tool: str
-    kind: str
-    effect: NotRequired[str]
-    timeout_seconds: NotRequired[float | None]
-    token: NotRequired[str | None]
-    after_execution: NotRequired[str]
-    may_override: NotRequired[bool]
-    fails_fast: NotRequired[bool]
-    taint: NotRequired[list[str] | None]
-    is_trusted: NotRequired[bool]
-    command: NotRequired[Command | None]
-    child: NotRequired[ChildItem | None]
-    circuit_breaker: NotRequired[CircuitBreakerItem | None]
-    rates: NotRequired[list[RateItem] | None]
 
 
 class Suspension(Owner):
@@ -269,6 +134,7 @@ class Suspension(Owner):
     seen: NotRequired[int]
     terminates: NotRequired[bool]
     calls: NotRequired[list[CallItem]]
+    recording: NotRequired[RecordingItem]
 
 
 class Deferral(Owner):
@@ -284,6 +150,7 @@ class Finish(Owner):
     content: Json
     signals: list[SignalItem]
     reaction: ReactionItem
+    recording: NotRequired[RecordingItem]
 
 
 class Stop(TypedDict):
@@ -306,6 +173,7 @@ class React(TypedDict):
     run_id: str
     signals: list[SignalItem]
     reaction: ReactionItem
+    recording: NotRequired[RecordingItem]
 
 
 class Report(TypedDict):
@@ -381,6 +249,17 @@ class Beat(Deregistration):
     warnings: NotRequired[list[str]]
 
 
+class Position(TypedDict):
+    """What a subscriber has processed of a run. lease_seconds: it keeps the run; otherwise nobody takes it for delay_seconds."""
+
+    name: str
+    subscriber: str
+    run_id: str
+    position: int
+    lease_seconds: NotRequired[float | None]
+    delay_seconds: NotRequired[float | None]
+
+
 # The item of each function that takes a list of objects.
 REQUESTS: Mapping[str, Any] = {
     "start_runs": StartRun, "enqueue": Message, "claim": ClaimTarget, "fail_unclaimable": ClaimTarget, "renew": Renewal,
@@ -389,4 +268,5 @@ REQUESTS: Mapping[str, Any] = {
     "take_commands": ToolItem,
     "record_callbacks": CallbackAttempt, "put_boxes": PutBox, "fork_boxes": ForkBox, "replace_boxes": ReplaceBoxes,
     "remember": Memory, "forget": ForgottenMemory, "beat": Beat, "deregister": Deregistration,
+    "record_positions": Position,
 }  # fmt: skip

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +29,19 @@ from heliograph.open_database import open_database, prepare_schema
 from heliograph.policy.egress import server_policy
 from heliograph.policy.heartbeat import HeartbeatPolicy
 from heliograph.ports import Tracer
-from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
+from heliograph.recording.options import RecordingOptions
+from heliograph.recording.start import start_of_run
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
 from heliograph.run_follower import RunFollower
 from heliograph.run_options import check_callback, check_run_id, check_service, request_hash
 from heliograph.run_result import RunResult, result_of_run
 from heliograph.signals.model import Signal
+from heliograph.subscriptions.serving import serving_subscribers
 from heliograph.telemetry.null_tracer import NULL_TRACER
 from heliograph.telemetry.opening import open_telemetry
 from heliograph.telemetry.settings import TelemetrySettings, read_telemetry
 from heliograph.tools.toolbox import Toolbox
-from heliograph.turn.drafts import draft_items
 from heliograph.worker.claim_loop import Worker
 from heliograph.worker.registration import describe_worker
 from heliograph.world.real import RealWorld
@@ -48,6 +49,7 @@ from heliograph.world.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from heliograph.control.settings import HeartbeatSettings  # slow to import, and most callers use the defaults
+    from heliograph.telemetry.metrics import Registry
     from heliograph.telemetry.metrics_signals import TurnMetrics
 
 log = logging.getLogger("heliograph.worker")
@@ -102,7 +104,7 @@ class Runtime:
                 run_id,
                 sends_commands=self.settings.nats_url is not None,
                 prune_after_seconds=self.settings.prune_after_seconds,
-                callbacks=Messenger.of(self.settings.webhook_secrets, self.settings.egress_allow, ledger.project),
+                callbacks=self.webhook_messenger(ledger.project),
                 gateways=Messenger.of(self.settings.gateway_secrets, self.settings.egress_allow, ledger.project),
                 metrics=metrics,
                 toolbox=self.toolbox,
@@ -125,46 +127,68 @@ class Runtime:
                 log.warning("application %s has routes to gateways, and this worker has no HELIOGRAPH_GATEWAY_SECRETS: "
                             "another worker has to send these calls", workflow.name)  # fmt: skip
 
-    async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
+    async def serve(
+        self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0, *, subscribers: bool = True
+    ) -> None:
         """Run `worker` until `stopping` is set; its turns then have `grace_seconds` to end before they are released.
 
-        If cancelled, it releases them at once. Raises the error of a worker that fails.
+        If cancelled, it releases them at once. subscribers: also call the functions of its applications that receive signals.
+        Raises the error of a worker that fails.
         """
-        serving, stopped = asyncio.create_task(worker.run()), asyncio.create_task(stopping.wait())
-        try:
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            worker.stop()
-            await asyncio.wait({serving}, timeout=grace_seconds)
-            if serving.done():
-                serving.result()
-        finally:
-            stopped.cancel()
-            await _wind_down(worker, serving)
+        workflows = [*worker.projects[0].workflows.values()] if subscribers else []
+        metrics = worker.projects[0].metrics
+        projects = [services.project for services in worker.projects]
+        async with self.serving_subscribers(workflows, projects, None if metrics is None else metrics.registry):
+            serving, stopped = asyncio.create_task(worker.run()), asyncio.create_task(stopping.wait())
+            try:
+                await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                worker.stop()
+                await asyncio.wait({serving}, timeout=grace_seconds)
+                if serving.done():
+                    serving.result()
+            finally:
+                stopped.cancel()
+                await _wind_down(worker, serving)
+
+    def serving_subscribers(
+        self, workflows: Sequence[Workflow], projects: Sequence[str] = (), registry: Registry | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """Deliver signals to the subscribers of these applications in a block, see `heliograph.subscriptions.serving`.
+
+        projects: by default the runtime's own. registry: the metrics of the process.
+        """
+        return serving_subscribers(self.world, workflows, {
+            project: self.webhook_messenger(project) for project in projects or [self.settings.project]
+        }, registry=registry)  # fmt: skip
+
+    def webhook_messenger(self, project: str) -> Messenger | None:
+        """Return what sends the webhooks of a project; None without HELIOGRAPH_WEBHOOK_SECRETS. Raises InvalidInput, EgressRejected."""
+        return Messenger.of(self.settings.webhook_secrets, self.settings.egress_allow, project)
 
     async def start(
-        self, workflow: Workflow, state: Any = None, run_id: str | None = None, callback_url: str | None = None
-    ) -> tuple[str, bool]:
+        self, workflow: Workflow, state: Any = None, run_id: str | None = None, callback_url: str | None = None,
+        record: RecordingOptions | None = None,
+    ) -> tuple[str, bool]:  # fmt: skip
         """Start a run; return its id, and whether it is new.
 
         A second call with the same id and the same given state returns the same run. callback_url: receives a signed
-        POST when the run ends. Raises Conflict (`id_conflict`) if the id exists with another state or callback,
-        EgressRejected.
+        POST when the run ends. record: the workers of the run record it, under this name and these tags.
+        Raises Conflict (`id_conflict`) if the id exists with another state or callback, EgressRejected.
         """
         target = None if callback_url is None else check_callback(callback_url)
         given = {} if state is None else state
         document = workflow.shape.dump(given)
         name = check_run_id(run_id) if run_id is not None else self.world.new_id("run")
         caller = self.tracer.memory_of_start()
-        reaction = react_to_start(workflow, name, document, self.world.now(), self.world.new_id, caller)
+        reaction, item = start_of_run(self.world, workflow, name, document, caller, record)
         [answer] = await self.ledger.start_runs([{
-            "run_id": name, "target": workflow.name, "request_hash": request_hash(workflow.name, workflow.shape.as_given(given), target),
-            "callback_url": target,
-            "agents": sorted(workflow.agents), "signals": draft_items(reaction.drafts),
-            "reaction": reaction.to_item(), "wakes_on_results": workflow.wakes_on_results,
+            **item, "request_hash": request_hash(workflow.name, workflow.shape.as_given(given), target), "callback_url": target,
         }])  # fmt: skip
         if answer["outcome"] == "rejected":
             raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")
         if answer["outcome"] == "conflict":
+            if state is None and target is None and (await self.reader.run(name)).target == workflow.name:
+                return name, False  # such as a fork, whose state comes from another run
             raise Conflict(f"run {name} exists and was started with another state or application; choose another run id",
                           code="id_conflict")  # fmt: skip
         if answer["outcome"] == "started":
@@ -182,13 +206,21 @@ class Runtime:
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,
         on_signal: Callable[[Signal], None] | None = None, worker: bool = True, concurrency: int = 16,
-        lease_seconds: float = 30.0, callback_url: str | None = None,
+        lease_seconds: float = 30.0, callback_url: str | None = None, record: RecordingOptions | None = None,
     ) -> RunResult:  # fmt: skip
-        """See `Heliograph.run`."""
+        """See `Heliograph.run`. record: the recording in the database; `heliograph.recording.export` makes a file of it."""
         check_service(concurrency, lease_seconds)  # before a run exists that no worker serves
         if on_signal is not None:
             check_function(on_signal, "on_signal", "/on_signal", "the signal")
-        name, _ = await self.start(workflow, state, run_id, callback_url)
+        async with self.serving_subscribers([workflow] if worker else []):
+            return await self._run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker, concurrency=concurrency,
+                                   lease_seconds=lease_seconds, callback_url=callback_url, record=record)  # fmt: skip
+
+    async def _run(
+        self, workflow: Workflow, state: Any, *, run_id: str | None, on_signal: Callable[[Signal], None] | None, worker: bool,
+        concurrency: int, lease_seconds: float, callback_url: str | None, record: RecordingOptions | None,
+    ) -> RunResult:  # fmt: skip
+        name, _ = await self.start(workflow, state, run_id, callback_url, record)
         served = (
             self.worker(
                 workflow, concurrency=concurrency, lease_seconds=lease_seconds, run_id=name, pools=workflow.pools

@@ -72,8 +72,8 @@ class Shell:
     def helio(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `helio` until it exits, in a fork of a warm process where that makes no difference."""
         environment, command = self.environment, [str(HELIO), *arguments]
-        if (warm := _warm()).runs(command, environment):
-            return warm.run(command, self.folder, environment, SECONDS)
+        if (server := warm()).runs(command, environment):
+            return server.run(command, self.folder, environment, SECONDS)
         return subprocess.run([HELIO, *arguments], cwd=self.folder, env=self.environment, text=True, check=False,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)  # fmt: skip
 
@@ -95,7 +95,8 @@ class Shell:
 
 
 @cache
-def _warm() -> WarmHelio:
+def warm() -> WarmHelio:
+    """The warm `helio` of this test process."""
     return WarmHelio(Shell(Path(), None).environment)
 
 

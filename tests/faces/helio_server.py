@@ -2,7 +2,7 @@
 
     python tests/faces/helio_server.py SOCKET
 
-To a test, such a command is a process of its own: arguments, folder, environment, streams, exit code. It saves the start
+A command is the path of `helio` with its arguments, or `-m` with a module and its arguments. To a test, it is a process of its own: arguments, folder, environment, streams, exit code. It saves the start
 of an interpreter and its imports, which take thirty times as long as most commands.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -62,10 +63,12 @@ def serve(listener: socket.socket) -> None:
                     os.close(stream)
                 ended = os.pidfd_open(pid)
                 waiting.register(ended, selectors.EVENT_READ, (pid, client))
-                waiting.register(client, selectors.EVENT_READ, (pid, ended))
-            elif isinstance(key.data[1], int):  # the caller has hung up
-                os.kill(key.data[0], signal.SIGKILL)
-                waiting.unregister(key.fileobj)
+                waiting.register(client, selectors.EVENT_READ, (pid, ended, client))
+            elif isinstance(key.data[1], int):  # the caller passes a signal on, or has hung up
+                passed_on = key.data[2].recv(100)
+                os.kill(key.data[0], int(passed_on or signal.SIGKILL))
+                if not passed_on:
+                    waiting.unregister(key.fileobj)
             else:
                 pid, client = key.data
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -88,7 +91,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     sys.argv = request["command"]
-    sys.path[0] = str(Path(sys.argv[0]).parent)
+    sys.path[0] = os.getcwd() if sys.argv[0] == "-m" else str(Path(sys.argv[0]).parent)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         errors, buffering = ("backslashreplace", 1) if name == "stderr" else (None, -1)
         opened = open(number, "w" if number else "r", buffering, errors=errors)  # noqa: SIM115 - as long as we live
@@ -108,6 +111,10 @@ if __name__ == "__main__":
         commands.listen()
         os.write(1, b"ready\n")
         serve(commands)
-    from heliograph.cli.main import main
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        from heliograph.cli.main import main
 
-    sys.exit(main())
+        sys.exit(main())

@@ -57,8 +57,7 @@ def test_every_command_survives_poisoned_rows_and_prints_them(
     assert {row["run_id"] for row in shell.rows("runs")} == set(turns) == set(runs)
     for run_id, options in zip(runs, ([], ["--json"]), strict=True):
         shows_it = [
-            ("turn", "show", turns[run_id]), ("box", "show", f"box_{turns[run_id]}"), ("signal", "trace", run_id),
-            ("signal", "tail", "--run", run_id), ("signal", "why", f"sig_{run_id}_3"),
+            ("turn", "show", turns[run_id]), ("box", "show", f"box_{turns[run_id]}"), ("signal", "tail", "--run", run_id),
         ]  # fmt: skip
         for command in shows_it:
             done = shell.helio(*command, *options)
@@ -70,9 +69,13 @@ def test_every_command_survives_poisoned_rows_and_prints_them(
             ("approval", "list"),
             ("callback", "list"),
             ("db", "doctor"),
+            ("signal", "tree", run_id),
+            ("signal", "graph", run_id),
+            ("signal", "why", f"sig_{run_id}_3"),
+            ("signal", "why-not", run_id, "asker"),
         ]:
             done = shell.helio(*command, *options)
-            assert done.returncode in (0, 1), command  # 1: the doctor has found something
+            assert done.returncode == 0 or command[0] == "db", command  # the doctor has found something
             assert "Traceback" not in done.stderr, command
     waiting, _ = runs
     answered = shell.helio("approval", "grant", turns[waiting], "c3")

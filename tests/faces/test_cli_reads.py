@@ -41,7 +41,7 @@ EPOCH  OWNER  FROM  HELD
 card:turn_ID:end  task.deliverable  epoch 2
   good: the draft"""
 
-TRACE = """\
+TREE = """\
 workflow:start
 └─ agent:activated  writer
    ├─ ready  writer
@@ -66,12 +66,16 @@ workflow:start
 WHY = """\
 sig_run_ID_12  agent:activated
   A signal activated an agent; that signal is the parent. Agent: critic.
+  turn turn_ID of writer
 because
 sig_run_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
   Agent writer emitted it. It woke critic.
+  turn turn_ID of writer
 because
 sig_run_ID_9  agent:completed  the draft
   A turn succeeded. Agent: writer.
+  turn turn_ID of writer
+  state: draft = the draft
 because
 sig_run_ID_2  agent:activated
   A signal activated an agent; that signal is the parent. Agent: writer.
@@ -114,27 +118,66 @@ def test_runs_turns_and_one_turn_are_printed(shell: Shell) -> None:
 
 
 @pytest.mark.proves("SIG-60", "SIG-61")
-def test_trace_draws_causes_and_why_follows_them_to_the_root(shell: Shell) -> None:
+def test_tree_draws_causes_and_why_follows_them_to_the_root(shell: Shell) -> None:
     run_id = run_of(shell)
-    tree = shell.helio("signal", "trace", run_id).stdout.splitlines()
-    assert "\n".join(line.partition("  {")[0] for line in tree) == TRACE
+    tree = shell.helio("signal", "tree", run_id).stdout.splitlines()
+    assert "\n".join(line.partition("  {")[0] for line in tree) == TREE
     assert tree[1].endswith('{"agent":"writer"}  +0 ms')
-    below = shell.helio("signal", "trace", f"sig_{run_id}_11").stdout.splitlines()
+    below = shell.helio("signal", "tree", f"sig_{run_id}_11").stdout.splitlines()
     assert len(below) == 10
     assert below[0].startswith("draft:ready  writer  {")
     assert below[1].startswith("└─ agent:activated  critic  ")
     assert printed(shell, "signal", "why", f"sig_{run_id}_12") == WHY
-    chain = shell.rows("signal", "why", f"sig_{run_id}_12")
-    assert [each["seq"] for each in chain] == [12, 11, 9, 2, 1]
-    assert [each["woke"] for each in chain] == [[], ["critic"], [], [], ["writer"]]
-    assert "parent" not in chain[-1].get("source", {})
+    [answer] = shell.rows("signal", "why", f"sig_{run_id}_12")
+    assert [each["seq"] for each in answer["chain"]] == [12, 11, 9, 2, 1]
+    assert "parent" not in answer["chain"][-1].get("source", {})
+    assert answer["end"] == "root"
+
+
+@pytest.mark.more
+def test_pages_name_the_command_for_the_next_one(shell: Shell) -> None:
+    run_id = run_of(shell)
+    first = shell.helio("signal", "tree", run_id, "--limit", "5")
+    assert len(first.stdout.splitlines()) == 5
+    assert (
+        first.stderr == f"there are more signals: helio signal tree {run_id} --after 5, or --limit for longer pages\n"
+    )
+    [rest] = shell.rows("signal", "tree", run_id, "--after", "5")
+    assert ([each["seq"] for each in rest["signals"]], rest["next"]) == (list(range(6, 21)), None)
+    chain = shell.helio("signal", "why", f"sig_{run_id}_12", "--limit", "2")
+    assert chain.stderr == f"the causes continue: helio signal why sig_{run_id}_9\n"
+
+
+@pytest.mark.more
+def test_graph_is_drawn_for_mermaid_and_graphviz(shell: Shell) -> None:
+    run_id = run_of(shell)
+    mermaid = shell.helio("signal", "graph", f"sig_{run_id}_11", "--limit", "3").stdout.splitlines()
+    assert mermaid[:2] == ["flowchart TD", '  n1["agent:activated<br/>writer<br/>2"]']
+    assert mermaid[-2:] == ["  n3 ==> n4", "  n4 --> n5"]
+    dot = shell.helio("signal", "graph", f"sig_{run_id}_11", "--limit", "3", "--format", "dot").stdout.splitlines()
+    assert dot[:2] == ["digraph causes {", "  node [shape=box];"]
+    assert dot[-3:] == ["  n3 -> n4 [penwidth=2];", "  n4 -> n5;", "}"]
+    [graph] = shell.rows("signal", "graph", run_id)
+    assert (len(graph["nodes"]), len(graph["edges"])) == (20, 19)
+
+
+@pytest.mark.more
+def test_why_not_compares_the_application_with_the_run(shell: Shell) -> None:
+    run_id = run_of(shell)
+    ran = shell.helio("signal", "why-not", run_id, "critic", "--app", "press.py:app").stdout
+    assert ran.startswith(f"agent_ran: agent critic did run: 1 activations in run {run_id}")
+    [facts] = shell.rows("signal", "why-not", run_id, "critic")
+    assert ([each["code"] for each in facts["findings"]], facts["is_agent"]) == (["agent_ran"], True)
+    unknown = shell.helio("signal", "why-not", run_id, "critics", "--app", "press.py:app")
+    assert unknown.returncode == 3
+    assert "has no agent critics; did you mean critic?" in unknown.stderr
 
 
 def test_run_id_in_place_of_a_signal_id_is_rejected_with_the_command_for_runs(shell: Shell) -> None:
     run_id = run_of(shell)
     done = shell.helio("signal", "why", run_id)
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"{run_id} is a run, not a signal: helio signal trace {run_id} " in done.stderr
+    assert f"{run_id} is a run, not a signal: helio signal tree {run_id} " in done.stderr
 
 
 @pytest.mark.more
@@ -225,7 +268,10 @@ def no_database_in(folder: Path) -> str:
     return f"there is no database in {folder / 'home'} yet; helio run FILE.py:app creates one, and HELIOGRAPH_HOME "
 
 
-@pytest.mark.parametrize("command", ["runs", "turn list", "signal tail", "signal tail agent:* --since 1h"])
+@pytest.mark.parametrize(
+    "command",
+    ["runs", "turn list", "record list", "signal subscriptions", "signal tail", "signal tail agent:* --since 1h"],
+)
 @pytest.mark.parametrize("option", [[], ["--json"]], ids=["text", "json"])
 def test_list_from_an_empty_home_is_empty_and_creates_no_database(
     tmp_path: Path, command: str, option: list[str]
@@ -239,8 +285,8 @@ def test_list_from_an_empty_home_is_empty_and_creates_no_database(
 @pytest.mark.parametrize(
     ("command", "message"),
     [("turn show turn_x", "no turn turn_x: "), ("turn list --run r", "no run r: "),
-     ("signal tail --run r --follow", "no run r: "), ("signal trace r", "no run r: "),
-     ("signal trace sig_r_1", "no signal sig_r_1: "), ("signal why sig_r_1", "no signal sig_r_1: "), ("db doctor", "")],
+     ("signal tail --run r --follow", "no run r: "), ("signal tree r", "no run r: "),
+     ("signal tree sig_r_1", "no signal sig_r_1: "), ("signal why sig_r_1", "no signal sig_r_1: "), ("db doctor", "")],
 )  # fmt: skip
 def test_named_object_is_not_found_in_an_empty_home(tmp_path: Path, command: str, message: str) -> None:
     done = Shell(tmp_path, None).helio(*command.split(), "--json")

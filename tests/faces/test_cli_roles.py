@@ -33,14 +33,23 @@ async def shop(database_url: str) -> AsyncIterator[str]:
 @pytest.mark.more
 @pytest.mark.proves("S2", "S1", "S18")
 async def test_granted_login_runs_the_application(shell: Shell, shop: str, database_url: str) -> None:
-    assert shell.helio("db", "grant", shop, "--project", "shop").stdout == f"login {shop}: roles none; projects shop\n"
+    assert (
+        shell.helio("db", "grant", shop, "--project", "shop").stdout
+        == f"login {shop}: roles none; projects shop; signals none\n"
+    )
     granted = shell.helio("db", "grant", shop, "--role", "worker", "--role", "api", "--project", "outlet")
-    assert granted.stdout == f"login {shop}: roles worker, api; projects outlet, shop\n"
+    assert granted.stdout == f"login {shop}: roles worker, api; projects outlet, shop; signals all\n"
     (row,) = [row for row in shell.rows("db", "roles") if row["name"] == shop]
-    assert row == {"name": shop, "is_operator": False, "services": ["worker", "api"], "projects": ["outlet", "shop"]}
+    assert row == {
+        "name": shop,
+        "is_operator": False,
+        "services": ["worker", "api"],
+        "projects": ["outlet", "shop"],
+        "signals": {},
+    }
     listed = shell.helio("db", "roles").stdout.splitlines()
-    assert listed[0].split() == ["LOGIN", "ROLES", "PROJECTS"]
-    assert any(line.split()[1:] == ["operator", "all"] for line in listed)
+    assert listed[0].split() == ["LOGIN", "ROLES", "PROJECTS", "SIGNALS"]
+    assert any(line.split()[1:] == ["operator", "all", "all"] for line in listed)
 
     own = open_shell(shell.folder, of(database_url, shop))
     ran = own.helio("run", "press.py:app", "--project", "shop", "--run-id", "first")
@@ -57,9 +66,9 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
 
     assert (
         shell.helio("db", "revoke", shop, "--project", "outlet").stdout
-        == f"login {shop}: roles worker, api; projects shop\n"
+        == f"login {shop}: roles worker, api; projects shop; signals all\n"
     )
-    assert shell.helio("db", "revoke", shop).stdout == f"login {shop}: roles none; projects none\n"
+    assert shell.helio("db", "revoke", shop).stdout == f"login {shop}: roles none; projects none; signals none\n"
     assert own.helio("runs", "--project", "shop").returncode != 0
 
 
@@ -68,7 +77,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
     [
         (("grant", "nobody", "--role", "api"), 3, "there is no role nobody; create it first"),
         (("grant", "nobody"), 2, "nothing to grant"),
-        (("grant", "nobody", "--role", "king"), 2, "--role must be one of worker, api, reader, not 'king'"),
+        (("grant", "nobody", "--role", "king"), 2, "--role must be one of worker, api, reader, subscriber, not 'king'"),
         (("grant", "nobody", "--role", "api", "--project", "a b"), 2, "--project takes ASCII letters"),
         (("revoke", "nobody"), 3, "there is no role nobody"),
     ],

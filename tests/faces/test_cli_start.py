@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import argparse
 import gc
 import logging
 import os
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from heliograph.cli.commands import command_parser
+from heliograph.cli.dispatch import with_plural
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.logs import show_logs
 from heliograph.cli.main import main
@@ -77,6 +83,49 @@ def test_help_names_every_command_and_a_closed_pipe_is_no_error(tmp_path: Path) 
     for command in ("helio --help", "helio db sql"):
         done = shell.bash(f"{command} | true; echo ${{PIPESTATUS[0]}}")
         assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers_of(below)
+
+
+def leaves() -> list[argparse.ArgumentParser]:
+    """The parsers of commands, without those of nouns."""
+    return list({id(each): each for each in parsers_of(command_parser()) if each.get_default("call")}.values())
+
+
+def test_each_example_in_help_is_a_valid_command() -> None:
+    examples = {each.epilog for each in parsers_of(command_parser()) if (each.epilog or "").startswith("example: ")}
+    assert len(examples) > 10
+    for example in examples:
+        program, *arguments = shlex.split(str(example).removeprefix("example: "))
+        assert program == "helio"
+        command_parser().parse_args(with_plural(arguments))
+
+
+def test_reference_names_each_command_and_no_other() -> None:
+    """The table of docs/reference/cli.md."""
+    page = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
+    documented: set[str] = set()
+    for row in page.partition("| Command |")[2].partition("Three options")[0].splitlines():
+        noun = ""
+        for code in re.findall(r"`([^`]+)`", row.partition(") | ")[0]):
+            words = [word for word in code.split() if re.fullmatch("[a-z][a-z-]*", word)]
+            noun = words[1] if words[0] == "helio" and len(words) > 1 else noun
+            verbs = words[2:] if words[0] == "helio" else words
+            documented |= {f"{'runs' if noun == 'run' and verbs else noun} {' '.join(verbs)}".strip()}
+    assert documented - {""} == {each.prog.removeprefix("helio ").replace("run ", "runs ") for each in leaves()}
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("run fork", "--at SIGNAL"), ("run retry", "--app FILE.py:app"), ("worker list", "--check")]
+)
+def test_help_of_a_verb_that_follows_a_command_is_its_own(tmp_path: Path, command: str, option: str) -> None:
+    assert option in Shell(tmp_path, None).helio(*command.split(), "--help").stdout
 
 
 @pytest.mark.more
@@ -150,8 +199,10 @@ def test_everything_after_sim_belongs_to_the_simulator(monkeypatch: pytest.Monke
 
 
 def test_worker_collects_garbage_rarely_and_restores_the_settings_of_its_process() -> None:
+    gc.unfreeze()  # the items of pytest, see tests/conftest.py
     before = gc.get_threshold(), gc.get_freeze_count()
     with tuned_garbage_collection():
         assert gc.get_threshold()[0] > before[0][0]
         assert gc.get_freeze_count() > before[1]
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    gc.freeze()

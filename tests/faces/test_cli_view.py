@@ -12,9 +12,9 @@ from rich.console import Console
 
 from heliograph.cli.live_view import Board, draw
 from heliograph.cli.run_views import LineView
-from heliograph.cli.signal_text import short_payload
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal, Source
+from heliograph.signals.signal_text import json_text, short_payload
 from heliograph.types import Json
 from tests.faces.cli_support import HELIO, open_shell
 
@@ -47,7 +47,7 @@ def drawn(board: Board, seconds: float) -> str:
 
 
 def test_deltas_of_parallel_agents_are_joined_to_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    view = LineView()
+    view = LineView(lambda _name: True)
     for seq, (agent, content) in enumerate([("a", "one "), ("b", "eins\n"), ("a", "two"), ("b", "zwei"), ("a", "\nx")]):
         view.show(delta(seq, content, agent))
     view.show(logged(9, "text:complete", {"content": "one two\nx"}, "a"))
@@ -64,7 +64,7 @@ def test_deltas_of_parallel_agents_are_joined_to_lines(capsys: pytest.CaptureFix
 
 def test_long_text_is_broken_at_spaces_and_loses_no_word(capsys: pytest.CaptureFixture[str]) -> None:
     words = [f"word{n}" for n in range(200)]
-    view = LineView()
+    view = LineView(lambda _name: True)
     for word in words:
         view.show(delta(1, f"{word} "))
     view.close()
@@ -74,13 +74,16 @@ def test_long_text_is_broken_at_spaces_and_loses_no_word(capsys: pytest.CaptureF
 
 
 def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    view = LineView()
+    view = LineView(lambda _name: True)
     view.show(delta(1, "\x1b[2Jgone\n"))
     view.show(logged(2, "agent:completed", {"output": "\x1b]0;title\x07"}))
     assert "\x1b" not in capsys.readouterr().out
     board = Board(["writer"])
     board.show(delta(1, "\x1b[2Jgone"))
+    board.show(logged(2, "a\x1b[2J:b", {"t": "\x9b2J"}, "b\x1b[2J"))
+    board.show(logged(3, "agent:completed", {"outcome": "\x1b[2J"}, "writer"))
     assert "\x1b" not in drawn(board, 2)
+    assert "\x9b" not in drawn(board, 2)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,7 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
     [
         ("agent:activated", {"agent": "writer"}, ""),
         ("agent:progress", {"agent": "writer", "fraction": 0.25, "message": "on it"}, "25% on it"),
+        ("agent:progress", {"fraction": 10**400}, json_text({"fraction": 10**400}, 100)),
         ("agent:failed", {"error": {"code": "TIMEOUT", "message": "too slow"}}, "TIMEOUT: too slow"),
         ("agent:skipped", {"agent": "writer", "reason": "when guard false"}, "when guard false"),
         ("workflow:end", {"state": {}, "outcome": "partial", "metrics": {}}, "partial"),

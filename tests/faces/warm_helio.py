@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SERVER = Path(__file__).with_name("helio_server.py")
+CLIENT = Path(__file__).with_name("helio_client.py")
 READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_")  # the interpreter reads such variables once
 REQUEST_BYTES = 100_000
 
@@ -58,6 +59,10 @@ class WarmHelio:
                 stream.seek(0)
                 texts.append(stream.read().decode())
         return subprocess.CompletedProcess(list(command), code, *texts)
+
+    def client(self, *command: str) -> list[str]:
+        """The command of a process that stands for a forked one, for those who want to kill it or read its output as it comes."""
+        return [sys.executable, "-I", "-S", str(CLIENT), self._path, *command]
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -11,19 +11,18 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pydantic_ai.models.anthropic
-import pydantic_ai.models.openai  # noqa: F401  loaded before the first fork
 
 from heliograph import ModelReply, ModelRequest, Runtime
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.config import Settings
 from heliograph.ledger.transactions import OpenTransaction
 from heliograph.runtime import open_runtime
-from tests.journeys.awaits_app import make_app
+from tests.journeys.awaits_app import MODELS, make_app
 
 LEASE_SECONDS = 60.0  # the killer ends the lease
 # The kernel calls of a turn. A sweep on a timer counts if it moved something.
@@ -116,6 +115,8 @@ async def work(job: Job) -> None:
 
 
 def main() -> None:
+    for protocol in MODELS:
+        import_module(f"pydantic_ai.models.{protocol}")  # before the first fork
     for line in sys.stdin:
         job = msgspec.json.decode(line, type=Job)
         child = os.fork()

@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.faces.cli_support import Shell
+from tests.marks import excludes_more
 from tests.reach.model_server import Answer, Provider, env_of, serve
 
 WORDS = [f"{n} " for n in range(60)]
 THOUGHT = "let me see what there is to say "
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Import no journey where `-m` excludes all of them: each process of a test run would spend seconds on it."""
+    return True if excludes_more(config.option.markexpr) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

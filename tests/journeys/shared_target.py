@@ -12,6 +12,7 @@ from typing import Any
 
 from heliograph import Context, Delegation, Heliograph, open_runtime
 from heliograph.config import Settings
+from tests.journeys.kit import forked
 
 ROOT = Path(__file__).parent.parent.parent
 WORKERS, CALLERS = 4, 64
@@ -57,7 +58,7 @@ async def run_with_kills(
     has_begun: the kills begin when all workers serve and this is true.
     """
     environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": database_url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    command = [sys.executable, "-m", application.__module__, str(CALLERS), str(folder)]
+    command = forked(application.__module__, str(CALLERS), str(folder))
     workers: list[subprocess.Popen[bytes]] = []
 
     def begin() -> subprocess.Popen[bytes]:

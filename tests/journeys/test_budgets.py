@@ -41,6 +41,7 @@ async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_wh
                        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # fmt: skip
 
         def begin() -> None:
+            # a process of its own, which is dead once `wait` returns: a fork asks the model for a moment longer
             command = [sys.executable, "-m", "tests.journeys.budget_app", str(children), str(tokens)]
             workers.append(subprocess.Popen(command, env=environment, cwd=ROOT))
 

@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.journeys.kit import forked
 from tests.reach.embedded_kit import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,7 +20,7 @@ class Journey:
 
     def __init__(self, url: str, folder: Path, effect: str):
         self.effects, self.gate = folder / "effects", folder / "gate"
-        self._command = [sys.executable, "-m", "tests.journeys.kill9_app", "run_kill9", effect]
+        self._command = forked("tests.journeys.kill9_app", "run_kill9", effect)
         self._environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": url, "PYTHONPATH": str(ROOT),
                              "KILL9_EFFECTS": str(self.effects), "KILL9_GATE": str(self.gate)}  # fmt: skip
 

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.kill9_forks_app import CHILDREN
-from tests.journeys.kit import fetch
+from tests.journeys.kit import fetch, forked
 from tests.reach.embedded_kit import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -28,7 +27,7 @@ async def test_hundred_children_end_and_the_parent_resumes_exactly_once_despite_
                    "KILL9_EFFECTS": str(effects)}  # fmt: skip
 
     def begin(what: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen([sys.executable, "-m", "tests.journeys.kill9_forks_app", what], env=environment, cwd=ROOT,
+        return subprocess.Popen(forked("tests.journeys.kill9_forks_app", what), env=environment, cwd=ROOT,
                                 stdout=subprocess.PIPE, text=True)  # fmt: skip
 
     def begun() -> Counter[str]:

@@ -5,12 +5,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from heliograph.testing.database import TestServer
+from tests.journeys.kit import forked
 from tests.reach.embedded_kit import query
 from tests.runtime.gateway_kit import SECRET
 
@@ -28,7 +28,7 @@ def test_killed_senders_cause_one_execution_at_the_gateway(
     def begin(url: str, what: str, **more: str) -> "subprocess.Popen[str]":
         environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
                        "HELIOGRAPH_GATEWAY_SECRETS": SECRET, "KILL9_EFFECTS": str(effects), **more}  # fmt: skip
-        return subprocess.Popen([sys.executable, "-m", "tests.journeys.kill9_gateway_app", what], env=environment, cwd=ROOT,
+        return subprocess.Popen(forked("tests.journeys.kill9_gateway_app", what), env=environment, cwd=ROOT,
                                 stdout=subprocess.PIPE, text=True)  # fmt: skip
 
     far = begin(other_url, "serve")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.journeys.kit import fetch
+from tests.journeys.kit import fetch, forked
 
 ROOT = Path(__file__).parent.parent.parent
 PROCESSES_MAX = 60
@@ -31,7 +30,7 @@ async def test_each_hook_takes_effect_once_although_each_of_its_places_kills_a_p
     (tmp_path / "places").mkdir()
     environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": database_url, "PYTHONPATH": str(ROOT),
                    "KILL9_FOLDER": str(tmp_path)}  # fmt: skip
-    command = [sys.executable, "-m", "tests.journeys.kill9_hooks_app", "run_hooks"]
+    command = forked("tests.journeys.kill9_hooks_app", "run_hooks")
     ended = [run(command, environment)]
     while ended[-1].returncode == -9 and len(ended) < PROCESSES_MAX:
         ended.append(run(command, environment))

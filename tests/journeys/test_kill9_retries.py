@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.kill9_retries_app import ATTEMPTS
+from tests.journeys.kit import forked
 from tests.reach.embedded_kit import eventually, query
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,7 +23,7 @@ def test_killed_workers_neither_forget_an_attempt_nor_grant_one(database_url: st
                    "KILL9_EFFECTS": str(effects)}  # fmt: skip
 
     def begin(what: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen([sys.executable, "-m", "tests.journeys.kill9_retries_app", what], env=environment, cwd=ROOT,
+        return subprocess.Popen(forked("tests.journeys.kill9_retries_app", what), env=environment, cwd=ROOT,
                                 stdout=subprocess.PIPE, text=True)  # fmt: skip
 
     def has_recorded(count: int) -> bool:

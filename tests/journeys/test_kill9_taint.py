@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.journeys.kit import forked
 from tests.reach.embedded_kit import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,7 +20,7 @@ def test_recovered_turn_keeps_its_taint(database_url: str, tmp_path: Path) -> No
                    "KILL9_EFFECTS": str(began), "KILL9_GATE": str(gate)}  # fmt: skip
 
     def begin() -> "subprocess.Popen[str]":
-        return subprocess.Popen([sys.executable, "-m", "tests.journeys.kill9_taint_app", "run_taint"], env=environment,
+        return subprocess.Popen(forked("tests.journeys.kill9_taint_app", "run_taint"), env=environment,
                                 cwd=ROOT, stdout=subprocess.PIPE, text=True)  # fmt: skip
 
     process = begin()

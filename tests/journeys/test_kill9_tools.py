@@ -3,12 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.journeys.kit import fetch
+from tests.journeys.kit import fetch, forked
 from tests.reach.embedded_kit import eventually
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,7 +35,7 @@ async def test_turn_killed_in_the_middle_of_each_tool_makes_each_effect_at_most_
     await fetch(database_url, "create table bookings (key text)")
 
     def begin() -> "subprocess.Popen[str]":
-        return subprocess.Popen([sys.executable, "-m", "tests.journeys.kill9_tools_app", "run_tools"], env=environment,
+        return subprocess.Popen(forked("tests.journeys.kill9_tools_app", "run_tools"), env=environment,
                                 cwd=ROOT, stdout=subprocess.PIPE, text=True)  # fmt: skip
 
     def killed_when(began: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.ids import span_id_of, trace_id_of
+from tests.journeys.kit import forked
 from tests.reach.embedded_kit import eventually
 from tests.reach.otlp_receiver import Receiver, receiving_grpc, receiving_http
 from tests.runtime.test_tracing import check_whole
@@ -29,7 +29,7 @@ class TracedRun:
         }  # fmt: skip
 
     def begin(self) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "tests.journeys.kill9_traced_app", self._run_id]
+        command = forked("tests.journeys.kill9_traced_app", self._run_id)
         return subprocess.Popen(command, env=self._environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
     def end(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from hashlib import sha256
 
-from tests.kernel.kit import Kernel
+from tests.kernel.kit import Item, Kernel, draft, ending, run_item
 from tests.kernel.waits import TOKEN, activated, begin, child, command, record, report, suspended
 
 BREAKER = {
@@ -14,12 +15,21 @@ BREAKER = {
 RATE = {"kind": "tool", "name": "search", "count": 2, "seconds": 1, "amount": 1}
 
 
+def _note(claimed: Item, number: int) -> Item:
+    """A signal that does not compress, so that 256 of them are worth a checkpoint."""
+    return draft("noted", claimed["activation_id"], payload=sha256(bytes([number])).hexdigest())
+
+
 async def fill(kernel: Kernel) -> None:
-    """Something of everything: run_0 is pruned; run_b has ended, and run_d, with a child and a callback; in run_a the writer has done turn_a and turn_2, runs turn_3,
+    """Something of everything: run_0 is pruned; run_b has ended, after a checkpoint, and run_d, with a child and a callback; in run_a the writer has done turn_a and turn_2, runs turn_3,
     with turn_4 queued behind it, and each of the three that it took has a note in its box; in run_c the writer is
-    suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a worker, a wire, a circuit breaker with one failure, a rate limit, and memories:
+    suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a subscription and a grant of signals, a worker, a wire, a circuit breaker with one failure, a rate limit, and memories:
     memory_0 of the writer, and memory_1 of the project."""
     await kernel.call("set_limits", {"card_bytes_max": 1000})
+    while (await kernel.call("subscribe", "search", ["**"], "start", {}))["outcome"] == "opening":
+        pass
+    grant = "select heliograph.grant_signals($1, 'pg_monitor', '**', $2)"
+    await kernel.connection.fetchval(grant, kernel.project, kernel.now)
     await kernel.call("declare_wire", "nats")
     secrets = [
         {"memory_id": f"memory_{n}", "agent": agent, "text": f"secret {n}"} for n, agent in enumerate(("writer", None))
@@ -33,7 +43,12 @@ async def fill(kernel: Kernel) -> None:
     await kernel.publish()
     kernel.wait(1)
     assert (await kernel.call("prune", kernel.now - timedelta(seconds=0.5), 10))["runs"] == 1
-    await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
+    recording: dict[str, object] = {"body": "{}", "name": "b"}
+    begun = run_item("run_b", ["writer", "critic"], {"turn_b": "writer"})
+    await kernel.call("start_runs", [{**begun, "recording": recording}])
+    claimed = await kernel.claim_one()
+    await kernel.append(claimed, *(_note(claimed, n) for n in range(256)))
+    await kernel.call("finish", [{**ending(claimed, ends="success"), "recording": {"body": "{}"}}])
     await suspended(kernel, child("d1", "critic", "turn_d1"), run_id="run_d", turn_id="turn_d", signals=activated("critic"),
                     limits={"callback_url": "https://hooks.example"})  # fmt: skip
     for ends in (None, "success"):
@@ -58,3 +73,4 @@ async def fill(kernel: Kernel) -> None:
             kernel.wait(1)
             assert (await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"]))["outcome"] == "ok"
             claimed = await kernel.claim_one()
+    assert (await kernel.call("take_signals", "search", "worker-1", 1, 30.0))["runs"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.ledger.reader import CLAIMS_OF_RUN
 from tests.kernel.kit import Item, Kernel, connect, draft, ending, message, run_item, stopping, turn_item
 from tests.kernel.waits import TOKEN, activated, child, command, result, suspended, tool
 
@@ -84,6 +85,9 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
         begins = [("sweep_expired", 1)] if what == "pending" else []
         read[what], answer = await _rows_read(kernel, *begins, *each.calls)
         assert each.answers(answer), (what, answer)
+    before = await kernel.connection.fetchval(ROWS_READ)
+    assert [tuple(row) for row in await kernel.connection.fetch(CLAIMS_OF_RUN, kernel.project, run)] == [(turn, 2, 0)]
+    read["claims of a run"] = await kernel.connection.fetchval(ROWS_READ) - before
     await kernel.connection.close()
     assert {what: rows for what, rows in read.items() if rows > READ_MAX} == {}
     assert {what for what, rows in read.items() if rows == 0} == {"sweep of queued"}

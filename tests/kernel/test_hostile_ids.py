@@ -128,7 +128,12 @@ async def test_id_too_long_for_a_key_is_rejected_and_writes_nothing(kernel: Kern
     for function in await functions(kernel.connection):
         long = [{**item, field: LONG, "calls": [{**call, field: LONG} for call in item["calls"]],
                  "cards": [{**card, field: LONG} for card in item["cards"]]} for item in ids.items]  # fmt: skip
-        for arguments in function.tries(kernel.project, Known(long, [LONG], [LONG], kernel.now)):
+        short = function.tries(kernel.project, Known(ids.items, [LONG], [LONG], kernel.now))
+        for arguments, same in zip(
+            function.tries(kernel.project, Known(long, [LONG], [LONG], kernel.now)), short, strict=True
+        ):
+            if arguments == same and field != "turn_id":
+                continue  # this field occurs in no argument, and the test of the turn makes the same call
             undone = kernel.connection.transaction()
             await undone.start()
             try:

@@ -20,7 +20,7 @@ from tests.kernel.kit import Kernel, connect
 from tests.logins import PASSWORD, of
 
 _numbers = itertools.count(1)
-ROLES = ["heliograph_api", OWNER, "heliograph_reader", "heliograph_views", "heliograph_worker"]
+ROLES = ["heliograph_api", OWNER, "heliograph_reader", "heliograph_subscriber", "heliograph_views", "heliograph_worker"]
 
 
 @pytest.fixture(scope="module")

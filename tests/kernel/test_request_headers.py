@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from heliograph.requests import REQUESTS, ActivationItem, CardItem, CauseItem, ReactionItem, SignalItem, StopsItem
+from heliograph.request_items import ActivationItem, CardItem, CauseItem, ReactionItem, SignalItem, StopsItem
+from heliograph.requests import REQUESTS
 from heliograph.testing.kernel.keys import shape_of
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
-from heliograph.requests import REQUESTS, CardItem, SignalItem
+from heliograph.request_items import CardItem, SignalItem
+from heliograph.requests import REQUESTS
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.keys import STRINGS, shape_of
 from tests.kernel.filled import BREAKER, RATE
@@ -31,7 +32,11 @@ MORE: dict[str, list[Any]] = {
     "take_halts": [1, 1.0],
     "sweep_pending_reactions": [1],
 }
-FREE = {"set_limits", "report_result"}  # limits have their own list of names; a result is free
+FREE = {
+    "set_limits",
+    "report_result",
+    "subscribe",
+}  # limits have their own list of names; a result is free; positions are by run
 CARD = {"card_id": "card_1", "kind": "note", "content": {}}
 # The SQLSTATE of a rejected call, or the code of a rejected item.
 CODES = {"22023", "invalid_signal"}
@@ -44,25 +49,28 @@ def requests(claimed: Item) -> dict[str, Item]:
     end["reaction"]["activations"][0]["cause"] = {"seq": 1}
     started = run_item("run_n", ["writer"], {"turn_n": "writer"}, cause={"seq": 1})
     started["reaction"]["stops"] = {"turns": "all", "reason": "enough"}
+    started["signals"][0]["parent"] = "sig_run_a_2"
+    started["fork"] = {"run_id": "run_a", "seq": 2, "turns": [{"turn_id": "turn_b", "origin": "turn_a"}]}
+    part = {"recording": {"body": "{}", "name": "n", "tags": ["t"]}}
     return {
-        "start_runs": started,
+        "start_runs": started | part,
         "enqueue": message("run_a", "critic", "turn_m"),
         "claim": {"target": TARGET},
         "take_commands": {"tool": "search"},
         "fail_unclaimable": {"target": TARGET},
         "renew": turn_item(claimed),
         "release": turn_item(claimed, failure={"code": "C", "message": "m"}),
-        "append": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD]),
+        "append": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD]) | part,
         "begin_call": turn_item(claimed, call_id="c1", circuit_breaker=BREAKER, rates=[RATE], **call),
         "record_call": turn_item(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
-                              open_as={"step_id": "s", "tool": "t"}),
+                              open_as={"step_id": "s", "tool": "t"}) | part,
         "suspend": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
-            command("c3", circuit_breaker=BREAKER, rates=[RATE]) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]),
+            command("c3", circuit_breaker=BREAKER, rates=[RATE]) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]) | part,
         "defer": turn_item(claimed, reason="later", delay_seconds=1.0),
-        "finish": end,
+        "finish": end | part,
         "stop": stopping("turn_a"),
         "stop_runs": stopping("run_a"),
-        "react": {"run_id": "run_a", "signals": end["signals"], "reaction": end["reaction"]},
+        "react": {"run_id": "run_a", "signals": end["signals"], "reaction": end["reaction"]} | part,
         "report": {"turn_id": "turn_a", "call_id": "c9", "status": "success", "result": 1},
         "record_callbacks": {"callback_id": "callback_1", "attempt": 1, "state": "delivered"},
         "put_boxes": {"box_id": "b", "cards": [CARD]},
@@ -72,6 +80,7 @@ def requests(claimed: Item) -> dict[str, Item]:
         "forget": {"memory_id": "m"},
         "beat": {"worker": "w"},
         "deregister": {"worker": "w"},
+        "record_positions": {"name": "s", "subscriber": "w", "run_id": "run_a", "position": 1},
     }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -15,12 +14,21 @@ from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.roles import SERVICES, find_openings, grant, read_logins, revoke
 from tests.kernel.filled import fill
 from tests.kernel.foreign_calls import functions
-from tests.kernel.kit import Connect, Kernel, connect, message
+from tests.kernel.kit import Connect, Kernel
 from tests.kernel.waits import TOKEN, command, suspended
 from tests.logins import connected, login, name_of
 
 # Functions for operators only: they delete data or grant access.
-OPERATORS = {"set_limits", "prune", "forget_wire", "reset_rate", "grant_project", "revoke_project"}
+OPERATORS = {
+    "set_limits",
+    "prune",
+    "forget_wire",
+    "reset_rate",
+    "grant_project",
+    "revoke_project",
+    "grant_signals",
+    "revoke_signals",
+}
 RELATIONS = (
     "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = any ($1) order by 1"
 )
@@ -96,6 +104,15 @@ async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Ke
     assert {name for name, services in allowed.items() if not services} == OPERATORS
     assert {name for name, services in allowed.items() if "reader" in services} == {
         "read_log",
+        "read_recorded",
+        "read_open_turns",
+        "read_ended_turns",
+        "why",
+        "why_not",
+        "read_shared_log",
+        "first_failure",
+        "read_tree",
+        "read_graph",
         "read_box",
         "recall",
         "doctor",
@@ -103,6 +120,8 @@ async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Ke
         "measure",
         "list_workers",
         "bell_key",
+        "list_subscriptions",
+        "list_signal_grants",
     }
     assert {name for name, services in allowed.items() if services == {"api"}} == {
         "start_runs", "enqueue", "report_result", "stop", "stop_runs", "put_boxes", "forget", "redeliver_callbacks",
@@ -339,49 +358,3 @@ async def test_security_check_finds_each_opening(kernel: Kernel, beside: Connect
     assert [text.partition("(")[0].replace("heliograph.", "") for text in found] == [
         "claim", "every login may execute _signal_id", "heliograph_worker may write cards", "row security is not forced on runs",
     ]  # fmt: skip
-
-
-# ── Locks ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.proves("S21")
-async def test_login_gets_the_timeouts_of_its_role_and_keeps_its_own(shared_url: str) -> None:
-    async with login(shared_url, services=("worker", "api")) as url, connected(url) as service:
-        bounds = {
-            name: await service.fetchval("select setting || coalesce(unit, '') from pg_settings where name = $1", name)
-            for name in ("statement_timeout", "idle_in_transaction_session_timeout", "tcp_user_timeout")
-        }
-    assert bounds == {
-        "statement_timeout": "30000ms", "idle_in_transaction_session_timeout": "5000ms", "tcp_user_timeout": bounds["tcp_user_timeout"],
-    }  # fmt: skip
-    operator = await connect(shared_url)
-    for service_name in SERVICES:
-        found = await operator.fetchval("select setconfig from pg_db_role_setting where setdatabase = 0 and setrole = to_regrole($1)",
-                                        f"heliograph_{service_name}")  # fmt: skip
-        assert sorted(each.partition("=")[0] for each in found) == [
-            "idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout", "tcp_user_timeout",
-        ]  # fmt: skip
-    await operator.close()
-
-
-@pytest.mark.proves("S21")
-async def test_frozen_client_locks_a_head_only_until_the_timeout_of_its_role(kernel: Kernel, shared_url: str) -> None:
-    await kernel.start("run_a", ["writer"], {})
-    async with login(shared_url) as url:
-        name = name_of(url)
-        await kernel.connection.execute(f"alter role {name} set idle_in_transaction_session_timeout = '200ms'")
-        async with connected(url) as frozen, connected(url) as other:
-            await frozen.execute("begin")
-            await frozen.fetchval(
-                "select heliograph.enqueue($1, $2, now())", kernel.project, [message("run_a", "writer", "turn_1")]
-            )
-            # the client is frozen; another caller waits for the head, but not forever
-            async with asyncio.timeout(60):
-                (answer,) = await Kernel(other, kernel.project, datetime.now(UTC)).call(
-                    "enqueue", [message("run_a", "writer", "turn_2")]
-                )
-            assert answer["outcome"] == "queued"
-            with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):  # its hands are empty now
-                await frozen.execute("commit")
-    turns = await kernel.rows("agent_turns", "agent_turn_id, state")
-    assert [tuple(row) for row in turns] == [("turn_2", "active")]

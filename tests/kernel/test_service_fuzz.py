@@ -75,7 +75,7 @@ FLOATS = [None, 0.0, -0.0, 1.0, 30.0, -1.0, 0.1, 86400.0, 1e300, float("inf"), f
 # every command that looks, for the whole project and for one run or turn of it
 COMMANDS = [
     ["runs"], ["turn", "list"], ["turn", "show", "turn_a"], ["turn", "children", "turn_d"], ["signal", "tail", "run_a"],
-    ["signal", "trace", "run_a"], ["calls"], ["approval", "list"], ["callback", "list"], ["box", "show", "context_1"], ["db", "doctor"],
+    ["signal", "tree", "run_a"], ["calls"], ["approval", "list"], ["callback", "list"], ["box", "show", "context_1"], ["db", "doctor"],
     ["db", "limits"], ["db", "wires"], ["db", "roles"],
 ]  # fmt: skip
 
@@ -108,6 +108,12 @@ class Attacker:
             return self.random.choice(drawn[kind]) if chance < 0.6 else PARAMETERS[name](self.project, self.ids)
         if kind == "text":
             return str(PARAMETERS[name](self.project, self.ids)) if chance < 0.5 else self.random.choice([None, *TEXTS])
+        if kind == "text[]":
+            return (
+                PARAMETERS[name](self.project, self.ids)
+                if chance < 0.5
+                else self.random.choice([None, [], [None], TEXTS])
+            )
         assert kind == "jsonb", (name, kind)
         if chance < 0.1:
             return self.random.choice(HOSTILE)

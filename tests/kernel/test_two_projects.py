@@ -12,13 +12,18 @@ from tests.kernel.waits import TOKEN, activated, child, command, result, timer
 
 Called = tuple[str, tuple[Any, ...], Any]  # a function, its arguments, its answer
 LATER_SECONDS = 10_000.0
+_UNKNOWN = {"outcome": "rejected", "code": "unknown_run"}
 NOT_CALLED = {
     "report_result",
     "read_log",
+    "read_recorded",
     "grant_project",
     "revoke_project",
     "forget_wire",
     "reset_rate",
+    "grant_signals",
+    "revoke_signals",
+    "list_signal_grants",
 }  # for other languages, views, operators
 
 
@@ -45,6 +50,9 @@ async def live(kernel: Kernel, seen: list[Any]) -> None:
     seen.append(await kernel.stop("run_a", "graceful"))
     seen.append(await kernel.pending())
     seen.append([card | {"position": 0} for card in await kernel.call("read_box", "context", 0, 10)])
+    for function, *args in (("read_open_turns", TARGET, None, "", 0, 10), ("read_ended_turns", "run_a", 0, 10), ("why", "sig_run_a_9", 10), ("read_tree", "run_a", 0, 100), ("read_graph", "run_a", 0, 100),
+                            ("why_not", "run_a", "critic", 0, 100)):  # fmt: skip
+        seen.append(await kernel.call(function, *args))
     seen.append(await kernel.call("sweep_bells", 1.0))
     seen.append([event["key"] for event in await kernel.call("read_outbox", 10)])
 
@@ -131,6 +139,13 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("fork_boxes", ([fork],), [{"box_id": "fork_new", "outcome": "unknown_box"}]),
         ("replace_boxes", ([turn_item(claimed, context_box_id="context_1")],), [stale]),
         ("read_box", ("context_1", 0, 1000), []),
+        ("read_shared_log", (run, 1, [], None), None), ("first_failure", (run,), None),
+        ("read_open_turns", (TARGET, run, "", 0, 1000), {"turns": [], "next": None}),
+        ("read_ended_turns", (run, 0, 1000), {"turns": [], "next": None, "memory": None}),
+        ("why", (f"sig_{run}_1", 100), {**_UNKNOWN, "code": "unknown_signal", "message": f"no signal sig_{run}_1: there is no run {run}"}),
+        ("why_not", (run, "writer", 0, 100), {**_UNKNOWN, "message": f"no run {run}"}),
+        ("read_tree", (run, 0, 100), {**_UNKNOWN, "message": f"no run {run}"}),
+        ("read_graph", (run, 0, 100), {**_UNKNOWN, "message": f"no run {run}"}),
         ("prune", (now, 1000), {"turns": 0, "runs": 0, "signals": 0, "cards": 0, "boxes": 0, "blobs": 0,
                                       "tombstones": 0, "memories": 0, "breakers": 0, "rates": 0, "more": False}),
         ("remember", ([{"memory_id": "memory_0", "text": "mine"}],), [{"memory_id": "memory_0", "outcome": "remembered"}]),
@@ -139,6 +154,11 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("deregister", ([{"worker": "worker-1"}],), [{"worker": "worker-1", "outcome": "unknown"}]),
         ("beat", ([{"worker": "worker-1"}],), [{"worker": "worker-1", "outcome": "ready"}]),
         ("list_workers", (), ...),
+        ("list_subscriptions", (None, 100), []),
+        ("take_signals", ("search", "thief", 10, 1.0), {"outcome": "unknown"}),
+        ("record_positions", ([{"name": "search", "subscriber": "thief", "run_id": run, "position": 1}],), [{"run_id": run, "outcome": "stale"}]),
+        ("unsubscribe", ("search",), {"outcome": "unknown"}),
+        ("subscribe", ("search", ["**"], "start", {}), {"outcome": "opening"}),
         ("liveness", (), []),
         ("measure", (), {"queues": [], "leases": [], "outbox": [], "breakers": [], "budgets": []}),
         ("doctor", (True,), []),

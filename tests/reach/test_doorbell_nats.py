@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from heliograph import Client
 from heliograph.config import Settings
 from heliograph.doorbell.nats import NatsDoorbell, flushed, key_of, safe_subject, subject_of
 from heliograph.errors import SetupError
 from heliograph.records import Event
 from heliograph.runtime import Runtime, open_runtime
+from heliograph.subscriptions import search_schedule
 from heliograph.testing.conformance import DoorbellConformance, RecordedRings, eventually
 from heliograph.worker import claim_loop
 from tests.reach.nats_ground import EVERYTHING, NatsGround, finishes, opened, two_steps
@@ -172,6 +174,26 @@ async def test_worker_elsewhere_is_woken_over_nats_alone(
         without_postgres(starter)
         async with serving(elsewhere, app, sweeps=False), asyncio.timeout(60):
             await starter.run(app.workflow, {}, worker=False)
+
+
+@pytest.mark.more
+async def test_subscriber_elsewhere_is_announced_and_woken_over_nats_alone(
+    database_url: str, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_schedule, "POLL_SECONDS", 3600.0)
+    app = two_steps()
+    async with opened(database_url, server.url) as emitter, opened(database_url, server.url) as elsewhere:
+        without_postgres(emitter)
+        await emitter.run(app.workflow, {}, run_id="first")
+        bells = emitter.world.bells._signals[emitter.settings.project]
+        bells._new_until = bells._named.until = bells._restricted.until = 0.0  # without an announcement, nobody rings
+        signals = Client.on(elsewhere).subscribe("s", ["halfway"])
+        receiving = asyncio.ensure_future(anext(signals))
+        await eventually(lambda: bells._named.until > 0)
+        await emitter.run(app.workflow, {}, run_id="second")
+        async with asyncio.timeout(60):
+            assert (await receiving).run_id == "second"
+        await signals.aclose()  # type: ignore[attr-defined]
 
 
 @pytest.mark.more

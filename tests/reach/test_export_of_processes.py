@@ -36,3 +36,10 @@ def test_process_that_has_exported_and_its_fork_export_all_their_spans_over_conn
     assert names == ["before", *(f"{who} {n}" for who in ("child", "parent") for n in range(COUNT))]
     owners = [{name.split()[0].replace("before", "parent") for name in kept} for kept in receiver.connections.values()]
     assert all(len(each) == 1 for each in owners), owners
+
+
+def test_fork_while_an_outage_is_reported_does_not_block_the_export_of_the_child() -> None:
+    ran = subprocess.run([sys.executable, "-m", "tests.reach.outage_in_fork"], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                         env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}, check=False)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "does not accept spans" in ran.stderr

@@ -46,7 +46,7 @@ class Verdict(BaseModel):
 
 
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+def provider(clients_of_providers: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
     with serve(Provider()) as serving:
         for variable, value in env_of(serving).items():
             monkeypatch.setenv(variable, value)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.testing.database import TestServer
+
 ROOT = Path(__file__).parent.parent.parent
 PLUGIN = "tests.worker_loop"
 CHOSEN = (
@@ -27,10 +29,11 @@ async def test_loop_of_a_test_is_the_one_of_the_plugin(request: pytest.FixtureRe
 
 
 @pytest.mark.more
-def test_chosen_tests_pass_on_the_event_loop_of_a_worker() -> None:
+def test_chosen_tests_pass_on_the_event_loop_of_a_worker(postgres: TestServer) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", PLUGIN,
                "-m", "not more and not long", *CHOSEN]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["HELIOGRAPH_TEST_DATABASE_URL"] = postgres.url("postgres")
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-5000:]
     assert " passed" in ran.stdout

@@ -128,6 +128,9 @@ class Run:
             return False
         assert self.view.status != "ended"
         item = json.loads(json.dumps(reaction.to_item()))  # as the kernel takes it: JSON, and nothing else
+        memory = item.get("memory", self.view.memory)
+        if memory.get("join_base", 0) is None:
+            memory["join_base"] = len(self.signals)
         placed = self._log(reaction.drafts, closing.turn_id if closing else None)
         if closing is not None:
             self.ended.append(self.open.pop(closing.turn_id))
@@ -137,7 +140,7 @@ class Run:
             self.open[turn.turn_id] = turn
         self.view = RunView(
             self.run_id, item.get("status", self.view.status), self.view.version + 1,
-            item.get("state", self.view.state), item.get("memory", self.view.memory), len(self.open), len(self.pending),
+            item.get("state", self.view.state), memory, len(self.open), len(self.pending),
             self.view.activations + len(item["activations"]),
         )  # fmt: skip
         if self.view.status == "ended":

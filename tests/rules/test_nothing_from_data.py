@@ -25,6 +25,7 @@ CALLS = {
 # a compile that is no execution, and the one place that loads the module of `helio run MODULE:APP`
 LOADERS = {
     "__init__.py": "our own modules, by our own table",
+    "testing/__init__.py": "our own modules, by our own table",
     "cli/dispatch.py": "our own commands, by our own table",
     "cli/load_application.py": "the application that the operator's command line names",
     "tools/sandbox_launcher.py": "our own program in the sandbox",

@@ -88,7 +88,8 @@ def _raises(*_: Any) -> Any:
 def test_false_guard_skips_the_agent_with_a_reason() -> None:
     run = Run(workflow(agent("a", START, when=lambda state: state["go"]), agent("b", START)), {"go": False})
     (skipped,) = run.named("agent:skipped")
-    assert skipped.payload == {"agent": "a", "reason": "when guard false"}
+    guard = {"verdict": False, "reads": [{"key": "go", "value": False}]}
+    assert skipped.payload == {"agent": "a", "reason": "when guard false", "guard": guard}
     assert skipped.parent == run.signals[0].id
     assert run.awake() == ["b"]
 

@@ -111,9 +111,11 @@ def test_no_other_module_computes_delays_that_grow() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if _grows(node)
     }
-    # beside the policy: buckets of histograms, a number of turns, the rate limit of rings, a number of parts, and limits of numbers
+    # beside the policy: buckets of histograms, a number of turns, the rate limit of rings, a number of parts, limits of numbers, the speed of a player, and the estimate of a log's size
     assert found == {
         "policy/retry.py: self.factor ** (retry - 1)",
+        "playback/checkpoints.py: self._scale = max(1.0, self._scale * len(raw) / expected)",
+        "cli/play_screen.py: self.player.speed = min(SPEED_MAX, max(SPEED_MIN, self.player.speed * factor))",
         "world/ring_limit.py: self._interval_seconds = min(self._longest_seconds, 2 * self._interval_seconds)",
         "worker/claim_loop.py: self._claim_max[services.project] = min(_CLAIM_MAX, 2 * self._claim_max[services.project])",
         "telemetry/metrics_names.py: 2 ** n",

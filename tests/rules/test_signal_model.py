@@ -96,7 +96,7 @@ sources = st.builds(Source, agent=parts, parent=parts).map(lambda source: source
     seq=st.integers(1, 2**40),
 )
 def test_wire_format_of_a_signal_reads_back_unchanged(
-    source: Source | None, at: datetime, payload: object, seq: int
+    source: Source | None, at: datetime, payload: Json, seq: int
 ) -> None:
-    signal = Signal(f"sig_r_{seq}", "a:b", payload, at, source, "run_r", seq)  # type: ignore[arg-type]
+    signal = Signal(f"sig_r_{seq}", "a:b", payload, at, source, "run_r", seq)
     assert msgspec.convert({"source": None, **to_wire(signal)}, Signal) == signal

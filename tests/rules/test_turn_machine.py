@@ -42,7 +42,7 @@ EVENTS: st.SearchStrategy[Event] = (
 )
 
 
-def played(*events: Event) -> tuple[Turn, list[Effect]]:
+def after(*events: Event) -> tuple[Turn, list[Effect]]:
     turn, effects = FRESH, list[Effect]()
     for event in events:
         turn, wanted = advance(turn, event, NOW)
@@ -61,7 +61,7 @@ def delivery(effects: list[Effect]) -> Deliver:
 
 @pytest.mark.proves("LC-01")
 def test_successful_turn_emits_the_signal_of_each_phase_in_order() -> None:
-    turn, effects = played(BEGIN, Acted("done"))
+    turn, effects = after(BEGIN, Acted("done"))
     assert emitted(effects) == ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
     assert turn.phase is Phase.TERMINATE
     assert delivery(effects).outcome == "success"
@@ -70,7 +70,7 @@ def test_successful_turn_emits_the_signal_of_each_phase_in_order() -> None:
 
 def test_signals_of_a_turn_reference_its_activation_and_match_the_catalog() -> None:
     for last in (Acted({"a": 1}), Raised("timeout", "TIMEOUT", "too long")):
-        _, effects = played(BEGIN, last)
+        _, effects = after(BEGIN, last)
         for effect in effects:
             for draft in effect.drafts if isinstance(effect, Emit) else ():
                 assert (draft.agent, draft.parent, draft.at) == ("writer", "sig_a_2", NOW)
@@ -79,7 +79,7 @@ def test_signals_of_a_turn_reference_its_activation_and_match_the_catalog() -> N
 
 @pytest.mark.parametrize("outcome", ["failed", "timeout"])
 def test_failed_agent_emits_an_error_and_delivers_it(outcome: Any) -> None:
-    turn, effects = played(BEGIN, Raised(outcome, "TOOL_ERROR", "it broke", is_recoverable=True))
+    turn, effects = after(BEGIN, Raised(outcome, "TOOL_ERROR", "it broke", is_recoverable=True))
     assert emitted(effects) == ["ready", "plan_ready", "error", "terminated"]
     assert turn.phase is Phase.TERMINATE
     error: Any = {"code": "TOOL_ERROR", "message": "it broke", "recoverable": True}
@@ -88,7 +88,7 @@ def test_failed_agent_emits_an_error_and_delivers_it(outcome: Any) -> None:
 
 @pytest.mark.proves("K14")
 def test_once_agent_that_lost_its_worker_ends_in_doubt_without_another_attempt() -> None:
-    turn, effects = played(Hydrated(recoveries=2, may_run_again=False, is_run_over=False))
+    turn, effects = after(Hydrated(recoveries=2, may_run_again=False, is_run_over=False))
     assert Act() not in effects
     assert turn.phase is Phase.TERMINATE
     assert delivery(effects).outcome == "failed"
@@ -97,18 +97,18 @@ def test_once_agent_that_lost_its_worker_ends_in_doubt_without_another_attempt()
 
 
 def test_once_agent_that_lost_no_worker_runs() -> None:
-    assert Act() in played(Hydrated(recoveries=0, may_run_again=False, is_run_over=False))[1]
+    assert Act() in after(Hydrated(recoveries=0, may_run_again=False, is_run_over=False))[1]
 
 
 @pytest.mark.proves("L0-111")
 def test_idempotent_agent_that_lost_its_worker_runs_again_from_the_start() -> None:
-    assert Act() in played(Hydrated(recoveries=4, may_run_again=True, is_run_over=False))[1]
+    assert Act() in after(Hydrated(recoveries=4, may_run_again=True, is_run_over=False))[1]
 
 
 @pytest.mark.parametrize("recoveries", [0, 1])
 @pytest.mark.parametrize("may_run_again", [True, False])
 def test_turn_of_an_ended_run_is_canceled_without_running(recoveries: int, may_run_again: bool) -> None:
-    _, effects = played(Hydrated(recoveries, may_run_again, is_run_over=True))
+    _, effects = after(Hydrated(recoveries, may_run_again, is_run_over=True))
     assert Act() not in effects
     assert delivery(effects).outcome == "canceled"
 
@@ -118,7 +118,7 @@ def test_turn_of_an_ended_run_is_canceled_without_running(recoveries: int, may_r
 
 @pytest.mark.proves("L0-55", "LC-02")
 def test_waiting_turn_suspends_in_act_and_emits_no_phase_signal() -> None:
-    turn, effects = played(BEGIN, SuspendTurn((CALL,), "each"))
+    turn, effects = after(BEGIN, SuspendTurn((CALL,), "each"))
     assert turn.phase is Phase.ACT
     assert emitted(effects) == ["ready", "plan_ready"]
     assert effects[-1] == SuspendTurn((CALL,), "each")
@@ -126,7 +126,7 @@ def test_waiting_turn_suspends_in_act_and_emits_no_phase_signal() -> None:
 
 @pytest.mark.proves("L0-63", "LC-02")
 def test_resumed_turn_acts_at_once_and_emits_each_phase_signal_once() -> None:
-    turn, effects = played(Hydrated(0, may_run_again=False, is_run_over=False, is_resumed=True), Acted("done"))
+    turn, effects = after(Hydrated(0, may_run_again=False, is_run_over=False, is_resumed=True), Acted("done"))
     assert emitted(effects) == ["action_complete", "reflection_complete", "terminated"]
     assert delivery(effects).content == {"text": "done"}
     assert turn.phase is Phase.TERMINATE
@@ -134,7 +134,7 @@ def test_resumed_turn_acts_at_once_and_emits_each_phase_signal_once() -> None:
 
 @pytest.mark.proves("K16")
 def test_turn_with_all_results_present_acts_again_without_a_suspension() -> None:
-    _, effects = played(BEGIN, SuspendTurn((CALL,), "all"), Resolved())
+    _, effects = after(BEGIN, SuspendTurn((CALL,), "all"), Resolved())
     assert effects[-1] == Act()
 
 
@@ -144,7 +144,7 @@ def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(res
     events: tuple[Event, ...] = (Hydrated(0, True, False, is_resumed=True, terminating_result=ANSWER),)
     if not resumes:
         events = (BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER))
-    effects = played(*events)[1]
+    effects = after(*events)[1]
     assert delivery(effects) == Deliver("success", {"text": "found"}, "found")
     assert effects.count(Act()) == (not resumes)
 
@@ -152,8 +152,8 @@ def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(res
 @pytest.mark.proves("L0-56")
 def test_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> None:
     waits = Hydrated(0, True, False, is_resumed=True, terminating_result=ANSWER, awaits_terminating=True)
-    assert played(waits)[1] == [SuspendTurn((), "each")]
-    assert played(BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER, awaits_terminating=True))[1][-1] == SuspendTurn(
+    assert after(waits)[1] == [SuspendTurn((), "each")]
+    assert after(BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER, awaits_terminating=True))[1][-1] == SuspendTurn(
         (), "each"
     )
 
@@ -169,14 +169,14 @@ def test_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> Non
 )
 def test_failed_turn_ending_call_fails_its_turn(status: Any, error: Any, outcome: str, code: str) -> None:
     answer = CallResult("c1", status, None, error)
-    _, effects = played(Hydrated(0, may_run_again=True, is_run_over=False, is_resumed=True, terminating_result=answer))
+    _, effects = after(Hydrated(0, may_run_again=True, is_run_over=False, is_resumed=True, terminating_result=answer))
     assert delivery(effects).outcome == outcome
     assert (delivery(effects).error or {})["code"] == code
 
 
 @pytest.mark.proves("L0-64")
 def test_deferred_turn_is_released_with_its_reason() -> None:
-    turn, effects = played(BEGIN, DeferTurn("busy", 5.0, 3))
+    turn, effects = after(BEGIN, DeferTurn("busy", 5.0, 3))
     assert effects[-1] == DeferTurn("busy", 5.0, 3)
     assert turn.phase is Phase.ACT
 
@@ -184,7 +184,7 @@ def test_deferred_turn_is_released_with_its_reason() -> None:
 @pytest.mark.proves("LC-65", "L0-80")
 @pytest.mark.parametrize("events", [(), (BEGIN,)])
 def test_stopped_turn_enters_terminate_and_is_delivered_as_canceled(events: tuple[Event, ...]) -> None:
-    turn, effects = played(*events, Stopped("user_interrupt"))
+    turn, effects = after(*events, Stopped("user_interrupt"))
     assert turn.phase is Phase.TERMINATE
     assert emitted(effects)[-1] == "terminated"
     assert delivery(effects).outcome == "canceled"
@@ -193,7 +193,7 @@ def test_stopped_turn_enters_terminate_and_is_delivered_as_canceled(events: tupl
 
 @pytest.mark.proves("K14")
 def test_once_agent_that_lost_its_worker_after_a_wait_ends_in_doubt() -> None:
-    _, effects = played(Hydrated(recoveries=1, may_run_again=False, is_run_over=False, is_resumed=True))
+    _, effects = after(Hydrated(recoveries=1, may_run_again=False, is_run_over=False, is_resumed=True))
     assert (delivery(effects).error or {})["code"] == "IN_DOUBT"
 
 
@@ -207,7 +207,7 @@ def test_once_agent_that_lost_its_worker_after_a_wait_ends_in_doubt() -> None:
 )  # fmt: skip
 def test_event_of_another_phase_is_rejected(events: tuple[Event, ...]) -> None:
     with pytest.raises(BadTransition):
-        played(*events)
+        after(*events)
 
 
 @pytest.mark.proves("L0-80")

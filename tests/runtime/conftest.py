@@ -67,7 +67,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+def provider(clients_of_providers: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
     """A model provider on its own port, which the models openai-chat:... and anthropic:... call."""
     with serve(Provider()) as serving:
         for variable, value in env_of(serving).items():

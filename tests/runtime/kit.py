@@ -42,14 +42,6 @@ class Rig:
         async with asyncio.timeout(SOON_SECONDS):
             return [signal async for signal in self.runtime.follow(run_id)]
 
-    async def seen(self, run_id: str, name: str) -> Signal:
-        """Wait for the first signal of this name, and return it."""
-        async with asyncio.timeout(SOON_SECONDS):
-            async for signal in self.runtime.follow(run_id):
-                if signal.name == name:
-                    return signal
-        raise AssertionError(f"{run_id} ended without {name}")
-
     async def taken(self, *tools: str, count: int = 1) -> list[Command]:
         """Take this many commands of these tools, and wait until there are so many."""
         commands: list[Command] = []

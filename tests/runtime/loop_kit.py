@@ -26,20 +26,18 @@ def call(tool: str, arguments: Any = None, call_id: str = "x1") -> ToolCall:
 
 
 class Model(ScriptedModel):
-    """A model that answers step n with `steps[n]`, in any worker, and keeps the requests in `asked`.
+    """A model that answers step n with `steps[n]`, in any worker.
 
     A step may be a list of replies to repeated requests, in order; the last one is repeated.
     """
 
     def __init__(self, *steps: Step | tuple[Step, ...]):
-        self.requests: list[ModelRequest] = []
         self._steps = steps
         self._times: dict[int, int] = {}
         super().__init__(self._answer)
 
     def _answer(self, request: ModelRequest) -> Any:
         assert problem_of(request) is None
-        self.requests.append(request)
         n = step_of(request)
         step = self._steps[min(n, len(self._steps) - 1)]
         if not isinstance(step, tuple):

@@ -34,6 +34,8 @@ COLUMNS = {
 CONSTRAINED = {("turn_waiting_tools", "circuit"), ("turn_waiting_tools", "rate"), ("rate_buckets", "peaks")}
 # Rows of workers belong to no run; only the list of workers reads them.
 OF_WORKERS = {("workers", name) for name in ("capabilities", "metadata", "metrics", "pools", "warnings")}
+# Only forks read checkpoints; tests/runtime/test_fork_checkpoints.py damages them.
+OF_FORKS = {("run_checkpoints", "memory"), ("run_checkpoints", "state")}
 
 
 async def columns(connection: asyncpg.Connection) -> set[tuple[str, str]]:

@@ -24,8 +24,9 @@ from heliograph import (
     ThinkingDelta,
     UserMessage,
 )
+from heliograph.testing import eventually
 from tests.reach.model_server import Answer, Provider
-from tests.runtime.kit import Rig, names, one
+from tests.runtime.kit import SOON_SECONDS, Rig, names, one
 from tests.runtime.loop_kit import Model, agent, call, payloads, problem_of, results, step_of
 
 
@@ -247,7 +248,7 @@ async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None
     app = agent(Model([call("long", {"name": "bob"})], "done"), [long])
     run_id = await rig.start(app)
     async with rig.serving(app):
-        seen = await rig.seen(run_id, "tool:call")
+        seen = await eventually(rig, run_id, "tool:call", within_seconds=SOON_SECONDS)
         may_end.set()
         signals = await rig.ended(run_id)
     assert seen.payload == {"id": "m1-1", "name": "long", "input": {"name": "bob"}, "timeout_seconds": 60.0}

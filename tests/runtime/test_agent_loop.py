@@ -16,7 +16,8 @@ from heliograph import (
     UserMessage,
     tool,
 )
-from tests.runtime.kit import START, Rig, names, one
+from heliograph.testing import eventually
+from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one
 from tests.runtime.loop_kit import Model, agent, call, results
 
 
@@ -250,7 +251,7 @@ async def test_message_may_require_its_own_fields(rig: Rig) -> None:
     run_id = await rig.start(app)
     async with rig.serving(app):
         await rig.client.enqueue(run_id, "other", "hello", result_fields=[{"name": "mood"}])
-        await rig.seen(run_id, "state:said:changed")
+        await eventually(rig, run_id, "state:said:changed", within_seconds=SOON_SECONDS)
         [command] = await rig.taken("go")
         await command.report(result="on")
         state = one(await rig.ended(run_id), "workflow:end")["state"]

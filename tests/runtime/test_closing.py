@@ -248,3 +248,20 @@ async def test_close_of_transactions_does_not_wait_for_a_frozen_server(lone_rig:
             await database.close(0.1)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_connections_of_transactions_and_all_others_share_the_time_for_their_close(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_pool: object) -> None:
+        await asyncio.Event().wait()
+
+    database = await Database.open(shared_url, size=1)
+    transactions, loop = Transactions(database), asyncio.get_running_loop()
+    async with transactions.open():
+        pass
+    monkeypatch.setattr("asyncpg.pool.Pool.close", never)
+    await transactions.close(0.3)
+    began = loop.time()
+    await database.close(0.3)
+    assert loop.time() - began < 0.15

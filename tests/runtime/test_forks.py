@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from heliograph import Call, CallResult, Context, Delegation, Heliograph, InvalidInput, Signal
-from tests.runtime.kit import START, Rig, names, one, until
+from heliograph.testing import eventually
+from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
 
 
 def forking(fork: Callable[[Context], Any], **options: Any) -> Heliograph:
@@ -124,7 +125,10 @@ async def test_follower_receives_the_statuses_of_a_delegation_in_order(rig: Rig)
     run_id = await rig.start(app)
     async with rig.serving(app):
         await asyncio.wait_for(begun.wait(), 20)
-        assert payload_of(await rig.seen(run_id, "delegation_response"))["status"] == "in_progress"
+        assert (
+            payload_of(await eventually(rig, run_id, "delegation_response", within_seconds=SOON_SECONDS))["status"]
+            == "in_progress"
+        )
         (row,) = await rig.client.delegations((await rig.turn_of("parent")).turn_id)
         assert (row.agent, row.status, row.outcome) == ("child", "in_progress", None)
         may_end.set()

@@ -24,9 +24,10 @@ from heliograph import (
     ToolContext,
     tool,
 )
+from heliograph.testing import eventually
 from heliograph.worker import leases
 from tests.reach.model_server import Answer, Provider
-from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call
 
 BOTH = pytest.mark.parametrize("now", [True, False], ids=["now", "graceful"])
@@ -118,7 +119,7 @@ async def test_halt_closes_the_connection_to_the_model_and_no_late_delta_arrives
     app = agent(model)
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
-        await rig.seen(run_id, "text:delta")
+        await eventually(rig, run_id, "text:delta", within_seconds=SOON_SECONDS)
         signals = await halted(rig, run_id, (await rig.turn_of("worker")).turn_id, now=now)
         await until(lambda: provider.disconnected == 1)
         sent = provider.events
@@ -221,7 +222,7 @@ async def test_no_tool_and_no_model_call_starts_after_a_halt_with_swallowed_canc
     app = agent(model, [mark])
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
-        await rig.seen(run_id, "text:delta")
+        await eventually(rig, run_id, "text:delta", within_seconds=SOON_SECONDS)
         await halted(rig, run_id, (await rig.turn_of("worker")).turn_id, now=False)
     assert (model.calls_made, next(marks)) == (1, 0)
 
@@ -324,7 +325,7 @@ async def test_halt_reaches_models_tools_and_outside_calls_of_all_descendants(
     app.prompt_agent("works", "Work.", model=Model([call("waits")]), on_request=True, tools=[hung.waits])
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
-        await rig.seen(run_id, "text:delta")
+        await eventually(rig, run_id, "text:delta", within_seconds=SOON_SECONDS)
         await until(hung.begun.is_set)
         (command,) = await rig.taken("outside")
         await rig.turn_of("parent", "suspended")

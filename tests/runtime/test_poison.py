@@ -111,7 +111,10 @@ async def test_undecodable_value_affects_at_most_its_own_run(
 async def test_matrix_has_every_column_that_contains_json(rig: Rig) -> None:
     connection = await asyncpg.connect(rig.url)
     try:
-        assert await poison.columns(connection) == poison.COLUMNS.keys() | poison.OF_WORKERS | poison.CONSTRAINED
+        assert (
+            await poison.columns(connection)
+            == poison.COLUMNS.keys() | poison.OF_WORKERS | poison.OF_FORKS | poison.CONSTRAINED
+        )
     finally:
         await connection.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
@@ -15,6 +16,9 @@ from heliograph import Call, Context, Heliograph
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.config import Settings
 from heliograph.ledger.decoding import decode
+from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.open_turns import UnreadableTurn, read_open_turns
+from heliograph.ledger.pool import explain
 from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, until
 
@@ -60,6 +64,37 @@ async def test_turn_whose_results_exceed_one_answer_fails_and_the_turns_behind_i
     assert (turn.status, turn.outcome, end.content["error"]["code"]) == ("done", "failed", RESOURCE_EXHAUSTED)
     assert "no worker can claim it: 54000" in end.content["error"]["message"]
     assert await rig.runtime.world.call("doctor", rig.runtime.settings.project, True) == []
+
+
+@pytest.mark.more
+async def test_turn_whose_results_exceed_one_answer_ends_no_check_of_the_others(rig: Rig) -> None:
+    app = application()
+    large = await _resumed_with_large_results(rig, app)
+    others = [await rig.start(app) for _ in range(3)]
+    connection = await asyncpg.connect(rig.url)
+    try:
+        patient: Any = Patient(connection)
+        found = [each async for each in read_open_turns(patient, rig.runtime.settings.project, "large")]
+    finally:
+        await connection.close()
+    [too_large] = [each for each in found if isinstance(each, UnreadableTurn)]
+    assert (too_large.run_id, too_large.agent) == (large, "asker")
+    assert "over 256 MB" in too_large.message
+    readable = [each.claimed.run_id for each in found if not isinstance(each, UnreadableTurn)]
+    assert sorted(readable) == sorted(others)
+
+
+class Patient:
+    """Calls of the kernel without a time limit: another test may keep the processors busy."""
+
+    def __init__(self, connection: asyncpg.Connection[Any]):
+        self._connection = connection
+
+    async def call(self, function: str, *args: object) -> Any:
+        try:
+            return decode(await self._connection.fetchval(KERNEL[function].statement(), *args))
+        except asyncpg.PostgresError as error:
+            raise explain(error, function) from error
 
 
 async def _resumed_with_large_results(rig: Rig, app: Heliograph) -> str:

@@ -11,7 +11,8 @@ from heliograph import Context, Heliograph, InvalidInput, Signal, ToolFailed
 from heliograph.codes import CODES, code_in_phase
 from heliograph.redaction import keep_out
 from heliograph.signals.error_payload import DETAILS_BYTES_MAX, STACK_TRACE_MAX
-from tests.runtime.kit import START, Rig, lost, one
+from heliograph.testing import eventually
+from tests.runtime.kit import SOON_SECONDS, START, Rig, lost, one
 
 SECRET = "sk-live-0123456789abcdef"
 PHASES = ("init", "plan", "act", "reflect", "terminate")
@@ -91,7 +92,7 @@ async def test_error_is_logged_once_and_before_the_turn_ends_although_the_functi
     app = reporting(worker)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        first: Any = (await rig.seen(run_id, "error")).payload
+        first: Any = (await eventually(rig, run_id, "error", within_seconds=SOON_SECONDS)).payload
         assert first["error_code"] == "FIRST"
         gate.set()
         signals = await rig.ended(run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -98,3 +99,20 @@ async def test_client_without_telemetry_reads_and_imports_nothing_for_it(
     async with Client(rig.url, rig.runtime.settings.project) as client:
         await sent(rig, client, run_id, f"turn_{run_id}")
     assert (await rig.turn_of("reader")).outcome == "success"
+
+
+async def test_message_is_sent_although_the_trace_of_its_run_cannot_be_read(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(*_: object) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(Reader, "trace_of_run", hangs)
+    monkeypatch.setattr("heliograph.client.client._TRACE_SECONDS", 0.05)
+    run_id = f"{rig.runtime.settings.project}-frozen"
+    with traced(rig) as (receiver, export):
+        await sent(rig, rig.client, run_id, f"turn_{run_id}")
+        await export.flush()
+    assert receiver.named("enqueue reader") == []
+    assert len(receiver.named("invoke_agent reader")) == 1

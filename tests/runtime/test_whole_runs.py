@@ -62,7 +62,8 @@ async def test_every_signal_leads_back_to_the_root(rig: Rig) -> None:
 @pytest.mark.proves("SIG-23", "SIG-45")
 async def test_false_guard_emits_a_signal_and_starts_no_turn(rig: Rig) -> None:
     result = await rig.run(newsroom(), {"text": "one"})
-    assert one(result.signals, "agent:skipped") == {"agent": "editor", "reason": "when guard false"}
+    guard = {"verdict": False, "reads": [{"key": "words", "value": 1}]}
+    assert one(result.signals, "agent:skipped") == {"agent": "editor", "reason": "when guard false", "guard": guard}
     assert [turn.agent for turn in await rig.runtime.reader.turns(run_id=result.run_id)] == ["counter"]
     assert result.state.verdict == ""
 

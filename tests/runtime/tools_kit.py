@@ -7,36 +7,31 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from heliograph import Heliograph, ModelRequest, ScriptedModel, Tool, ToolCall, ToolMessage, tool
+from heliograph import Heliograph, ScriptedModel, Tool, ToolCall, ToolMessage, tool
 from tests.runtime.kit import START
 
 
-class Script:
-    """A model that makes these calls, one list in each reply, and keeps their results."""
+class Script(ScriptedModel):
+    """A model that makes these calls, one list in each reply, and then is done."""
 
     def __init__(self, *steps: Sequence[ToolCall]):
-        self._results: list[list[ToolMessage]] = []
-        self.offered: list[str] = []
-        self._steps = steps
+        super().__init__([*steps, "done"], per_turn=True)
 
-    def __call__(self, request: ModelRequest) -> Any:
-        answers = [message for message in request.messages if isinstance(message, ToolMessage)]
-        self.offered = [spec.name for spec in request.tools]
-        done, count = 0, len(answers)
-        while done < len(self._steps) and count >= len(self._steps[done]):
-            count -= len(self._steps[done])
-            done += 1
-        self._results = [answers]
-        return list(self._steps[done]) if done < len(self._steps) else "done"
+    @property
+    def offered(self) -> list[str]:
+        """The tools of the newest request."""
+        return [spec.name for spec in self.requests[-1].tools]
 
     @property
     def results(self) -> list[Any]:
-        return [(message.content, message.is_error) for message in self._results[-1]]
+        """The results of the newest request, in order."""
+        messages = (message for message in self.requests[-1].messages if isinstance(message, ToolMessage))
+        return [(message.content, message.is_error) for message in messages]
 
 
 def app_of(script: Script, *tools: Any, **options: Any) -> Heliograph:
     app = Heliograph("tools", deps=options.pop("deps", None))
-    app.prompt_agent("worker", "Do it.", model=ScriptedModel(script), activate_on=START, updates="out", tools=list(tools),
+    app.prompt_agent("worker", "Do it.", model=script, activate_on=START, updates="out", tools=list(tools),
                      **options)  # fmt: skip
     return app
 

@@ -94,8 +94,22 @@ class TurnCalls(Talk):
             items.append({
                 "run_id": run_id, "target": self.dice.choice("ab"), "request_hash": self.dice.choice("hh."),
                 "agents": AGENTS, "wakes_on_results": self.dice.random() < 0.5, "callback_url": self._url(), "signals": signals, "reaction": reaction,
+                **({"fork": self._fork(reaction["activations"])} if self.dice.random() < 0.2 else {}),
             })  # fmt: skip
         return (items,)
+
+    def _fork(self, activations: Any) -> dict[str, Any]:
+        """Mostly a fork that can be made: most commits of these walks have one or two signals."""
+        turns = [{"turn_id": each["turn_id"], "origin": self.mostly(self.token().get("turn_id"), self.known_turn(), 0.7)}
+                 for each in activations]  # fmt: skip
+        wrong: list[dict[str, Any]] = [
+            {"seq": 0}, {"seq": "x"}, {"run_id": 1}, {"activations": -1}, {"turns": {}}, {"origin": "run_none"},
+        ]  # fmt: skip
+        return {
+            "run_id": self.run(), "seq": self.dice.choice([1, 2, 2, 2, 3, 4, 5, 6, 9]), "activations": self.dice.randrange(3),
+            "turns": self.mostly(turns, None, 0.7), "repeats_failed": self.dice.random() < 0.5,
+            **self.mostly({}, self.dice.choice(wrong), 0.97),
+        }  # fmt: skip
 
     def enqueue(self) -> tuple[Any, ...]:
         items = []

@@ -70,6 +70,14 @@ class WaitCalls(TurnCalls):
     def read_box(self) -> tuple[Any, ...]:
         return f"box_{self.known_turn()}", 0, self.dice.choice([1, 1000, 0])
 
+    def read_shared_log(self) -> tuple[Any, ...]:
+        """After a position, so without checkpoints: those of the in-memory kernel are at other positions."""
+        names = self.dice.choice([None, [], ["user:message", "note"]])
+        return self.run(), self.dice.choice([0, 1, 2, 3, 5, 9, 20, 10**6]), names, self.dice.choice([0, 0, 2, 4])
+
+    def first_failure(self) -> tuple[Any, ...]:
+        return (self.run(),)
+
     def report(self) -> tuple[Any, ...]:
         items = []
         for _ in range(self.dice.choice([1, 1, 2, 3])):

@@ -110,11 +110,12 @@ class Walk:
 
 @pytest.mark.proves("CB-04", "G-27")
 @pytest.mark.more
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 60), marks=pytest.mark.long)], ids=["few", "many"])
 def test_both_kernels_move_breakers_alike_and_the_doctor_agrees(
-    in_memory: InMemoryKernel, real: PostgresBackend
+    in_memory: InMemoryKernel, real: PostgresBackend, seeds: range
 ) -> None:
     seen = set[Any]()
-    for seed in range(20):
+    for seed in seeds:
         walk = Walk(seed)
         for function, _, answer in answers_of_both(walk, in_memory, real, 150, seed):
             if function in ("begin_call", "suspend"):

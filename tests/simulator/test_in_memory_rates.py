@@ -111,12 +111,14 @@ class Ledger:
 
 @pytest.mark.proves("RTE-08", "G-24")
 @pytest.mark.more
-@pytest.mark.parametrize("first", [0, 4])
+@pytest.mark.parametrize(
+    "seeds", [range(4), range(4, 14), pytest.param(range(14, 100), marks=pytest.mark.long)], ids=["few", "more", "many"]
+)
 def test_both_kernels_give_the_same_starts_and_no_window_has_too_many(
-    in_memory: InMemoryKernel, real: PostgresBackend, first: int
+    in_memory: InMemoryKernel, real: PostgresBackend, seeds: range
 ) -> None:
     seen = set[Any]()
-    for seed in range(first, 4 + first * 9):
+    for seed in seeds:
         walk, ledger = RateWalk(seed), Ledger()
         for function, args, answer in answers_of_both(walk, in_memory, real, 150, seed):
             if function in ("begin_call", "suspend", "record_call"):

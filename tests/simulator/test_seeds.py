@@ -10,7 +10,9 @@ from heliograph.testing.simulator.coverage import SOMETIMES_MAINTAINED, unreache
 from heliograph.testing.simulator.simulate import Case, simulate
 from tests.simulator.kept import Kept, read_kept
 
-REACH = range(300)  # helio sim run requires full reach from this number on
+# Together they reach everything; the later ones are those of the first 400 in which rare answers occur. If a change moves such an
+# answer to another seed, add that one: `helio sim run --seeds 400` reaches everything too.
+REACH = (*range(80), 93, 205, 210, 291, 345)
 POSTGRES = range(1000, 1015)
 
 

@@ -33,7 +33,7 @@ def test_killed_process_runs_no_further_line(loop: SimLoop) -> None:
         finally:
             lines.append("tidied up")
 
-    async def play() -> list[str]:
+    async def steps() -> list[str]:
         process = loop.open_process("p")
         loop.spawn(process, "work", work())
         await asyncio.sleep(1)
@@ -42,7 +42,7 @@ def test_killed_process_runs_no_further_line(loop: SimLoop) -> None:
         await asyncio.sleep(10)
         return list(lines)
 
-    assert loop.run_until_complete(play()) == ["began"]
+    assert loop.run_until_complete(steps()) == ["began"]
 
 
 def test_frozen_process_continues_late_and_in_order(loop: SimLoop) -> None:
@@ -52,7 +52,7 @@ def test_frozen_process_continues_late_and_in_order(loop: SimLoop) -> None:
         await asyncio.sleep(seconds)
         wakeups.append((name, loop.time()))
 
-    async def play() -> None:
+    async def steps() -> None:
         process = loop.open_process("p")
         for name, seconds in (("b", 2.0), ("a", 1.0), ("late", 20.0)):
             loop.spawn(process, name, work(name, seconds))
@@ -60,16 +60,16 @@ def test_frozen_process_continues_late_and_in_order(loop: SimLoop) -> None:
         loop.freeze(process, 10.0)
         await asyncio.sleep(30)
 
-    loop.run_until_complete(play())
+    loop.run_until_complete(steps())
     assert wakeups == [("a", 10.5), ("b", 10.5), ("late", 20.0)]
 
 
 def test_endless_wait_raises_a_deadlock(loop: SimLoop) -> None:
-    async def play() -> None:
+    async def steps() -> None:
         await loop.create_future()
 
     with pytest.raises(SimDeadlock):
-        loop.run_until_complete(play())
+        loop.run_until_complete(steps())
 
 
 def test_masking_one_fault_shifts_no_other() -> None:

@@ -130,12 +130,14 @@ async def _recorded_model_call(
     call_request = CallRequest(
         str(replay.journal.call_id(step)), replay.journal.new_step(), MODEL, "inline", effect="idempotent"
     )
+    marks = models.marks(request)
+    replay.steps.inputs.prompted(call_request.call_id, marks)
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
         return reply_of(known.output)
     reply = await models.call(request)
     if reply.tool_calls or is_empty(reply) or must_end:
-        record = record_of(reply, claimed.defer_count)
+        record = record_of(reply, claimed.defer_count, marks)
         try:
             await replay.steps.record(call_request, CallResult(call_request.call_id, "success", record), [])
         except AgentFailed as error:

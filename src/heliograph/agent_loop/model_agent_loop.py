@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from heliograph.agent_loop.loop import run_agent_loop
 from heliograph.agent_loop.model_call import HarnessOf
@@ -25,18 +26,22 @@ class ModelAgentLoop:
     harness_of: HarnessOf
 
     async def act(self, owned: OwnedTurn, context: Context, replay: CallReplay) -> AgentOutput:
-        return await run_agent_loop(owned, context, replay, harness_of=self.harness_of)
+        return await run_agent_loop(owned, context, replay, harness_of=self._of(owned))
 
     async def plan(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> Json:
-        return await plan_with_model(owned, context, replay, harness_of=self.harness_of)
+        return await plan_with_model(owned, context, replay, harness_of=self._of(owned))
 
     def check_plan(self, owned: OwnedTurn, plan: Plan) -> None:
-        check_plan(owned, plan, harness_of=self.harness_of)
+        check_plan(owned, plan, harness_of=self._of(owned))
 
     async def execute(self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay) -> AgentOutput:
-        return await execute_plan(owned, context, replay, harness_of=self.harness_of)
+        return await execute_plan(owned, context, replay, harness_of=self._of(owned))
 
     async def reflect(
         self, owned: OwnedTurn, context: PhaseContext, replay: CallReplay
     ) -> GoalAchieved | IterationNeeded:
-        return await reflect_with_model(owned, context, replay, harness_of=self.harness_of)
+        return await reflect_with_model(owned, context, replay, harness_of=self._of(owned))
+
+    def _of(self, owned: OwnedTurn) -> HarnessOf:
+        """The harnesses as the turn receives them; a recorded turn records their replies."""
+        return partial(owned.inputs.harness, self.harness_of)

@@ -69,10 +69,12 @@ class ModelAttempts:
         Raises BudgetExceeded if a budget has too little left, and the errors of `Models.call`.
         """
         step_id = self._journal.new_step()
-        tries, failed = 1, list[HarnessError]()
-        while (
-            known := self._replay.recorded_result(call_request := self._call_request(step, step_id, tries))
-        ) is not None:
+        tries, failed, marks = 1, list[HarnessError](), self._models.marks(request)
+        while True:
+            call_request = self._call_request(step, step_id, tries)
+            self._replay.steps.inputs.prompted(call_request.call_id, marks)
+            if (known := self._replay.recorded_result(call_request)) is None:
+                break
             if known.status == "success":
                 return reply_of(known.output)
             tries += 1
@@ -111,7 +113,11 @@ class ModelAttempts:
         cost = reply.cost_usd
         if cost is None and tokens:
             cost = price(reply.input_tokens, reply.output_tokens)
-        result = CallResult(call_request.call_id, "success", record_of(reply, self._owned.claimed.defer_count))
+        result = CallResult(
+            call_request.call_id,
+            "success",
+            record_of(reply, self._owned.claimed.defer_count, self._models.marks(request)),
+        )
         used = self._used(tokens or None, cost)  # zero tokens mean that the provider did not report the usage
         try:
             await self._replay.steps.record(call_request, result, [], used, rate_tokens=tokens or None)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from heliograph.agent_loop.reply_validation import validate_reply
+from heliograph.agent_loop.request_marks import marks_of
 from heliograph.codes import CIRCUIT_OPEN, MODEL_TIMEOUT, NETWORK_ERROR
 from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.definitions.model_settings import breaker_of_model
@@ -44,6 +45,10 @@ class Models:
         spec = self._owned.spec
         return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
                             has_untrusted=self._owned.taint.may_have_read, temperature=spec.temperature)  # fmt: skip
+
+    def marks(self, request: ModelRequest) -> dict[str, str]:
+        """The marks that the record of the reply keeps; see `marks_of`."""
+        return marks_of(self._owned.spec, request)
 
     async def call(self, request: ModelRequest) -> ModelReply:
         """The reply of the first model that does not fail.

@@ -28,6 +28,8 @@ async def recorded_reply(
         reply = await ModelAttempts(owned, replay, models).call(call, request)
     else:
         call_request = CallRequest(str(journal.call_id(call)), journal.new_step(), MODEL, "inline", effect="idempotent")
+        marks = models.marks(request)
+        replay.steps.inputs.prompted(call_request.call_id, marks)
         known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
         if known is not None and known.status == "success":
             reply = reply_of(known.output)
@@ -35,7 +37,7 @@ async def recorded_reply(
             reply = await models.call(request)
             if is_empty(reply):
                 raise HarnessError("the model gave an empty reply", recoverable=True)
-            record = record_of(reply, owned.claimed.defer_count)
+            record = record_of(reply, owned.claimed.defer_count, marks)
             try:
                 await replay.steps.record(call_request, CallResult(call_request.call_id, "success", record), [])
             except AgentFailed as error:

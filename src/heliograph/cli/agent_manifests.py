@@ -73,7 +73,7 @@ def valid_agent(document: Document, bindings: Bindings) -> AgentManifest:
         raise ManifestRejected([not_run(document, str(kind)), *warnings])
     made, found = gather_agent(document, os.environ)
     if any(not each.is_warning for each in found):
-        found += _missing_of(made, bindings)
+        found += missing_of(made, bindings)
     return replace(made, warnings=tuple(accepted([*warnings, *found])))
 
 
@@ -83,12 +83,12 @@ def check_schema(document: Document, bindings: Bindings) -> list[ManifestProblem
     if kind_of(document) == "Agent" and any(not each.is_warning for each in found):
         known = {each.pointer for each in found}
         made, further = gather_agent(document, os.environ)
-        further += _missing_of(made, bindings)
+        further += missing_of(made, bindings)
         found += [each for each in further if not each.is_warning and each.pointer not in known]
     return accepted(found)
 
 
-def _missing_of(manifest: AgentManifest, bindings: Bindings) -> list[ManifestProblem]:
+def missing_of(manifest: AgentManifest, bindings: Bindings) -> list[ManifestProblem]:
     """Return the missing bindings of an invalid manifest, whose servers are never started."""
     missing: list[ManifestProblem] = []
     bound_tools(manifest, bindings, missing, asks=False)

@@ -59,6 +59,17 @@ def identifier(option: str) -> Callable[[str], str]:
     return read
 
 
+def run_or_file(option: str) -> Callable[[str], str]:
+    """A parser of the id of a run, or of the path of a file: an id has no dot and no slash."""
+    read_id = identifier(option)
+    return lambda text: text if is_file_name(text) else read_id(text)
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a text is the path of a file, where an id may stand too."""
+    return "." in text or "/" in text
+
+
 def run_id(text: str) -> str:
     """Parse the id of a new run by the runtime's rule (`invalid_id`)."""
     from heliograph.run_options import check_run_id  # late: `helio --help` does not need it

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from heliograph.cli.arguments import identifier, integer, run_id, seconds, since
+from heliograph.cli.arguments import identifier, integer, run_id, seconds
 from heliograph.cli.db_arguments import add_database
+from heliograph.cli.log_arguments import add_logs
 from heliograph.cli.output import line
 from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
@@ -34,10 +35,10 @@ def command_parser() -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     nouns = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(to: Any, name: str, call: str, text: str, **options: Any) -> argparse.ArgumentParser:
+    def command(to: Any, name: str, call: str, text: str, example: str = "", **options: Any) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = to.add_parser(
             name, help=text, description=f"{text[0].upper()}{text[1:]}.", parents=[everywhere], allow_abbrev=False,
-            **options,
+            epilog=f"example: {example}" if example else None, **options,
         )  # fmt: skip
         made.set_defaults(call=call)
         return made
@@ -47,8 +48,15 @@ def command_parser() -> Parser:
                                 allow_abbrev=False)  # fmt: skip
         return made.add_subparsers(metavar="COMMAND", required=True)
 
-    _add_run(command(nouns, "run", "run:run", "run an application or a manifest until its run ends, or resume a run"))
-    _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; or stop one"), command)
+    _add_run(
+        command(
+            nouns,
+            "run",
+            "run:run",
+            "run an application or a manifest until its run ends, or resume a run; stop, fork or retry one",
+        )
+    )
+    _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; stop, fork or retry one"), command)
     _add_worker(command(nouns, "worker", "worker:work", "serve applications until stopped"))
     _add_workers(command(nouns, "workers", "workers:list_workers", "list workers with their health; probe them"))
     _add_turns(noun("turn", "show turns, each one execution of an agent; or stop one"), command)
@@ -57,12 +65,13 @@ def command_parser() -> Parser:
     _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
     _add_approvals(noun("approval", "list open approvals and questions; grant, deny or answer one"), command)
     _add_callbacks(noun("callback", "list completion webhooks, or send one again"), command)
+    _add_upgrade(noun("upgrade", "check new code before workers run it"), command)
     _add_validate(command(nouns, "validate", "validate:validate", "check manifests: parsed, valid, runnable"))
     _add_init(command(nouns, "init", "init:init", "write a commented manifest to start from"))
     _add_exports(noun("export", "write an agent in another format"), command)
     _add_schema(command(nouns, "schema", "schema:show", "list the kinds of manifests, or print the JSON Schema of one"))
     _add_conformance(command(nouns, "conformance", "conformance:check", "run the black-box suite against a system"))
-    _add_signals(noun("signal", "read the log of signals"), command)
+    add_logs(nouns, noun, command)
     add_database(noun("db", "install, inspect or maintain the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults: see helio sim --help", add_help=False)
     sim.set_defaults(call="sim:main")
@@ -89,6 +98,13 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--run-id", metavar="ID", type=run_id,
                      help="the id of the run; if it exists, resume it, or show it if it has ended")  # fmt: skip
     run.add_argument("--callback", metavar="URL", help="the URL that receives a signed POST when the run ends")
+    run.add_argument("--record", metavar="FILE", help="record the run, and write the recording to this file at its end")
+    run.add_argument("--record-name", metavar="NAME", help="record the run under this name in the database")
+    run.add_argument(
+        "--tag", metavar="TAG", action="append", default=[], help="record the run with this tag; may be repeated"
+    )
+    run.add_argument("--show", metavar="PATTERN", action="append", default=[],
+                     help="show only signals with such a name, like 'agent:*' (all); may be repeated")  # fmt: skip
     run.add_argument("--no-worker", action="store_true", help="start and watch the run; other workers run its turns")
     _add_bindings(run)
     _add_manifests(run)
@@ -119,6 +135,20 @@ def _add_bindings(to: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for manifests: warn of a text that looks like a secret, instead of rejecting it",
     )
+
+
+def _add_upgrade(verbs: Any, command: Any) -> None:
+    check = command(verbs, "check", "upgrade:check", "check that the open turns continue with new code, without any effect",
+                    example="helio upgrade check hello.py:app")  # fmt: skip
+    check.add_argument("app", metavar="FILE.py:app", help="the new code of the application, or its manifest, FILE.yaml")
+    check.add_argument("--run", metavar="RUN", type=identifier("--run"), help="only the turns of this run")
+    check.add_argument("--agent", metavar="NAME", type=identifier("--agent"), help="only the turns of this agent")
+    check.add_argument("--timeout", type=seconds("--timeout", 0.1, 3600), default=10.0, metavar="SECONDS",
+                       help="the time that the code has for one turn (10)")  # fmt: skip
+    check.add_argument("--processes", type=integer("--processes", 1, 64), metavar="N",
+                       help="check in N processes (one for each processor, at most 8)")  # fmt: skip
+    _add_bindings(check)
+    _add_manifests(check)
 
 
 def _add_validate(validate: argparse.ArgumentParser) -> None:
@@ -170,11 +200,33 @@ def _add_runs(runs: argparse.ArgumentParser, command: Any) -> None:
     runs.add_argument(
         "--limit", type=integer("--limit", 1, 1000), default=20, metavar="N", help="list at most N runs (20)"
     )
-    stop = command(
-        runs.add_subparsers(metavar="COMMAND"), "stop", "stop:stop_run", "end a run as canceled", aliases=["halt"]
-    )
+    verbs = runs.add_subparsers(metavar="COMMAND")
+    stop = command(verbs, "stop", "stop:stop_run", "end a run as canceled", aliases=["halt"])
     stop.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
     _add_stopping(stop)
+    fork = command(verbs, "fork", "fork:fork", "start a run that continues the log of another one after a signal",
+                   prog="helio run fork", example="helio run fork first --at sig_first_12 --app hello.py:app")  # fmt: skip
+    _add_forking(fork)
+    fork.add_argument(
+        "--at",
+        metavar="SIGNAL",
+        type=identifier("--at"),
+        required=True,
+        help="the signal: its id, or its position in the log",
+    )
+    fork.add_argument("--state", metavar="JSON|@FILE", help="a state that replaces the one at the signal")
+    retry = command(verbs, "retry", "fork:retry", "fork a run directly before its first failed turn ended",
+                    prog="helio run retry", example="helio run retry first --app hello.py:app")  # fmt: skip
+    _add_forking(retry)
+
+
+def _add_forking(to: argparse.ArgumentParser) -> None:
+    to.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
+    to.add_argument("--app", metavar="FILE.py:app", required=True,
+                    help="the application whose agents continue the run, or the manifest of an agent or a workflow")  # fmt: skip
+    to.add_argument("--run-id", metavar="ID", type=run_id, help="the id of the new run (a new id)")
+    _add_bindings(to)
+    _add_manifests(to)
 
 
 def _add_stopping(to: argparse.ArgumentParser) -> None:
@@ -311,35 +363,6 @@ def _decision(verbs: Any, command: Any, name: str, text: str) -> argparse.Argume
     made.add_argument("call_id", metavar="CALL", type=identifier("CALL"), help="the id of the call")
     made.add_argument("--by", metavar="NAME", help="your name in the log (your login name)")
     return made
-
-
-def _add_signals(verbs: Any, command: Any) -> None:
-    tail = command(verbs, "tail", "signal:tail", "print recorded signals, or follow new ones")
-    tail.add_argument(
-        "patterns",
-        metavar="PATTERN",
-        nargs="*",
-        help="a pattern of names like 'agent:*' or 'state:**'; a signal matches one",
-    )
-    tail.add_argument("--run", metavar="RUN", type=identifier("--run"), help="only those of this run, from its start")
-    tail.add_argument(
-        "--since", metavar="TIME", type=since, help="only those since this time: 30s, 10m, 2h, 1d, or an ISO time"
-    )
-    tail.add_argument("--after", metavar="SEQ", type=integer("--after", 0, 2**53),
-                      help="with --run: only those after this position, for example the last seq of --json")  # fmt: skip
-    tail.add_argument("-f", "--follow", action="store_true", help="keep printing new signals")
-    control = command(
-        verbs, "control", "control_signals:control", "print the control signals of a run; with --json, in envelopes"
-    )
-    control.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
-    control.add_argument("-f", "--follow", action="store_true", help="keep printing new ones until the run ends")
-    control.add_argument("--strict", action="store_true", help="replace our own codes of errors by those of OSSA")
-    trace = command(verbs, "trace", "signal:trace", "draw the tree of causes and effects of a run or a signal")
-    trace.add_argument(
-        "subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"), help="the id of a run or a signal"
-    )
-    why = command(verbs, "why", "signal:why", "trace a signal back to its root cause")
-    why.add_argument("signal", metavar="SIGNAL", type=identifier("SIGNAL"), help="the id of the signal")
 
 
 class _Version(argparse.Action):

@@ -7,14 +7,14 @@ from argparse import Namespace
 
 from heliograph.cli.errors import report
 from heliograph.cli.existing_database import open_client, open_existing
-from heliograph.cli.output import clock, json_line, line, note
+from heliograph.cli.output import json_line, line, note
 from heliograph.cli.signal import read_on
-from heliograph.cli.signal_text import json_text
 from heliograph.control.envelope import Envelope
 from heliograph.control.run_log import RunLog
 from heliograph.control.strict_codes import strict_envelope
 from heliograph.errors import KernelRejected
 from heliograph.signals.model import Signal
+from heliograph.signals.signal_text import clock, json_text
 
 _WIDTH = 120
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from heliograph.cli.interrupts import graceful
-from heliograph.cli.output import json_line, line, note
+from heliograph.cli.output import block, json_line, line, note
 from heliograph.config import read_settings
 from heliograph.errors import NotFound, Rejected
 from heliograph.ledger.install import OWNER, SchemaState, check, read_owner, read_state, whole_sql
@@ -57,7 +57,7 @@ def sql(options: Namespace) -> int:
     if options.json:
         json_line({"sql": text})
     else:
-        line(text.rstrip("\n"))
+        block(text)
     return 0
 
 
@@ -97,7 +97,7 @@ async def _url(options: Namespace) -> None:
             await prepare_schema(database)
         shown_url = database.url if options.show_password else mask_password(database.url)
         if options.json:
-            json_line({"url": shown_url, "embedded": is_embedded})
+            json_line({"url": shown_url, "embedded": is_embedded}, shows_secrets=options.show_password)
         else:
             line(shown_url)
         if options.hold and is_embedded:

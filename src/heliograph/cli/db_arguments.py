@@ -21,15 +21,24 @@ def add_database(verbs: Any, command: Any) -> None:
 
 
 def _add_roles(verbs: Any, command: Any) -> None:
-    grant = command(verbs, "grant", "roles:grant", "grant roles and projects to a login")
+    grant = command(verbs, "grant", "roles:grant", "grant roles, projects and signals to a login",
+                    example="helio db grant billing --role subscriber --project shop --signals 'order:*'")  # fmt: skip
     grant.add_argument("login", metavar="LOGIN", help="a login of the database server")
-    grant.add_argument("--role", metavar="ROLE", action="append", choices=("worker", "api", "reader"),
-                       help="worker, api or reader; repeat the option for several")  # fmt: skip
+    grant.add_argument("--role", metavar="ROLE", action="append", choices=("worker", "api", "reader", "subscriber"),
+                       help="worker, api, reader or subscriber; repeat the option for several")  # fmt: skip
+    _add_patterns(
+        grant, "let it subscribe to the signals of the projects that match this pattern; repeat it for several"
+    )
     revoke = command(
         verbs, "revoke", "roles:revoke", "revoke a project from a login; without --project, revoke everything"
     )
     revoke.add_argument("login", metavar="LOGIN", help="a login of the database server")
-    command(verbs, "roles", "roles:roles", "list the logins with their roles and projects")
+    _add_patterns(revoke, "revoke only this pattern of signals of the projects; repeat it for several")
+    command(verbs, "roles", "roles:roles", "list the logins with their roles, projects and signals")
+
+
+def _add_patterns(command: Any, text: str) -> None:
+    command.add_argument("--signals", metavar="PATTERN", action="append", default=[], help=text)
 
 
 def _add_maintenance(verbs: Any, command: Any) -> None:

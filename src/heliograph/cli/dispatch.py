@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from heliograph.cli.commands import command_parser
@@ -20,6 +21,8 @@ from heliograph.errors import HeliographError, InvalidInput
 from heliograph.redaction import keep_keys_out
 
 _URL_VARIABLE = "HELIOGRAPH_DATABASE_URL"
+_VERBS_OF_RUNS = ("stop", "halt", "fork", "retry")
+_HELP = frozenset(("-h", "--help"))
 _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 
 
@@ -53,11 +56,13 @@ def _run_command(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     parser = command_parser()
+    if not _HELP.isdisjoint(arguments):  # argparse prints the help of `run` as soon as it reads --help
+        arguments = with_plural(arguments)
     try:
         options, rest = parser.parse_known_args(arguments)
     except SystemExit as end:  # after --help and --version
         return int(end.code or 0)
-    if options.call == "run:run" and options.app in ("stop", "halt"):
+    if options.call == "run:run" and options.app in _VERBS_OF_RUNS:
         return _dispatch(_of_runs(arguments, options.app))
     if options.call == "worker:work" and options.apps[0] == "list":
         return _dispatch(_of_workers(arguments))
@@ -90,8 +95,16 @@ def _dispatch(arguments: list[str]) -> int:
         raise
 
 
+def with_plural(arguments: list[str]) -> list[str]:
+    """Rewrite `helio run fork --help` to `helio runs fork --help`, and `helio worker list --help` to `helio workers --help`."""
+    pairs = list(pairwise(arguments))
+    if verb := next((verb for noun, verb in pairs if noun == "run" and verb in _VERBS_OF_RUNS), None):
+        return _of_runs(arguments, verb)
+    return _of_workers(arguments) if ("worker", "list") in pairs else arguments
+
+
 def _of_runs(arguments: list[str], verb: str) -> list[str]:
-    """Rewrite `helio run stop RUN` to `helio runs stop RUN`. No application is named `stop`: they are FILE.py:app."""
+    """Rewrite `helio run stop RUN` to `helio runs stop RUN`. No application is named by a verb: they are FILE.py:app."""
     at = max(n for n, each in enumerate(arguments[: arguments.index(verb)]) if each == "run")
     return [*arguments[:at], "runs", *arguments[at + 1 :]]
 

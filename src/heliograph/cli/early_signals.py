@@ -37,7 +37,11 @@ def catch_early_signals(arguments: Sequence[str]) -> None:
 def exit_code_at_sigterm(arguments: Sequence[str]) -> int | None:
     """The exit code of a command that SIGTERM stops while it starts; None where SIGTERM keeps its default action."""
     words = _words(arguments)
-    if words[:1] == ["worker"] or (words[:2] == ["db", "url"] and "--hold" in arguments):
+    if (
+        words[:1] == ["worker"]
+        or words[:2] == ["signal", "send"]
+        or (words[:2] == ["db", "url"] and "--hold" in arguments)
+    ):
         return 0  # services, which SIGTERM stops
     return INTERRUPTED if words[:1] == ["run"] else None
 

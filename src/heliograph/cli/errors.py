@@ -8,8 +8,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from heliograph.cli.output import OutputClosed, OutputFailed, line, note
-from heliograph.error_text import safe_repr
+from heliograph.cli import output
+from heliograph.cli.output import OutputClosed, OutputFailed
+from heliograph.error_text import printable_json, safe_repr
 from heliograph.errors import HeliographError
 from heliograph.redaction import redacted, redacted_text
 
@@ -26,14 +27,14 @@ def report(error: Exception, *, as_json: bool) -> int:
     HELIOGRAPH_DEBUG=1 adds the traceback.
     """
     if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
-        note(redacted_text("".join(traceback.format_exception(error))).rstrip())
+        output.error(redacted_text("".join(traceback.format_exception(error))))
     known = error if isinstance(error, HeliographError) else _unexpected(error)
-    note(redacted_text(f"error: {known.message}"))
+    output.error(redacted_text(f"error: {known.message}"))
     if known.hint is not None:
-        note(redacted_text(f"hint: {known.hint}"))
+        output.error(redacted_text(f"hint: {known.hint}"))
     if as_json:
         with suppress(OutputClosed, OutputFailed):
-            line(json.dumps(redacted(known.envelope()), ensure_ascii=False))
+            output.line(printable_json(json.dumps(redacted(known.envelope()), ensure_ascii=False)))
     return known.exit_code
 
 

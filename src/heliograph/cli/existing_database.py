@@ -21,37 +21,47 @@ from heliograph.open_database import open_database, open_reader
 
 if TYPE_CHECKING:
     from heliograph.client.client import Client
+    from heliograph.runtime import Runtime
 
 _DATA = re.compile(r"pg([0-9]+)")  # the data folder of a cluster; other names with this prefix contain a dot
 
 
 @asynccontextmanager
-async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
+async def open_existing(wanted: str | None = None, *, reads_only: bool = False) -> AsyncIterator[Reader]:
     """Open a reader if the database exists.
 
-    wanted: the object that the command looks for, like `run first`; None for a list.
+    wanted: the object that the command looks for, like `run first`; None for a list. reads_only: see `open_reader`.
     Raises NotFound (`no_data`), or NothingYet for a list, and the errors of `open_reader`.
     """
     settings = read_settings(os.environ)
-    lacking = missing_database(settings)
-    if lacking is not None and wanted is None:
-        raise NothingYet(lacking, code="no_data")
-    if lacking is not None:
-        raise NotFound(f"no {wanted}: {lacking}", code="no_data")
-    async with open_reader(settings) as reader:
+    _check_exists(settings, wanted)
+    async with open_reader(settings, reads_only=reads_only) as reader:
         yield reader
 
 
 @asynccontextmanager
-async def open_client(wanted: str) -> AsyncIterator[Client]:
-    """Open a client if the database exists. Raises NotFound (`no_data`), and the errors of `open_runtime`."""
+async def open_client(wanted: str | None) -> AsyncIterator[Client]:
+    """Open a client if the database exists. wanted: as for `open_existing`.
+
+    Raises NotFound (`no_data`), or NothingYet for a list, and the errors of `open_runtime`.
+    """
     from heliograph.client.client import Client  # slow to import; readers do without it
 
-    lacking = missing_database(read_settings(os.environ))
-    if lacking is not None:
-        raise NotFound(f"no {wanted}: {lacking}", code="no_data")
+    _check_exists(read_settings(os.environ), wanted)
     async with Client() as client:
         yield client
+
+
+@asynccontextmanager
+async def open_existing_runtime(wanted: str) -> AsyncIterator[Runtime]:
+    """Open the runtime, without telemetry, if the database exists. Raises NotFound (`no_data`), and the errors of `open_runtime`."""
+    from heliograph.runtime import open_runtime  # slow to import; readers do without it
+    from heliograph.telemetry.settings import TelemetrySettings
+
+    settings = read_settings(os.environ)
+    _check_exists(settings, wanted)
+    async with open_runtime(settings, TelemetrySettings()) as runtime:
+        yield runtime
 
 
 @asynccontextmanager
@@ -72,6 +82,14 @@ async def open_connection() -> AsyncIterator[tuple[Any, str]]:
             yield connection, settings.project
         finally:
             await database.release(connection)
+
+
+def _check_exists(settings: Settings, wanted: str | None) -> None:
+    lacking = missing_database(settings)
+    if lacking is not None and wanted is None:
+        raise NothingYet(lacking, code="no_data")
+    if lacking is not None:
+        raise NotFound(f"no {wanted}: {lacking}", code="no_data")
 
 
 def missing_database(settings: Settings) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from heliograph.cli.agent_manifests import prompt_of
 from heliograph.cli.load_application import load_app
-from heliograph.cli.output import json_line, line, reserved_stdout
+from heliograph.cli.output import block, json_line, reserved_stdout
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.tool import Tool
 from heliograph.error_text import safe_repr
@@ -26,7 +26,7 @@ def ossa(options: Namespace) -> int:
         if options.json:
             json_line(made, own)
         else:
-            line(_yaml(made).rstrip(), own)
+            block(_yaml(made), own)
     return 0
 
 

@@ -17,11 +17,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from heliograph.cli.output import clock, duration, note
-from heliograph.cli.signal_text import short_payload, text_of
-from heliograph.error_text import safe_repr
+from heliograph.cli.output import duration, note
+from heliograph.cli.run_views import NameFilter
+from heliograph.error_text import printable, safe_repr
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal
+from heliograph.signals.signal_text import clock, fraction_of, short_payload, text_of
 
 SIGNALS_MAX = 8
 TAIL_CHARACTERS = 400
@@ -45,18 +46,23 @@ class AgentRow:
 
 
 class Board:
-    """The agents of a run by name, and its last signals."""
+    """The agents of a run by name, and the last signals that are shown."""
 
-    def __init__(self, agents: Iterable[str]):
+    def __init__(self, agents: Iterable[str], is_wanted: NameFilter = lambda _name: True):
         self.rows = {name: AgentRow(name) for name in agents}
+        self._is_wanted = is_wanted
         self.last: deque[Signal] = deque(maxlen=SIGNALS_MAX)
         self.started_at: datetime | None = None
 
     def show(self, signal: Signal) -> None:
         self.started_at = self.started_at or signal.timestamp
-        if signal.agent is None or signal.agent not in self.rows:
+        if self._follow(signal) and self._is_wanted(signal.name):
             self.last.append(signal)
-            return
+
+    def _follow(self, signal: Signal) -> bool:
+        """Update the row of the signal's agent; return whether the signal is one of the last."""
+        if signal.agent is None or signal.agent not in self.rows:
+            return True
         row = self.rows[signal.agent]
         payload: dict[str, Any] = signal.payload if isinstance(signal.payload, dict) else {}
         match signal.name:
@@ -79,13 +85,13 @@ class Board:
             case "ready" | "plan_ready" | "action_complete" | "reflection_complete":
                 row.status, row.phase = "running", _NEXT_PHASE[signal.name]
             case "agent:progress":
-                fraction, message = payload.get("fraction"), payload.get("message")
-                row.status, row.fraction = "running", fraction if isinstance(fraction, int | float) else None
+                message = payload.get("message")
+                row.status, row.fraction = "running", fraction_of(payload) if "fraction" in payload else None
                 row.tail = message if isinstance(message, str) and message else row.tail
             case "text:delta" | "thinking:delta":
                 row.status, row.tail = "running", (row.tail + text_of(payload))[-TAIL_CHARACTERS:]
-                return  # a row per delta would push everything else off the view
-        self.last.append(signal)
+                return False  # a row per delta would push everything else off the view
+        return True
 
     def see_turns(self, turns: Iterable[TurnRow]) -> None:
         """Update status and phase, which the log does not contain until a turn ends."""
@@ -101,8 +107,8 @@ class Board:
 class LiveView:
     """A `Board` on a terminal."""
 
-    def __init__(self, title: str, agents: Iterable[str], console: Console | None = None):
-        self.board = Board(agents)
+    def __init__(self, title: str, agents: Iterable[str], is_wanted: NameFilter, console: Console | None = None):
+        self.board = Board(agents, is_wanted)
         self._title = title
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=8)
         self._live.start()
@@ -114,7 +120,7 @@ class LiveView:
         self.board.see_turns(turns)
 
     def note(self, text: str) -> None:
-        self._live.console.print(Text(text))
+        self._live.console.print(Text(printable(text)))
 
     def warn(self, text: str) -> None:
         note(text)  # when stderr is this terminal, rich prints it above the view
@@ -134,15 +140,17 @@ def draw(title: str, board: Board, now: datetime) -> RenderableType:
     for row in list(board.rows.values()):
         bar = ProgressBar(total=1.0, completed=row.fraction, width=16) if row.fraction is not None else Text("")
         took = duration((row.until or now) - row.since) if row.since else ""
-        agents.add_row(Text(row.name), _status(row), Text(took), bar, Text(safe_repr(row.tail[-60:]), overflow="crop"))
+        agents.add_row(
+            Text(printable(row.name)), _status(row), Text(took), bar, Text(safe_repr(row.tail[-60:]), overflow="crop")
+        )
     signals = Table.grid(padding=(0, 2))
     for signal in list(board.last):
         cells = (clock(signal.timestamp), signal.name, signal.agent or "-", short_payload(signal, 70))
-        signals.add_row(*(Text(cell, style="dim", no_wrap=True) for cell in cells))
-    return Group(Text(f"{title}  {elapsed}", style="bold"), agents, Text(""), signals)
+        signals.add_row(*(Text(printable(cell), style="dim", no_wrap=True) for cell in cells))
+    return Group(Text(printable(f"{title}  {elapsed}"), style="bold"), agents, Text(""), signals)
 
 
 def _status(row: AgentRow) -> Text:
     words = f"{row.status} {row.phase}".strip()
     count = f" ×{row.turns}" if row.turns > 1 else ""
-    return Text(words + count, style=_STYLES.get(row.status, "red"))
+    return Text(printable(words + count), style=_STYLES.get(row.status, "red"))

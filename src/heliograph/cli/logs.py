@@ -10,17 +10,17 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 from heliograph.cli.errors import place_of
 from heliograph.cli.output import abandon
-from heliograph.error_text import exception_text
+from heliograph.error_text import exception_text, printable, printable_json, printable_lines
 from heliograph.redaction import redacted_text
 from heliograph.telemetry.logs import FORMATS, ROOT, fields_of, read_format, read_levels
 
 
 class _Lines(logging.Formatter):
-    """Time, level above INFO, message. HELIOGRAPH_DEBUG=1 adds tracebacks."""
+    """Time, level above INFO, message, id of the signal. HELIOGRAPH_DEBUG=1 adds tracebacks."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
@@ -28,29 +28,36 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
         text = f"{self.formatTime(record)}  {level}{record.getMessage()}"
-        return redacted_text(f"{text}{self._cause(record)}")
+        signal_id = getattr(record, "signal_id", None)
+        text = f"{text}{'' if signal_id is None else f'  {signal_id}'}{self._cause(record)}"
+        return "".join((printable(redacted_text(text)), printable_lines(redacted_text(self._traceback(record)))))
 
     def _cause(self, record: logging.LogRecord) -> str:
         if not record.exc_info or record.exc_info[1] is None:
             return f": {_last_line(record.exc_text)}" if record.exc_text else ""
-        if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
-            return f"\n{self.formatException(record.exc_info)}"
-        return f": {_named(record.exc_info[1])}"
+        return "" if self._traceback(record) else f": {_named(record.exc_info[1])}"
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        if not record.exc_info or os.environ.get("HELIOGRAPH_DEBUG", "") in ("", "0"):
+            return ""
+        return f"\n{self.formatException(record.exc_info)}"
 
 
 class _JsonLines(logging.Formatter):
-    """One object per line: at, level, logger, message, then run, turn, agent, phase, trace, span and error, where there are any."""
+    """One object per line: at, level, logger, message, then run, turn, agent, phase, signal, name, trace, span, payload and error, where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry = {
+        entry: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage(), **fields_of(record),
         }  # fmt: skip
+        if (payload := getattr(record, "payload", None)) is not None:
+            entry["payload"] = payload
         if record.exc_info and record.exc_info[1] is not None:
             entry["error"] = _named(record.exc_info[1])
         elif record.exc_text:
             entry["error"] = _last_line(record.exc_text)
-        return redacted_text(json.dumps(entry, ensure_ascii=False))
+        return printable_json(redacted_text(json.dumps(entry, ensure_ascii=False)))
 
 
 class _Handler(logging.StreamHandler[TextIO]):

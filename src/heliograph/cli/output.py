@@ -1,6 +1,7 @@
 """Print lines and tables for people, and one JSON object per line for programs.
 
-All output goes through `line`, which raises one exception for a closed pipe (`| head`) and one for a full disk.
+All output goes through `line` and `block`. They escape control characters, with which the text of a signal could write to the terminal, and
+raise one exception for a closed pipe (`| head`) and one for a full disk.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
+from heliograph.error_text import printable, printable_json, printable_lines
 from heliograph.errors import HeliographError
+from heliograph.redaction import redacted_json
 
 GAP = "  "
 
@@ -30,18 +33,48 @@ class OutputFailed(HeliographError):
         super().__init__(f"the output could not be written: {error.strerror or error}")
 
 
-def line(text: str = "", file: TextIO | None = None) -> None:
-    """Print one line and flush it, so that a reader of a pipe sees it at once. Raises OutputClosed, OutputFailed."""
-    file = file or sys.stdout
-    with _writing(file):
-        file.write(f"{text}\n")  # one write, so that output of agents cannot split the line
-        file.flush()
+class DirectOutput:
+    """The standard output without a buffer, for a thread that prints lines.
+
+    A line does not split text that other threads print. It shares no lock with `sys.stdout`, so it blocks no other thread while the
+    output accepts nothing.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(1)
+
+    def write(self, text: str) -> None:
+        rest = memoryview(text.encode("utf-8", "backslashreplace"))
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+def line(text: str = "", file: TextIO | DirectOutput | None = None) -> None:
+    """Print one line; ends of lines in it are escaped, too. Raises OutputClosed, OutputFailed."""
+    _write(printable(text), file)
+
+
+def block(text: str, file: TextIO | DirectOutput | None = None) -> None:
+    """Print text of several lines, like a help text or a document of JSON or YAML. Raises OutputClosed, OutputFailed."""
+    _write(printable_lines(text.rstrip("\n")), file)
 
 
 def note(text: str) -> None:
-    """Print a message to stderr. A closed or full stderr is ignored."""
+    """Print a remark of one line to stderr. A closed or full stderr is ignored."""
     with suppress(OutputClosed, OutputFailed):
         line(text, sys.stderr)
+
+
+def error(text: str) -> None:
+    """Print an error, which may have several lines, to stderr. A closed or full stderr is ignored."""
+    with suppress(OutputClosed, OutputFailed):
+        block(text, sys.stderr)
 
 
 def flush() -> None:
@@ -50,8 +83,15 @@ def flush() -> None:
         sys.stdout.flush()
 
 
+def _write(text: str, file: TextIO | DirectOutput | None) -> None:
+    file = file or sys.stdout
+    with _writing(file):
+        file.write(f"{text}\n")  # one write, so that output of agents cannot split the line
+        file.flush()  # so that a reader of a pipe sees it at once
+
+
 @contextmanager
-def _writing(file: TextIO) -> Iterator[None]:
+def _writing(file: TextIO | DirectOutput) -> Iterator[None]:
     """Translate the errors of a write."""
     try:
         yield
@@ -63,18 +103,18 @@ def _writing(file: TextIO) -> Iterator[None]:
         raise OutputFailed(error) from None
 
 
-def abandon(file: TextIO) -> None:
+def abandon(file: TextIO | DirectOutput) -> None:
     """Send buffered and later output to the null device, so that the interpreter prints no error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
 
 
-def json_line(value: Any, file: TextIO | None = None) -> None:
-    """One JSON value in one line; structs and times included."""
+def json_line(value: Any, file: TextIO | None = None, *, shows_secrets: bool = False) -> None:
+    """One JSON value in one line, with secrets redacted unless the user asked for them; structs and times included."""
     import msgspec  # late: `helio --help` prints no JSON
 
-    line(msgspec.json.encode(value).decode(), file)
+    line(printable_json((msgspec.json.encode(value) if shows_secrets else redacted_json(value)).decode()), file)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -133,11 +173,6 @@ def use_utf8() -> None:
     """Write UTF-8 in every locale, and escape characters that cannot be encoded."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-
-
-def clock(at: datetime) -> str:
-    """The local time of day, to the millisecond."""
-    return at.astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 def moment(at: datetime | None) -> str:

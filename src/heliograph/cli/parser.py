@@ -6,7 +6,7 @@ import argparse
 from difflib import get_close_matches
 from typing import Any
 
-from heliograph.cli.output import line
+from heliograph.cli.output import block
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
@@ -46,4 +46,4 @@ class Parser(argparse.ArgumentParser):
                            code="invalid_enum", path=option)  # fmt: skip
 
     def _print_message(self, message: str, _file: Any = None) -> None:
-        line(message.rstrip("\n"))
+        block(message)

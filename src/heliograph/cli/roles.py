@@ -14,6 +14,8 @@ from heliograph.errors import InvalidInput
 from heliograph.ledger.roles import SERVICES, Login, read_logins
 from heliograph.ledger.roles import grant as grant_login
 from heliograph.ledger.roles import revoke as revoke_login
+from heliograph.ledger.roles import revoke_signals as revoke_patterns
+from heliograph.signals.pattern import compile_pattern
 
 T = TypeVar("T")
 
@@ -22,16 +24,30 @@ def grant(options: Namespace) -> int:
     services, projects = sorted(set(options.role or ()), key=SERVICES.index), getattr(options, "project", [])
     if not services and not projects:
         raise InvalidInput(
-            "nothing to grant; give --role worker, api or reader, or --project NAME, or both", code="usage"
+            "nothing to grant; give --role worker, api, reader or subscriber, or --project NAME, or both", code="usage"
         )
-    _show(asyncio.run(_as_operator(lambda to: grant_login(to, options.login, services, projects))), options)
+    patterns = _patterns(options, projects)
+    _show(asyncio.run(_as_operator(lambda to: grant_login(to, options.login, services, projects, patterns))), options)
     return 0
 
 
 def revoke(options: Namespace) -> int:
     projects = getattr(options, "project", None)
-    _show(asyncio.run(_as_operator(lambda to: revoke_login(to, options.login, projects))), options)
+    if (patterns := _patterns(options, projects)) and projects is not None:
+        _show(asyncio.run(_as_operator(lambda to: revoke_patterns(to, options.login, projects, patterns))), options)
+    else:
+        _show(asyncio.run(_as_operator(lambda to: revoke_login(to, options.login, projects))), options)
     return 0
+
+
+def _patterns(options: Namespace, projects: object) -> list[str]:
+    """The patterns of --signals. Raises InvalidInput for one that is invalid, and without a project."""
+    patterns = [compile_pattern(text).text for text in options.signals]
+    if patterns and not projects:
+        raise InvalidInput(
+            "--signals grants signals of a project; name it with --project", code="usage", path="--signals"
+        )
+    return patterns
 
 
 def roles(options: Namespace) -> int:
@@ -40,7 +56,8 @@ def roles(options: Namespace) -> int:
         for login in logins:
             json_line(asdict(login))
     else:
-        table(("LOGIN", "ROLES", "PROJECTS"), [(login.name, _roles(login), _projects(login)) for login in logins])
+        rows = [(login.name, _roles(login), _projects(login), _signals(login)) for login in logins]
+        table(("LOGIN", "ROLES", "PROJECTS", "SIGNALS"), rows)
     return 0
 
 
@@ -59,7 +76,7 @@ def _show(login: Login, options: Namespace) -> None:
     if options.json:
         json_line(asdict(login))
     else:
-        line(f"login {login.name}: roles {_roles(login)}; projects {_projects(login)}")
+        line(f"login {login.name}: roles {_roles(login)}; projects {_projects(login)}; signals {_signals(login)}")
 
 
 def _roles(login: Login) -> str:
@@ -71,3 +88,11 @@ def _projects(login: Login) -> str:
     if login.is_operator or (login.services and not login.projects):
         return "all"
     return ", ".join(login.projects) or "none"
+
+
+def _signals(login: Login) -> str:
+    """The signals that it may subscribe to. Logins that read whole logs need no grant."""
+    if login.is_operator or set(login.services) - {"subscriber"}:
+        return "all"
+    found = [f"{project} {pattern}" for project, patterns in login.signals.items() for pattern in patterns]
+    return ", ".join(found) or "none"

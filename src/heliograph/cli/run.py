@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import shlex
 import signal as signals_of_the_os
 import sys
 from argparse import Namespace
@@ -15,23 +14,27 @@ from datetime import timedelta
 from typing import Any, TextIO
 
 from heliograph.cli.approval import project_of
-from heliograph.cli.bindings import binding_options
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import show_logs
-from heliograph.cli.manifests import configure, manifest_options
-from heliograph.cli.output import duration, json_line, line, reserved_stdout
-from heliograph.cli.run_views import JsonView, LineView, View
+from heliograph.cli.manifests import configure
+from heliograph.cli.output import DirectOutput, block, duration, json_line, line, reserved_stdout
+from heliograph.cli.output_thread import OutputThread
+from heliograph.cli.run_views import JsonView, LineView, NameFilter, View
 from heliograph.cli.run_watch import RunWatch
-from heliograph.cli.waits import worker_command
+from heliograph.cli.waits import run_command, worker_command
 from heliograph.config import CLOSE_SECONDS
-from heliograph.error_text import safe_repr
+from heliograph.error_text import printable_json, safe_repr
 from heliograph.errors import Conflict, NotFound, StoreUnavailable
 from heliograph.ledger.rows import RunRow
 from heliograph.reactive.workflow import Workflow
+from heliograph.recording.export import export_recording
+from heliograph.recording.file import check_writable, write_recording
+from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime, telemetry_of
+from heliograph.signals.pattern_table import name_filter
 from heliograph.signals.trace import TurnFailure
 from heliograph.types import JsonObject
 from heliograph.worker.claim_loop import Worker
@@ -53,18 +56,22 @@ def _load_and_run(options: Namespace, own: TextIO | None) -> int:
     """Load the application and the state, so that their errors are raised before a database is opened."""
     workflow = configure(load_target(options.app, options), options).workflow
     state = None if options.state is None else read_state(options.state)
+    if options.record is not None:
+        check_writable(options.record)
     return run_agents(_run(options, workflow, state, own))
 
 
 async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None, own: TextIO | None) -> int:
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(open_runtime(telemetry=telemetry_of([workflow], os.environ)))
+        if not options.no_worker:  # before the run starts, so that they receive all of its signals
+            await stack.enter_async_context(runtime.serving_subscribers([workflow]))
         run_id, is_over, standing = await _begin(runtime, workflow, state, options)
-        view = _open_view(workflow, run_id, own, [
+        view = _open_view(workflow, run_id, own, name_filter(options.show), [
             f"run {run_id} of {workflow.name} {standing}" + ("" if is_over else f"; {_again(options, run_id)}"),
             *(f"warning: {warning}" for warning in workflow.warnings),
         ])  # fmt: skip
-        stack.callback(view.close)
+        stack.push_async_callback(view.close)
         worker = None
         if not options.no_worker and not is_over:
             worker = runtime.worker(
@@ -77,24 +84,30 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
         command = worker_command(options) if options.no_worker else None
         watch = RunWatch(runtime, run_id, view, project_of(options), command)
         await _work_and_watch(runtime, watch, worker, options.grace)
-        view.close()
         if watch.end is None:
             view.note(f"run {run_id} has not ended; {_again(options, run_id)}")
+            await view.drained()
             return INTERRUPTED
+        if options.record is not None:
+            write_recording(await export_recording(runtime.reader, run_id), options.record)
+            view.note(f"recorded in {options.record}")
+        await view.drained()
         _print_end(run_id, watch.end, watch.failures, own)
         return 0 if watch.end["outcome"] == "success" else 1
 
 
-def _open_view(workflow: Workflow, run_id: str, own: TextIO | None, notes: list[str]) -> View:
+def _open_view(
+    workflow: Workflow, run_id: str, own: TextIO | None, is_wanted: NameFilter, notes: list[str]
+) -> OutputThread:
     """Print the notes, then open the view: JSON, plain lines, or a live view on a terminal."""
-    plain: View = JsonView(own) if own is not None else LineView()
+    plain: View = JsonView(own, is_wanted) if own is not None else LineView(is_wanted, DirectOutput())
     for each in notes:
         plain.note(each)
     if own is not None or not _is_terminal():
-        return plain
+        return OutputThread(plain)
     from heliograph.cli.live_view import LiveView  # late: only terminals need rich
 
-    return LiveView(f"{workflow.name}  {run_id}", workflow.agents)
+    return OutputThread(LiveView(f"{workflow.name}  {run_id}", workflow.agents, is_wanted))
 
 
 async def _begin(
@@ -112,10 +125,17 @@ async def _begin(
                 raise Conflict(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
                               code="id_conflict")  # fmt: skip
             return _standing(row)
-    run_id, is_new = await runtime.start(workflow, state, run_id, options.callback)
+    run_id, is_new = await runtime.start(workflow, state, run_id, options.callback, _record_of(options))
     if is_new:
         return run_id, False, "has started"
     return _standing(await runtime.reader.run(run_id))
+
+
+def _record_of(options: Namespace) -> RecordingOptions | None:
+    """How the run is recorded; None if no option asks for it."""
+    if options.record is None and options.record_name is None and not options.tag:
+        return None
+    return RecordingOptions(options.record_name, options.tag)
 
 
 def _standing(row: RunRow) -> tuple[str, bool, str]:
@@ -137,7 +157,9 @@ async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | No
         end_within(grace_seconds + CLOSE_SECONDS, INTERRUPTED)
 
     with graceful(on_signal) as stopping:
-        work = runtime.serve(worker, stopping, grace_seconds) if worker is not None else _wait(stopping)
+        work = (
+            runtime.serve(worker, stopping, grace_seconds, subscribers=False) if worker is not None else _wait(stopping)
+        )
         tasks = [asyncio.create_task(watch.follow()), asyncio.create_task(work)]
         polling = asyncio.create_task(watch.poll(worker.name if worker is not None else None))
         try:
@@ -159,10 +181,7 @@ async def _wait(stopping: asyncio.Event) -> None:
 
 
 def _again(options: Namespace, run_id: str) -> str:
-    parts = ["helio", "run", options.app, "--run-id", run_id, *binding_options(options), *manifest_options(options)]
-    if (project := project_of(options)) is not None:
-        parts += ["--project", project]
-    return f"resume it with: {shlex.join(parts)}"
+    return f"resume it with: {run_command(options, run_id)}"
 
 
 def _is_terminal() -> bool:
@@ -187,4 +206,4 @@ def _print_end(run_id: str, end: JsonObject, failures: list[TurnFailure], own: T
     line(f"turns    {metrics['turns']}, failed {metrics['failed']}, skipped {metrics['skipped']}")
     line(f"tokens   {usage['inputTokens']} in, {usage['outputTokens']} out")
     line(f"took     {duration(timedelta(milliseconds=metrics['duration_ms']))}")
-    line(f"state    {json.dumps(end['state'], ensure_ascii=False, indent=2)}")
+    block(printable_json(f"state    {json.dumps(end['state'], ensure_ascii=False, indent=2)}"))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
-from heliograph.cli.output import clock, json_line, line, note
-from heliograph.cli.signal_text import line_payload, text_of
-from heliograph.error_text import safe_repr
+from heliograph.adapters.signal_lines import SignalLines
+from heliograph.cli.output import DirectOutput, json_line, line, note
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal, to_wire
-from heliograph.signals.trace import DELTA_NAMES
 
-TEXT_WIDTH = 100
+NameFilter = Callable[[str], bool]  # whether a view shows signals with this name
 
 
 class View(Protocol):
-    """A view of a run. All methods are called in the event loop."""
+    """A view of a run. A method may block while the output accepts nothing."""
 
     def show(self, signal: Signal) -> None:
         """The next signal of the log."""
@@ -43,11 +40,13 @@ class View(Protocol):
 class JsonView:
     """One signal per line and nothing else; notes go to stderr."""
 
-    def __init__(self, file: TextIO):
+    def __init__(self, file: TextIO, is_wanted: NameFilter):
         self._file = file
+        self._is_wanted = is_wanted
 
     def show(self, signal: Signal) -> None:
-        json_line(to_wire(signal), self._file)
+        if self._is_wanted(signal.name):
+            json_line(to_wire(signal), self._file)
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
         """Do nothing: the printed signals contain the progress of the turns."""
@@ -63,60 +62,25 @@ class JsonView:
 
 
 class LineView:
-    """One line per signal: time, name, agent, short payload. Deltas are joined to lines of text."""
+    """The lines of the signals, see `SignalLines`. file: None for the standard output."""
 
-    def __init__(self) -> None:
-        # (agent, name): the time of the first unprinted delta, and the text since then
-        self._texts: dict[tuple[str, str], tuple[datetime, str]] = {}
+    def __init__(self, is_wanted: NameFilter, file: DirectOutput | None = None):
+        self._file = file
+        self._lines = SignalLines(self.note)
+        self._is_wanted = is_wanted
 
     def show(self, signal: Signal) -> None:
-        if signal.name in DELTA_NAMES:
-            self._add(signal)
-            return
-        self._flush(signal.agent or "")
-        self._row(signal.timestamp, signal.name, signal.agent or "-", line_payload(signal))
+        if self._is_wanted(signal.name):
+            self._lines.show(signal)
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
         """Do nothing: the printed signals contain the progress of the turns."""
 
     def note(self, text: str) -> None:
-        line(text)
+        line(text, self._file)
 
     def warn(self, text: str) -> None:
         note(text)
 
     def close(self) -> None:
-        for agent, _ in list(self._texts):
-            self._flush(agent)
-
-    def _add(self, delta: Signal) -> None:
-        content = text_of(delta.payload)
-        key = (delta.agent or "", delta.name)
-        at, text = self._texts.get(key, (delta.timestamp, ""))
-        *ready, rest = _broken(text + content)
-        for each in ready:
-            self._line(at, delta.name, key[0], each)
-        self._texts[key] = (delta.timestamp if ready else at, rest)
-
-    def _flush(self, agent: str) -> None:
-        for key in [key for key in self._texts if key[0] == agent]:
-            at, text = self._texts.pop(key)
-            if text.strip():
-                self._line(at, key[1], agent, text)
-
-    def _line(self, at: datetime, name: str, agent: str, text: str) -> None:
-        self._row(at, name, agent, safe_repr(text, 2 * TEXT_WIDTH))
-
-    def _row(self, at: datetime, name: str, agent: str, text: str) -> None:
-        line(f"{clock(at)}  {name.ljust(22)}  {agent.ljust(14)}  {text}".rstrip())
-
-
-def _broken(text: str) -> list[str]:
-    """`text` at its line ends, and before the last space that fits; the last piece is not complete yet."""
-    *pieces, rest = text.split("\n")
-    while len(rest) > TEXT_WIDTH:
-        at = rest.rfind(" ", 1, TEXT_WIDTH)
-        at = TEXT_WIDTH if at < 0 else at + 1
-        pieces.append(rest[:at])
-        rest = rest[at:]
-    return [*pieces, rest]
+        self._lines.flush()

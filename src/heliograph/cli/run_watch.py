@@ -9,14 +9,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from heliograph.cli.approval import task_lines
-from heliograph.cli.output import clock, counted, duration
-from heliograph.cli.run_views import View
+from heliograph.cli.output import counted, duration
+from heliograph.cli.output_thread import OutputThread
 from heliograph.cli.waits import UnclaimedWatch, child_lines
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.rows import TurnRow
 from heliograph.runtime import Runtime
 from heliograph.signals.model import Signal
 from heliograph.signals.run_end import read_end
+from heliograph.signals.signal_text import clock
 from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.types import JsonObject
 
@@ -27,14 +28,14 @@ _QUESTIONS_MAX = 50
 
 
 class RunWatch:
-    """Shows one run on a view. `end` is the payload of `workflow:end` after the run has ended.
+    """Shows one run on a view, as fast as that can print. `end` is the payload of `workflow:end` after the run has ended.
 
     worker_command: the command that starts a worker, given when this process runs none. The view shows it when no other
     process claims the run's turns.
     """
 
     def __init__(
-        self, runtime: Runtime, run_id: str, view: View, project: str | None, worker_command: str | None = None
+        self, runtime: Runtime, run_id: str, view: OutputThread, project: str | None, worker_command: str | None = None
     ):
         self.view = view
         self.end: JsonObject | None = None
@@ -54,6 +55,7 @@ class RunWatch:
         while self.end is None:
             try:
                 async for signal in self._runtime.follow(self._run_id, self._after):
+                    await self.view.ready()
                     self._show(signal)
                 if self.end is None:
                     read_end(self._run_id, None)  # raises
@@ -65,6 +67,7 @@ class RunWatch:
         """Show the recorded signals that are not shown yet."""
         while page := await self._runtime.reader.signals(self._run_id, self._after):
             for signal in page:
+                await self.view.ready()
                 self._show(signal)
 
     async def poll(self, own: str | None) -> None:

@@ -17,8 +17,9 @@ def list_runs(options: Namespace) -> int:
         for row in rows:
             json_line(row)
     elif rows:
-        headers = ("RUN", "APPLICATION", "STATUS", "SIGNALS", "TURNS", "OPEN", "STARTED", "TOOK")
-        table(headers, [_cells(row) for row in rows])
+        headers = ("RUN", "APPLICATION", "STATUS", "SIGNALS", "TURNS", "OPEN", "STARTED", "TOOK", "FORKED FROM")
+        columns = len(headers) if any(row.forked_from for row in rows) else len(headers) - 1
+        table(headers[:columns], [_cells(row)[:columns] for row in rows])
     else:
         note("no runs yet: helio run FILE.py:app starts one")
     return 0
@@ -32,4 +33,5 @@ async def _read(limit: int) -> list[RunRow]:
 def _cells(row: RunRow) -> tuple[str, ...]:
     took = (row.ended_at or datetime.now(UTC)) - row.created_at
     return (row.run_id, row.target, row.outcome or row.status, str(row.signal_count), str(row.activations),
-            str(row.open_turns), moment(row.created_at), duration(took))  # fmt: skip
+            str(row.open_turns), moment(row.created_at), duration(took),
+            "-" if row.forked_from is None else f"{row.forked_from} at {row.forked_seq}")  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from heliograph.cli.output import json_line, line, table
+from heliograph.cli.output import block, json_line, table
 from heliograph.manifest.schema_descriptions import described, schema_text
 from heliograph.manifest.schemas import KINDS, schema_of_kind
 
@@ -15,7 +15,7 @@ def show(options: Namespace) -> int:
         if options.json:
             json_line(described(schema_of_kind(options.kind)))
         else:
-            line(schema_text(options.kind).rstrip("\n"))
+            block(schema_text(options.kind))
         return 0
     listed = [(kind, str(schema_of_kind(kind)["description"])) for kind in KINDS]
     if options.json:

@@ -1,4 +1,4 @@
-"""`helio signal tail|trace|why`: read or follow the log of signals, and trace causes."""
+"""`helio signal tail`: read or follow the log of signals."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import os
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
+from heliograph.adapters.signal_lines import SignalLines
 from heliograph.cli.existing_database import missing_database, open_client, open_existing
-from heliograph.cli.output import clock, json_line, line, note
-from heliograph.cli.signal_text import line_payload, meaning, woken_by
+from heliograph.cli.output import json_line, line, note
 from heliograph.config import read_settings
-from heliograph.errors import InvalidInput, NotFound, StoreUnavailable
+from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.ledger.reader import Reader
 from heliograph.signals.model import Signal, to_wire
-from heliograph.signals.pattern import Pattern, compile_pattern
-from heliograph.signals.trace import chain, children, draw_tree
+from heliograph.signals.pattern_table import name_filter
 
 POLL_SECONDS = 0.5
 OUTAGE_SECONDS = 1.0
@@ -26,43 +25,35 @@ _OVERLAP = timedelta(minutes=5)
 
 
 def tail(options: Namespace) -> int:
-    patterns = [compile_pattern(text) for text in options.patterns]
+    show = _Printer(options)
     try:
-        asyncio.run(_tail(options, patterns))
+        asyncio.run(_tail(options, show))
     except KeyboardInterrupt:
         if not options.follow:
             raise  # an interrupt is the normal end of --follow
     return 0
 
 
-def trace(options: Namespace) -> int:
-    signals = asyncio.run(_trace(options.subject))
-    if options.json:
-        for signal in signals:
-            json_line(to_wire(signal))
-    else:
-        for text in draw_tree(signals):
-            line(text)
-    return 0
+class _Printer:
+    """Prints the signals that the options select. count: how many."""
+
+    def __init__(self, options: Namespace):
+        self.count = 0
+        self._since: datetime | None = options.since
+        self._is_wanted = name_filter(options.patterns)
+        self._print = _print_json if options.json else SignalLines(line, has_ids=True).show
+
+    def __call__(self, signal: Signal) -> None:
+        if self._is_wanted(signal.name) and (self._since is None or signal.timestamp >= self._since):
+            self.count += 1
+            self._print(signal)
 
 
-def why(options: Namespace) -> int:
-    signals = asyncio.run(_whole_run(options.signal))
-    below = children(signals)
-    for position, signal in enumerate(chain(signals, options.signal)):
-        woken = woken_by(below.get(signal.id, ()))
-        if options.json:
-            json_line({**to_wire(signal), "meaning": meaning(signal), "woke": woken})
-            continue
-        if position:
-            line("because")
-        line(f"{signal.id}  {signal.name}  {line_payload(signal)}".rstrip())
-        woke = f" It woke {', '.join(woken)}." if woken else ""
-        line(f"    {meaning(signal)}{woke}")
-    return 0
+def _print_json(signal: Signal) -> None:
+    json_line(to_wire(signal))
 
 
-async def _follow(options: Namespace, patterns: list[Pattern]) -> None:
+async def _follow(options: Namespace, show: _Printer) -> None:
     """Follow the log of one run; bells announce new signals."""
     after = options.after or 0
     async with open_client(f"run {options.run}") as client:
@@ -70,8 +61,7 @@ async def _follow(options: Namespace, patterns: list[Pattern]) -> None:
             try:
                 async for signal in client.follow(options.run, after):
                     after = signal.seq
-                    if _is_wanted(signal, options.since, patterns):
-                        _print(signal, as_json=options.json)
+                    show(signal)
             except StoreUnavailable as error:
                 note(f"waiting for the database: {error.message}")
                 await asyncio.sleep(OUTAGE_SECONDS)
@@ -79,15 +69,14 @@ async def _follow(options: Namespace, patterns: list[Pattern]) -> None:
                 return
 
 
-async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
+async def _tail(options: Namespace, show: _Printer) -> None:
     if options.run is None and options.after is not None:
         raise InvalidInput(
             "--after is a position in the log of one run: name it with --run", code="usage", path="--after"
         )
     if options.run is not None and options.follow:
-        await _follow(options, patterns)
+        await _follow(options, show)
         return
-    found = 0
     if options.follow and options.run is None:
         await _database_made()
     async with open_existing(None if options.run is None else f"run {options.run}") as reader:
@@ -96,13 +85,11 @@ async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
         while not is_over:
             news, is_over = await _look(log, is_patient=options.follow)
             for signal in news:
-                if _is_wanted(signal, options.since, patterns):
-                    found += 1
-                    _print(signal, as_json=options.json)
+                show(signal)
             if not options.follow:
                 break
             await asyncio.sleep(POLL_SECONDS)
-    if not found and not options.json:
+    if not show.count and not options.json:
         note("no such signals; helio runs lists the runs")
 
 
@@ -178,50 +165,3 @@ async def read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
     while page := await reader.signals(run_id, found[-1].seq if found else after):
         found += page
     return found
-
-
-async def _trace(subject: str) -> list[Signal]:
-    """The log of a run; or a signal and all its effects, in the order of the log."""
-    if not subject.startswith("sig_"):
-        async with open_existing(f"run {subject}") as reader:
-            await reader.run(subject)
-            return await reader.all_signals(subject)
-    wanted: set[str | None] = {subject}
-    found = []
-    for signal in await _whole_run(subject):  # a parent comes before its children
-        if signal.id in wanted or signal.parent in wanted:
-            wanted.add(signal.id)
-            found.append(signal)
-    return found
-
-
-async def _whole_run(signal_id: str) -> list[Signal]:
-    async with open_existing(f"signal {signal_id}") as reader:
-        try:
-            return await reader.all_signals(await reader.run_of_signal(signal_id))
-        except NotFound as error:
-            raise await _named_otherwise(reader, signal_id) or error from None
-
-
-async def _named_otherwise(reader: Reader, identifier: str) -> NotFound | None:
-    """The error for a run id in place of a signal id; None for any other id."""
-    try:
-        await reader.run(identifier)
-    except NotFound:
-        return None
-    return NotFound(f"{identifier} is a run, not a signal: helio signal trace {identifier} draws it, "
-                    f"helio signal tail --run {identifier} lists its signals", code="unknown_signal")  # fmt: skip
-
-
-def _is_wanted(signal: Signal, since: datetime | None, patterns: list[Pattern]) -> bool:
-    if since is not None and signal.timestamp < since:
-        return False
-    return not patterns or any(pattern.matches(signal.name) for pattern in patterns)
-
-
-def _print(signal: Signal, *, as_json: bool) -> None:
-    if as_json:
-        json_line(to_wire(signal))
-    else:
-        who = signal.agent or "-"
-        line(f"{clock(signal.timestamp)}  {signal.id}  {signal.name}  {who}  {line_payload(signal)}".rstrip())

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import clock, counted, duration, fields, json_line, line, moment, note, table
+from heliograph.cli.output import counted, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.waits import child_lines
 from heliograph.cli.workers import last_beat
 from heliograph.client.budgets import Budget, budget_of
@@ -18,6 +18,7 @@ from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow, WorkerRow
 from heliograph.signals.model import Signal
+from heliograph.signals.signal_text import clock
 
 _CONTENT_WIDTH = 100
 _EPOCH = "the fencing token: it rises with each dispatch, claim and end of a turn of this agent"

@@ -104,8 +104,8 @@ def check(path: Path, bindings: Bindings) -> Report:
                 report.problems += each
             report.reached += application is not None
         elif report.kind in STEP_KINDS:
-            accepted([*document.problems, *validate_ossa(document)])
-            report.reached = LEVELS.index("valid") + 1
+            if all(each.is_warning for each in (*document.problems, *validate_ossa(document))):
+                report.reached = LEVELS.index("valid") + 1
             application, problems = bind_workflow(document, path, bindings)
             for each in in_order(problems):
                 report.problems += each

@@ -52,6 +52,14 @@ class UnclaimedWatch:
         return None
 
 
+def run_command(options: Namespace, run_id: str) -> str:
+    """The command that executes a run, with the application and project of this one."""
+    parts = ["helio", "run", options.app, "--run-id", run_id, *binding_options(options), *manifest_options(options)]
+    if (project := project_of(options)) is not None:
+        parts += ["--project", project]
+    return shlex.join(parts)
+
+
 def worker_command(options: Namespace) -> str:
     """The command that starts a worker for the application, database and project of a `helio run`."""
     parts = ["helio", "worker", options.app, *binding_options(options), *manifest_options(options)]

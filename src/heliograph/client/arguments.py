@@ -7,8 +7,11 @@ from typing import Any
 
 from heliograph.codes import TOOL_ERROR
 from heliograph.definitions.ranges import GRACE_SECONDS_MAX
+from heliograph.definitions.signal_definition import SignalDefinition
 from heliograph.error_text import repr_of, safe_repr
-from heliograph.errors import InvalidInput
+from heliograph.errors import InvalidInput, NotFound
+from heliograph.ids import split_signal_id
+from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_json, check_payload
 from heliograph.signals.values import to_json
 from heliograph.turn.interruptions import check_seconds
@@ -68,3 +71,40 @@ def check_id(value: Any, what: str, path: str) -> str:
         raise InvalidInput(f"{what} must consist of ASCII letters, digits, '_' and '-', not {safe_repr(repr_of(value))}",
                            code="invalid_id", path=path)  # fmt: skip
     return value
+
+
+def check_signal_id(value: Any) -> str:
+    """Return the id of a signal unchanged; it may name any run. Raises InvalidInput (`invalid_id`), NotFound (`unknown_signal`)."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"a signal id must be a text like sig_<run>_<position>, not {safe_repr(repr_of(value))}", code="invalid_id",
+                           path="/signal_id")  # fmt: skip
+    if split_signal_id(value) is None or not _is_storable(value):
+        raise NotFound(f"no signal {safe_repr(value)}: the id of a signal is sig_<run>_<position>; helio signal tail shows the ids of "
+                       "signals", code="unknown_signal")  # fmt: skip
+    return value
+
+
+def check_subject(value: Any) -> str:
+    """Return the id of a signal or of a run unchanged. Raises InvalidInput (`invalid_id`, `too_long`), NotFound (`unknown_signal`)."""
+    return (
+        check_signal_id(value)
+        if isinstance(value, str) and value.startswith("sig_")
+        else check_id(value, "a run id", "/subject")
+    )
+
+
+def _is_storable(text: str) -> bool:
+    """Whether PostgreSQL has texts with these characters."""
+    try:
+        check_json(text, "")
+    except InvalidInput:
+        return False
+    return True
+
+
+def check_message(name: str | SignalDefinition[Any], payload: Any) -> tuple[str, Json]:
+    """Return the name and the payload of a message. Raises InvalidInput, also for a payload that does not match its definition."""
+    if isinstance(name, SignalDefinition):
+        return name.name, name.dump(payload)
+    content = to_json({} if payload is None else payload, "/payload")
+    return check_emit_name(name), check_payload(content, "/payload")

@@ -2,85 +2,49 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
-from heliograph.client.arguments import check_id, check_limit, check_stop, check_text
+from heliograph.client.arguments import (
+    check_id,
+    check_limit,
+    check_message,
+    check_stop,
+    check_text,
+)
 from heliograph.client.boxes import Boxes
 from heliograph.client.budgets import Budget, budget_of
 from heliograph.client.human_tasks import Approvals, HumanTask
 from heliograph.client.replies import Command, StopResult, command_of, enqueue_rejection
 from heliograph.client.reports import report_result
+from heliograph.client.signal_client import SignalClient
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.codes import USER_INTERRUPT
-from heliograph.config import read_settings
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.pools import check_pool
+from heliograph.definitions.signal_definition import SignalDefinition
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput, NotFound
 from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow, WorkerRow
 from heliograph.run_options import check_callback
-from heliograph.runtime import Runtime, open_runtime
-from heliograph.signals.model import Signal
-from heliograph.signals.names import check_emit_name
-from heliograph.signals.payload import check_payload
-from heliograph.signals.values import to_json
-from heliograph.telemetry.opening import open_telemetry
-from heliograph.telemetry.settings import TelemetrySettings, read_telemetry
 from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
 
-if TYPE_CHECKING:
-    from heliograph.control.envelope import Envelope
-    from heliograph.ports import Tracer
-
-_SEQ_MAX = 2**63 - 1
 _COMMANDS_POLL_SECONDS = 5.0  # the delay of a command whose ring was lost
+_TRACE_SECONDS = 1.0  # a read for the span of a message that is sent already
 
 
-class Client:
+class Client(SignalClient):
     """Access to one project of a database from any process: `async with Client() as client`.
 
     url, project: override HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT. telemetry: overrides its variables; it opens with the first
     message.
     """
-
-    def __init__(
-        self, url: str | None = None, project: str | None = None, *, telemetry: TelemetrySettings | None = None
-    ):
-        self._url = url
-        self._project = project
-        self._telemetry = telemetry
-        self._tracer: Tracer | None = None
-        self._has_own_runtime = True
-        self._runtime: Runtime | None = None
-        self._stack = AsyncExitStack()
-
-    @classmethod
-    def on(cls, runtime: Runtime) -> Client:
-        """Return a client of an open runtime. It does not close the runtime."""
-        client = cls()
-        client._runtime = runtime
-        client._has_own_runtime = False
-        return client
-
-    async def __aenter__(self) -> Client:
-        """Open the database. Raises InvalidInput, SetupError, StoreUnavailable or Rejected, as `open_runtime` does."""
-        if self._runtime is None:
-            settings = read_settings(os.environ)
-            settings = replace(settings, database_url=self._url or settings.database_url,
-                               project=self._project or settings.project)  # fmt: skip
-            self._runtime = await self._stack.enter_async_context(open_runtime(settings, TelemetrySettings()))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
 
     @property
     def boxes(self) -> Boxes:
@@ -138,35 +102,6 @@ class Client:
                     await subscription.wait(_COMMANDS_POLL_SECONDS)
         finally:
             subscription.close()
-
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
-        """Iterate over the signals of a run after position `after` as they are recorded, up to `workflow:end`.
-
-        A follower that resumes with the `seq` of its last signal receives every signal exactly once. If the database becomes
-        unreachable, it retries for up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
-        """
-        check_id(run_id, "a run id", "/run_id")
-        if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _SEQ_MAX:
-            raise InvalidInput(
-                f"after must be the seq of a signal, not {safe_repr(after)}", code="out_of_range", path="/after"
-            )
-        await self._open.reader.run(run_id)
-        async for signal in self._open.follow(run_id, after):
-            yield signal
-
-    async def control_signals(self, run_id: str, *, strict: bool = False) -> AsyncIterator[Envelope]:
-        """Iterate over the control signals of a run, in envelopes, from its start to its end, as they are recorded.
-
-        strict: replace our own codes of errors by those of the specification.
-        Raises the errors of `follow`, and KernelRejected (`UNDECODABLE`) for a malformed payload.
-        """
-        from heliograph.control.run_log import RunLog  # slow to import; other methods do without it
-        from heliograph.control.strict_codes import strict_envelope
-
-        log = RunLog()
-        async for signal in self.follow(run_id):
-            if (envelope := log.envelope_of(signal)) is not None:
-                yield strict_envelope(envelope) if strict else envelope
 
     async def stop_turn(
         self, turn_id: str, *, now: bool = False, grace_seconds: float = 10.0, reason: str = USER_INTERRUPT,
@@ -227,19 +162,23 @@ class Client:
         return [budget_of(row) for row in await reader.budgets(turn)]
 
     async def enqueue(
-        self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
+        self, run_id: str, agent: str, payload: Any = None, *, name: str | SignalDefinition[Any] = "user:message", turn_id: str | None = None,
         priority: str = "normal", pool: str = DEFAULT_POOL, max_attempts: int = 5, ttl_seconds: float = 3600.0,
         result_fields: Sequence[Mapping[str, Any]] = (), context_box_id: str | None = None, ui_action: bool = False,
         actor: str | None = None, callback_url: str | None = None, budget: Mapping[str, int | float] | None = None,
+        parent_turn_id: str | None = None,
     ) -> str:  # fmt: skip
         """Send a message to an agent of a run, as signal `name` with `payload`. Returns the id of the turn that handles it.
 
+        name: a name, or a definition of `define_signal`, which checks the payload; a client does not know the definitions of applications.
         Sending the same message with the same turn_id again has no effect. pool: the pool of workers that may run the turn, usually
         that of the agent, which `Heliograph.enqueue` passes. result_fields: the fields that the deliverable must have. context_box_id: the box that the agent reads with `ctx.context()`, see `boxes`. ui_action: the agent
         handles the message at once or not at all. callback_url: receives a signed POST when the turn ends, see
         `callbacks`. budget: limits the turn and everything that it delegates: tokens, usd, model_calls, tool_calls.
+        parent_turn_id: the turn that sends the message, of this run or another one, for example `ctx.turn_id`: `why` then continues
+        there, and messages that answer each other reach the limit of delegations.
 
-        Raises NotFound (`unknown_agent`), Rejected (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
+        Raises NotFound (`unknown_agent`, `unknown_turn`), Rejected (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
         `unknown_box`, `box_in_use`, `recursion_depth_exceeded`, `egress_rejected`), InvalidInput (`payload_too_large` and
         others).
         """
@@ -251,12 +190,12 @@ class Client:
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts <= 1000:
             raise InvalidInput(f"max_attempts must be from 1 to 1000, not {safe_repr(max_attempts)}", code="out_of_range",
                                path="/max_attempts")  # fmt: skip
+        signal, content = check_message(name, payload)
         allowed = check_budget(budget)
         chosen = self._open.world.new_id("turn") if turn_id is None else check_id(turn_id, "a turn id", "/turn_id")
         tracer, began_at = await self._sender_trace(), self._open.world.now()
         [result] = await self._open.ledger.enqueue([{
-            "run_id": run_id, "agent": agent, "turn_id": chosen, "name": check_emit_name(name),
-            "payload": check_payload(to_json({} if payload is None else payload, "/payload"), "/payload"),
+            "run_id": run_id, "agent": agent, "turn_id": chosen, "name": signal, "payload": content,
             "priority": PRIORITIES.index(priority),
             **({} if check_pool("pool", pool, "/pool") == DEFAULT_POOL else {"pool": pool}), "max_attempts": max_attempts,
             "ttl_seconds": check_seconds("ttl_seconds", ttl_seconds),
@@ -265,12 +204,15 @@ class Client:
             "message_type": "ui_action" if ui_action else "turn", "actor": check_text(actor, "an actor", "/actor"),
             "callback_url": None if callback_url is None else check_callback(callback_url),
             **({} if allowed is None else {"budget": amounts_of(allowed)}),
+            **({} if parent_turn_id is None else {"parent_turn_id": check_id(parent_turn_id, "a turn id", "/parent_turn_id")}),
         }])  # fmt: skip
         if (rejection := enqueue_rejection(result, run_id, agent, self._name)) is not None:
             raise rejection
         if tracer.is_on and result["outcome"] == "queued":
-            with suppress(HeliographError):  # the message is sent, and its span is not worth an error
-                tracer.enqueued(run_id, await self._open.reader.trace_of_run(run_id), agent, chosen, began_at)
+            with suppress(HeliographError, TimeoutError):  # the message is sent: its span is worth no error and no wait
+                async with asyncio.timeout(_TRACE_SECONDS):
+                    memory = await self._open.reader.trace_of_run(run_id)
+                tracer.enqueued(run_id, memory, agent, chosen, began_at)
         return chosen
 
     async def delegations(self, turn_id: str) -> list[DelegationRow]:
@@ -303,28 +245,6 @@ class Client:
             raise NotFound(f"no callback {safe_repr(callback_id)} in project {self._name}; helio callback list lists them",
                            code="unknown_callback")  # fmt: skip
 
-    async def _sender_trace(self) -> Tracer:
-        """The tracer of the runtime, or one that this client opens with its first message, because most clients send none.
-
-        Raises InvalidInput and SetupError for the settings of telemetry.
-        """
-        if not self._has_own_runtime:
-            return self._open.tracer
-        if self._tracer is None:
-            settings = self._telemetry or read_telemetry(os.environ)
-            self._tracer = await self._stack.enter_async_context(open_telemetry(settings, self._open.world.now))
-        return self._tracer
-
     @property
     def _approvals(self) -> Approvals:
         return Approvals(self._open)
-
-    @property
-    def _open(self) -> Runtime:
-        if self._runtime is None:
-            raise InvalidInput("the client is not open: write async with Client() as client", code="not_open")
-        return self._runtime
-
-    @property
-    def _name(self) -> str:
-        return self._open.settings.project

@@ -98,6 +98,9 @@ def enqueue_rejection(result: Mapping[str, Any], run_id: str, agent: str, projec
     if outcome == "unknown_agent":
         return NotFound(f"project {project} has no run {run_id} with an agent {agent}; helio runs lists the newest runs",
                         code="unknown_agent")  # fmt: skip
+    if outcome == "rejected" and result["code"] == "unknown_turn":
+        return NotFound(f"{result['message']} in project {project} to send the message; helio turn list lists the newest",
+                        code="unknown_turn")  # fmt: skip
     if outcome == "rejected" and result["code"] == "payload_too_large":
         return InvalidInput(result["message"], code=result["code"], path="/payload")
     code, message = {

@@ -41,6 +41,7 @@ from heliograph.definitions.hooks import Hook, ModelHook, check_hooks
 from heliograph.definitions.lifecycle import Lifecycle, check_lifecycle
 from heliograph.definitions.pools import check_pool
 from heliograph.definitions.rate_limits import check_rate_limit
+from heliograph.definitions.signal_definition import SignalDefinition, name_of
 from heliograph.definitions.signal_settings import read_agent_settings
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.error_text import safe_repr
@@ -101,7 +102,7 @@ class AgentSpec:
     task that does not match `task_schema`.
     `version` is chosen by the author; the signal `ready` contains it, beside `capabilities`.
     `own_limits` has those of `timeout_seconds`, `ttl_seconds` and `lifecycle` that code gives: a runtime specification does not
-    change them.
+    change them. `signals` has the definitions among the signals that it names.
     """
 
     name: str
@@ -149,6 +150,7 @@ class AgentSpec:
     rate_limit: RateLimit | None = None
     when_arity: int = field(default=1)
     own_limits: frozenset[str] = frozenset()
+    signals: tuple[SignalDefinition[Any], ...] = ()
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -201,8 +203,9 @@ class AgentSpec:
 
 def define_agent(
     name: str, *, run: Callable[[Any], Any] | None = None, prompt: str | Callable[[Any], str] | None = None,
-    model: Any = None, output: Any = None, system: str | None = None, activate_on: Sequence[str] = (),
-    activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
+    model: Any = None, output: Any = None, system: str | None = None,
+    activate_on: Sequence[str | SignalDefinition[Any]] = (), activate_when_all: Sequence[str | SignalDefinition[Any]] = (),
+    emits: Sequence[str | SignalDefinition[Any]] = (), when: Callable[..., bool] | None = None,
     updates: str | Sequence[str] = (), priority: str = "normal", pool: str = DEFAULT_POOL, effect: Effect = "idempotent",
     timeout_seconds: float | NotGiven = NOT_GIVEN, ttl_seconds: float | NotGiven = NOT_GIVEN, max_attempts: int = 5,
     retries: int | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None, control_signals: Mapping[str, Any] | None = None,
@@ -224,9 +227,7 @@ def define_agent(
     own_limits, timeout_seconds, ttl_seconds = _limits(timeout_seconds, ttl_seconds, lifecycle)
     check_name(name)
     check_options(name, unknown, define_agent)
-    any_of = each_of(name, "activate_on", activate_on, check_agent_pattern)
-    all_of = each_of(name, "activate_when_all", activate_when_all, check_agent_pattern)
-    check_waking(name, any_of + all_of, on_request)
+    any_of, all_of = _waking(name, activate_on, activate_when_all, on_request)
     hooks = check_hooks(name, {"init": init, "plan": plan, "reflect": reflect, "terminate": terminate}, has_model=prompt is not None)  # fmt: skip
     check_work(name, run, prompt, model, system, has_plan="plan" in hooks)
     _check_choices(name, priority, effect, after_untrusted, trusted)
@@ -243,7 +244,7 @@ def define_agent(
     check_text(name, "version", version)
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
-        activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, check_emit_name),
+        activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, lambda signal: check_emit_name(name_of(signal))),
         when=when, when_arity=arity(name, when), updates_one=isinstance(updates, str),
         updates=_once(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key),
         priority=PRIORITIES.index(cast(Priority, priority)), pool=pool, effect=effect, timeout_seconds=float(timeout_seconds),
@@ -258,6 +259,7 @@ def define_agent(
         lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),
         task_problems=_task_problems(name, task_schema), rate_limit=check_rate_limit(rate_limit, f"/agents/{name}/rate_limit"),
         circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"), own_limits=own_limits,
+        signals=tuple(each for each in (*activate_on, *activate_when_all, *emits) if isinstance(each, SignalDefinition)),
     )  # fmt: skip
 
 
@@ -267,6 +269,15 @@ def _limits(timeout: float | NotGiven, ttl: float | NotGiven, lifecycle: object)
     names = frozenset(name for name, value in given.items() if not isinstance(value, NotGiven))
     return (names, TIMEOUT_SECONDS if isinstance(timeout, NotGiven) else timeout,
             TTL_SECONDS if isinstance(ttl, NotGiven) else ttl)  # fmt: skip
+
+
+def _waking(
+    name: str, any_of: Sequence[str | SignalDefinition[Any]], all_of: Sequence[str | SignalDefinition[Any]], on_request: bool
+) -> tuple[tuple[Pattern, ...], tuple[Pattern, ...]]:  # fmt: skip
+    """Return the patterns of `activate_on` and `activate_when_all`."""
+    found = each_of(name, "activate_on", any_of, _pattern), each_of(name, "activate_when_all", all_of, _pattern)
+    check_waking(name, found[0] + found[1], on_request)
+    return found
 
 
 def _check_choices(name: str, priority: object, effect: object, after_untrusted: object, trusted: object) -> None:
@@ -300,7 +311,11 @@ def _model_policy(policy: RetryPolicy | None, retries: int | None) -> RetryPolic
     return RetryPolicy(retries + 1, retryable_errors="recoverable") if policy is None else policy.at_most(retries)
 
 
-def _once(name: str, argument: str, given: Sequence[str], check: Callable[[str], str]) -> tuple[str, ...]:
+def _pattern(signal: str | SignalDefinition[Any]) -> Pattern:
+    return check_agent_pattern(name_of(signal))
+
+
+def _once(name: str, argument: str, given: Sequence[Any], check: Callable[[Any], str]) -> tuple[str, ...]:
     values = each_of(name, argument, given, check)
     check_once(name, argument, values)
     return values

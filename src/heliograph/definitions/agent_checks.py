@@ -43,7 +43,7 @@ def check_options(name: str, unknown: Mapping[str, Any], function: Callable[...,
                            path=f"/agents/{name}/{argument}")  # fmt: skip
 
 
-def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
+def each_of(name: str, argument: str, values: Sequence[Any], check: Callable[[Any], T]) -> tuple[T, ...]:
     """Check a list, and return what `check` returns for each of its values."""
     if isinstance(values, str):
         raise_invalid(

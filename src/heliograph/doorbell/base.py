@@ -100,6 +100,7 @@ class Bell(ABC):
     async def _send_loop(self) -> None:
         while True:
             await self._wake.wait()
+            await asyncio.sleep(0)  # rings of the tasks that the same commit wakes are in the same batch
             await self._send_due()
             await asyncio.sleep(_QUIET_SECONDS)
 

@@ -44,7 +44,7 @@ async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop
     spec = owned.spec
 
     def acted(result: AgentOutput) -> Acted:
-        check_output(owned, result)
+        check_output(owned, result, context)
         return Acted(result.output, result.is_partial, result.limit)
 
     work = acting(owned, context, replay, agent_loop)
@@ -60,11 +60,11 @@ async def acting(owned: OwnedTurn, context: Context, replay: CallReplay, agent_l
     return AgentOutput(to_json(await call_function(run, owned, context, replay)))
 
 
-def check_output(owned: OwnedTurn, result: AgentOutput) -> None:
+def check_output(owned: OwnedTurn, result: AgentOutput, context: Context) -> None:
     """Raise the errors of an output that is too large, or that the state does not accept."""
     check_size(result.output, f"the output of agent {owned.spec.name}", "/output")
     if not result.is_partial:
-        _try_update(owned, result.output)
+        _try_update(owned, result.output, is_payload=not context.emitted)
 
 
 class Attempt(Struct, frozen=True):
@@ -187,13 +187,13 @@ async def _run_plain(run: Callable[[Context], Any], context: Context, world: Wor
     return await result if inspect.isawaitable(result) else result
 
 
-def _try_update(owned: OwnedTurn, output: Json) -> None:
+def _try_update(owned: OwnedTurn, output: Json, *, is_payload: bool) -> None:
     """Raise the errors of the reaction to this output now, while the turn can still end as failed."""
     workflow = owned.workflow
     if not owned.spec.updates:
         return
     try:
-        workflow.shape.load(fold_changes(workflow.reducers, owned.spec, owned.claimed.run.state, output))
+        workflow.shape.load(fold_changes(workflow, owned.spec, owned.claimed.run.state, output, is_payload=is_payload))
     except Exception as error:
         owned.taint.read_state()  # the message may quote it, because reducers and validators read it
         if isinstance(error, InvalidInput):

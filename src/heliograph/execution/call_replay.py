@@ -23,7 +23,6 @@ from heliograph.errors import (
 from heliograph.execution.call_routes import check_delegation
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_events import emit_step_event
-from heliograph.execution.step_outcome import outcome_of
 from heliograph.execution.step_recorder import StepRecorder
 from heliograph.execution.transactional_steps import in_transaction
 from heliograph.records import Wait
@@ -53,11 +52,13 @@ class CallReplay:
         self._trace = owned.trace
         self._in_flight: set[asyncio.Future[None]] = set()
         self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
+        owned.inputs.acting(journal)
 
     # ── Calls that suspend the turn ──
 
     def find(self, request: CallRequest) -> Wait | None:
         """The record of a call; None for a new call. Raises the exceptions of `Journal.find`."""
+        self.steps.inputs.requested(request)
         wait = self.journal.find(request)
         if wait is not None:
             self.steps.taint.resume(wait)
@@ -149,6 +150,7 @@ class CallReplay:
     async def suspend(self, requests: Sequence[CallRequest], *, each: bool = False) -> NoReturn:
         """Wait for these calls: record the running steps, then raise Suspended."""
         self.journal.wait_for(requests, each=each)
+        await self.steps.inputs.suspending()
         await self.settled()
         raise Suspended(requests[0].call_id)
 
@@ -228,7 +230,7 @@ class CallReplay:
                 if request.effect == "transactional":
                     result = await in_transaction(self.steps, request, function, args)
                 else:
-                    result = await outcome_of(self._world, request, function, args)
+                    result = await self.steps.inputs.step(self._world, request, function, args)
                     await self.steps.record(request, result, [self.steps.resulted(request, result)])
                 call.returned(result.status, result.output, result.error)
                 return result

@@ -50,7 +50,7 @@ class Cleanups:
             return
         world, turn_id = owned.world, owned.claimed.turn_id
         try:
-            await world.within(CLEANUP_SECONDS, _run_all(world, turn_id, functions))
+            await owned.inputs.clean_up(lambda: world.within(CLEANUP_SECONDS, _run_all(world, turn_id, functions)))
         except TurnTimedOut:
             log.error("%s: its cleanup took longer than %g s and was cancelled", turn_id, CLEANUP_SECONDS)
 

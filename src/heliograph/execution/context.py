@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, overload
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker
+from heliograph.definitions.signal_definition import SignalDefinition, name_of
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.call_replay import CallReplay
@@ -44,6 +45,8 @@ from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
 from heliograph.types import NOT_GIVEN, Json, JsonObject, Timeout
 
+P = TypeVar("P")
+
 
 class Context:
     """One turn, as its agent sees it.
@@ -72,6 +75,7 @@ class Context:
         self._requests = CallRequests(replay.journal, owned.workflow, claimed)
         self._cleanups = cleanups
         self._spec = owned.spec
+        self._definitions = owned.workflow.signals
         self._signals = owned.signals
         self._world = owned.world
         self.activation_id = claimed.activation_id
@@ -343,17 +347,26 @@ class Context:
 
     # ── Signals, progress and cleanup ──
 
-    def emit(self, name: str, payload: Any = None) -> None:
-        """Emit one of the agent's declared signals when this turn commits.
+    @overload
+    def emit(self, signal: SignalDefinition[P], payload: P, /) -> None: ...
+
+    @overload
+    def emit(self, signal: str, payload: Any = None) -> None: ...
+
+    def emit(self, signal: str | SignalDefinition[Any], payload: Any = None) -> None:
+        """Emit one of the agent's declared signals, by its name or its definition, when this turn commits.
 
         When an agent emits nothing itself, the runtime emits all of its `emits` with its output at the end of the turn.
-        Raises InvalidInput: `undeclared_signal`, `payload_too_large`, or the problem of the payload.
+        A signal that has a definition then has the output as its payload.
+        Raises InvalidInput: `undeclared_signal`, `payload_too_large`, `invalid_payload`, or the problem of the payload.
         """
+        name = name_of(signal)
         if name not in self._spec.emits:
             declared = ", ".join(self._spec.emits) or "nothing"
             raise InvalidInput(f"agent {self.agent} emits {declared}; declare {name!r} in emits first",
                                code="undeclared_signal", path=f"/agents/{self.agent}/emits")  # fmt: skip
-        self.emitted.append((name, check_payload(to_json(payload))))
+        definition = self._definitions.get(name)
+        self.emitted.append((name, check_payload(to_json(payload)) if definition is None else definition.dump(payload)))
 
     def report_error(
         self, code: str, message: str, *, details: Mapping[str, Any] | None = None, exception: BaseException | None = None
@@ -388,6 +401,6 @@ class Context:
         payload: Json = {"agent": self.agent, "fraction": float(fraction), "message": str(message)}
         check_payload(payload)
         if not self.is_replaying:
-            self._signals.add_urgent(
-                Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now())
-            )
+            draft = Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now())
+            self._replay.steps.inputs.progress(draft)
+            self._signals.add_urgent(draft)

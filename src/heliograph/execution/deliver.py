@@ -8,6 +8,7 @@ from heliograph.errors import AgentFailed
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.reactive.ending import Ending
+from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.reactive.react import react_to_ending
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import TOO_LARGE, state_too_large
@@ -40,7 +41,9 @@ async def deliver(
     )  # fmt: skip
     content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
     async with services.run_serializers.enter(claimed.run_id) as serializer:
-        reaction, serializer.view = await _commit(owned, ending, content, serializer.newest(claimed.run))
+        reaction, after = await _commit(owned, ending, content, owned.inputs.newest(serializer, claimed.run))
+        # only the kernel knows the positions of the signals that a join has collected in this commit
+        serializer.view = None if lacks_positions(after.memory) else after
     owned.signals.count(ending.drafts)
     if services.metrics is not None:
         services.metrics.ended(claimed.agent, ending.outcome)

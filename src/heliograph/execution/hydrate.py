@@ -40,7 +40,11 @@ async def _tools_of(owned: OwnedTurn, toolbox: Toolbox) -> tuple[Mapping[int, Se
     try:
         for place, given in enumerate(owned.spec.tools):
             is_one = isinstance(given, Tool)
-            tools = [given] if is_one else await owned.world.within(owned.spec.timeout_seconds, toolbox.tools_of(given))
+            tools = (
+                [given]
+                if is_one
+                else await owned.world.within(owned.spec.timeout_seconds, owned.inputs.tools(toolbox, given))
+            )
             found[place] = [toolbox.bound(tool) for tool in tools]
     except Exception as error:
         return {}, error

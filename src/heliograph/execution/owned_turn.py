@@ -11,6 +11,7 @@ from heliograph.definitions.agent import AgentSpec
 from heliograph.execution.cancel_flag import CancelFlag
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.state_events import StateEvents
+from heliograph.execution.turn_inputs import LIVE, TurnInputs
 from heliograph.execution.turn_ledger import TurnLedger
 from heliograph.ports import TurnTrace
 from heliograph.reactive.workflow import Workflow
@@ -48,7 +49,7 @@ class OwnedTurn(Struct, frozen=True):
     signals: the signals that it has not committed yet. taint: the untrusted content that the current run of the agent has
     read. rejected: the calls that were rejected since the claim, for the next run of the agent, which must not record them
     again. ends_at: the end of its lifetime, in the world's monotonic time. executed_steps: the model calls whose tool calls this worker has executed.
-    trace: its spans.
+    trace: its spans. inputs: reads what comes neither from the world nor from the ledger.
     """
 
     claimed: Claimed
@@ -66,6 +67,7 @@ class OwnedTurn(Struct, frozen=True):
     executed_steps: set[int] = field(default_factory=set)
     resources: Resources = _NO_RESOURCES
     trace: TurnTrace = NULL_TURN
+    inputs: TurnInputs = LIVE
 
     @property
     def waits(self) -> Sequence[Wait]:

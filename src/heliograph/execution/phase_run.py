@@ -108,7 +108,7 @@ class PhaseRun:
             output = await self._with_model(self.agent_loop.execute)
         else:
             output = await acting(self.owned, self.context, self.replay, self.agent_loop)
-        check_output(self.owned, output)
+        check_output(self.owned, output, self.context)
         memory = self.context.working_memory
         results = to_json(memory.get("action_results"))
         if not isinstance(results, list):
@@ -127,7 +127,7 @@ class PhaseRun:
         await self.context.remember(_memory_text(decision), task_id=self.owned.claimed.turn_id, outcome=decision["decision"],
                                     learnings=decision["learnings"])  # fmt: skip
         if (output := decision.get("output")) is not None:
-            check_output(self.owned, AgentOutput(output))
+            check_output(self.owned, AgentOutput(output), self.context)
         return decision
 
     # ── The terminate hook ──
@@ -162,7 +162,7 @@ class PhaseRun:
     async def _finalized(self) -> JsonObject:
         output: Json = to_json(await self._call(self.owned.spec.hooks["terminate"]))
         if output is not None and self.context.error is None:
-            check_output(self.owned, AgentOutput(output))
+            check_output(self.owned, AgentOutput(output), self.context)
         return {"output": output}
 
 

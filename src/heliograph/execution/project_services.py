@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heliograph.control.pool_names import DEFAULT_POOL, queue_name
 from heliograph.egress.messenger import Messenger
 from heliograph.execution.handler_queues import HandlerQueues
 from heliograph.execution.run_serializer import RunSerializers
 from heliograph.execution.state_events import StateEvents
+from heliograph.execution.turn_inputs import LIVE, TurnInputs
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Tracer
 from heliograph.reactive.workflow import Workflow
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from heliograph.telemetry.metrics_signals import TurnMetrics  # only for workers with metrics
 
 NATS = "nats"  # the name of the wire in the settings of a project
+
+
+class Seams(NamedTuple):
+    """Everything through which one turn, or one reaction, reaches what is outside of it; a recording wraps these three."""
+
+    world: World
+    ledger: Ledger
+    inputs: TurnInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,7 @@ class ProjectServices:
     gateways: sends the calls that routes lead to gateways; None leaves them to workers with the secrets.
     metrics: counts the signals and phases of the turns; None for a worker without metrics.
     tracer: records the turns as spans.
+    inputs: reads the inputs of the turns.
     """
 
     world: World
@@ -55,6 +65,7 @@ class ProjectServices:
     state_events: StateEvents = field(default_factory=StateEvents)
     handler_queues: HandlerQueues = field(default_factory=HandlerQueues)
     tracer: Tracer = NULL_TRACER
+    inputs: TurnInputs = LIVE
 
     @property
     def wires(self) -> list[str]:

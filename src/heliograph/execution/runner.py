@@ -28,14 +28,13 @@ from heliograph.execution.phase_context import PhaseContext
 from heliograph.execution.phase_events import PhaseEvents
 from heliograph.execution.phase_progress import PhaseProgress
 from heliograph.execution.phase_run import PhaseRun, failure_code
-from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.project_services import ProjectServices, Seams
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, reject_not_admitted, suspend
 from heliograph.execution.task_names import TaskNames
 from heliograph.ports import Memory
 from heliograph.records import Claimed, StopOrder, WriteResult
-from heliograph.tools.credentials import problem_of_credentials
 from heliograph.turn.calls import task_of
 from heliograph.turn.decisions import after_suspension, first_event
 from heliograph.turn.events import (
@@ -72,21 +71,25 @@ class TurnRunner:
     task: the task that awaits `run`, set by the worker. lost_at: when this worker learned that it lost the turn.
     """
 
-    def __init__(self, claimed: Claimed, services: ProjectServices, agent_loop: AgentLoop):
+    def __init__(self, claimed: Claimed, services: ProjectServices, agent_loop: AgentLoop, seams: Seams | None = None):
+        """seams: those of a turn that is recorded, in place of the services'."""
         self.services = services
         self._agent_loop = agent_loop
-        workflow, world, project = services.workflows[claimed.target], services.world, services.project
+        workflow, project = services.workflows[claimed.target], services.project
+        outside = seams or services
+        world, inputs = outside.world, outside.inputs
         self.spec = workflow.agents[claimed.agent]
         taint = Taint(claimed, self.spec)
         taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
-        ledger = OwnedLedger(services.ledger, claimed)
+        ledger = OwnedLedger(outside.ledger, claimed)
         self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint, services.metrics)
         self.owned = OwnedTurn(
             claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events,
             world.monotonic() + claimed.ttl_seconds, trace=services.tracer.turn(claimed, project),
+            inputs=inputs,
         )  # fmt: skip
         self._phases = PhaseEvents(
-            workflow.phase_handlers, services.handler_queues, claimed, world, has_hooks=bool(self.spec.hooks),
+            workflow.phase_handlers, services.handler_queues, claimed, inputs.observer(world), has_hooks=bool(self.spec.hooks),
             metrics=services.metrics,
         )  # fmt: skip
         self._progress = PhaseProgress()
@@ -108,6 +111,11 @@ class TurnRunner:
         return self.owned.claimed
 
     @property
+    def problem_of_phases(self) -> str | None:
+        """Why the agent cannot continue after the recorded phases; None if it can."""
+        return self._progress.problem
+
+    @property
     def phase(self) -> str:
         return str(self.turn.phase)
 
@@ -120,6 +128,7 @@ class TurnRunner:
         """End the turn as canceled. Its work is cancelled, except a terminate hook; a kernel call under way finishes first."""
         if self.owned.cancel_flag.reason is None:
             self.owned.cancel_flag.reason = reason
+            self.owned.inputs.stopping(reason)
             if self.services.metrics is not None:
                 self.services.metrics.halted()
             if not self._is_terminating:
@@ -223,7 +232,9 @@ class TurnRunner:
 
     def _problem_of_start(self) -> str | None:
         """The missing credential, or the problems of the task, without which the turn may not start."""
-        if (problem := problem_of_credentials(self.spec.credentials, self.owned.workflow.secrets)) is not None:
+        if (
+            problem := self.owned.inputs.problem_of_credentials(self.spec.credentials, self.owned.workflow.secrets)
+        ) is not None:
             return problem
         task_problems = self.spec.task_problems
         if task_problems is None or not (problems := task_problems(task_of(self.claimed.cause))):
@@ -249,7 +260,7 @@ class TurnRunner:
 
     async def _advance(self, event: Event) -> Event | None:
         """One step of the machine. Returns the next event; None after the turn ended or was released."""
-        world = self.services.world
+        world = self.owned.world
         self.turn, effects = advance(self.turn, event, world.now())
         self.signals.phase = phase = str(self.turn.phase)
         self._phases.advance(effects, self.turn)
@@ -283,7 +294,7 @@ class TurnRunner:
         return None
 
     async def _act(self) -> Event:
-        turn, rounds, claimed, world = self.turn, self.turn.rounds, self.owned.claimed, self.services.world
+        turn, rounds, claimed, world = self.turn, self.turn.rounds, self.owned.claimed, self.owned.world
         task_names = TaskNames()
         prefix = "" if rounds is None else f"{rounds.record_id(turn.phase)}-"
         journal = Journal(claimed.agent, self.owned.waits, task_names.current, prefix)

@@ -47,6 +47,7 @@ class StepRecorder:
         self.signals = owned.signals
         self.world = owned.world
         self.taint = owned.taint
+        self.inputs = owned.inputs
         self._cancel_flag = owned.cancel_flag
         self._rejected = owned.rejected
         self._sources_before: dict[str, int] = {}  # by call id: how many sources the turn had read when the call began

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import AgentFailed, KernelRejected, SetupError, StoreUnavailable, TurnTimedOut
-from heliograph.execution.step_outcome import error_of, outcome_of
+from heliograph.execution.step_outcome import error_of
 from heliograph.execution.step_recorder import StepRecorder
 from heliograph.records import WriteResult
 from heliograph.turn.calls import CallRequest, CallResult
@@ -62,7 +62,7 @@ async def _attempt(
                 request.call_id, "timeout", None, error_of(TOOL_TIMEOUT, message, is_recoverable=True)
             ), None
         remaining = None if until is None else max(until - world.monotonic(), 0.001)
-        result = await outcome_of(
+        result = await steps.inputs.step(
             world, replace(request, timeout_seconds=remaining), function, (transaction.connection, *args)
         )
         if result.status != "success":

@@ -30,7 +30,7 @@ class FunctionHarness:
                 f"the argument of FunctionHarness must be a function with one argument, the request, not {safe_repr(function)}",
                 code="wrong_type",
             )
-        self._function = function
+        self.function = function
         self._model = model or str(getattr(function, "__name__", type(function).__name__))
 
     @property
@@ -52,9 +52,9 @@ class FunctionHarness:
         yield reply
 
     async def _call(self, request: ModelRequest) -> Any:
-        if inspect.iscoroutinefunction(self._function):
-            return await self._function(request)
-        result = await _in_thread(self._function, request)
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(request)
+        result = await _in_thread(self.function, request)
         return await result if inspect.isawaitable(result) else result
 
 

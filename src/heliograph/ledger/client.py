@@ -351,7 +351,8 @@ class Ledger:
     def _ring(self, bells: Bells) -> None:
         # after the commit, because NOTIFY inside a transaction keeps a lock until the flush (docs/internals/kernel.md)
         if bells.targets:
-            self.world.ring(bell_keys(self.project, [f"work:{target}" for target in bells.targets]), bells.woken)
+            keys = bell_keys(self.project, [f"work:{target}" for target in bells.targets])
+            self.world.ring(keys, bells.woken)
 
     def _ring_end(self, turn: dict[str, Any]) -> None:
         """Ring for a turn that the kernel ended: for its run's log, the reaction to its end, and the call of its parent."""

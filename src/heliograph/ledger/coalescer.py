@@ -41,7 +41,7 @@ class Coalescer(Generic[Item, Answer]):
         self, world: World, name: str, send: Callable[[list[Item]], Awaitable[Sequence[Answer | KernelRejected]]]
     ):
         self._world = world
-        self._name = name
+        self.name = name
         self._send = send
         self._free = LANES
         self._is_starting = False
@@ -64,7 +64,7 @@ class Coalescer(Generic[Item, Answer]):
         if self._free and self._waiting and not self._is_starting:
             self._free -= 1
             self._is_starting = True
-            self._world.spawn(f"ledger {self._name}", self._call_together())
+            self._world.spawn(f"ledger {self.name}", self._call_together())
 
     async def _call_together(self) -> None:
         self._is_starting = False
@@ -87,7 +87,7 @@ class Coalescer(Generic[Item, Answer]):
         for waiter in (*batch, *self._waiting):
             if not waiter.answer.done():
                 waiter.answer.set_exception(
-                    StoreUnavailable(f"heliograph.{self._name} may not have been executed: its runtime was closed")
+                    StoreUnavailable(f"heliograph.{self.name} may not have been executed: its runtime was closed")
                 )
         self._waiting.clear()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,23 +37,30 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc, type-arg, unused-ig
 class Database:
     """A pool of connections. `call` runs kernel functions, `fetch` runs queries on views."""
 
-    def __init__(self, pool: asyncpg.Pool[Any], url: str, settings: dict[str, str] | None = None):
+    def __init__(
+        self, pool: asyncpg.Pool[Any], url: str, settings: dict[str, str] | None = None, *, reads_only: bool = False
+    ):
         self._pool = pool
+        self._runs: Any = _ReadOnly(pool) if reads_only else pool
         self.url = url
         self.settings = settings or {}  # session settings of every connection
+        self._closing_seconds = 0.0
 
     @classmethod
     async def open(
-        cls, url: str, *, size: int = 8, project: str | None = None, ensure_running: Callable[[], None] | None = None
-    ) -> Database:
+        cls, url: str, *, size: int = 8, project: str | None = None, ensure_running: Callable[[], None] | None = None,
+        reads_only: bool = False,
+    ) -> Database:  # fmt: skip
         """Open a pool of at most `size` connections.
 
         project: the project that the views show; kernel calls contain theirs. ensure_running: a function that starts the server; it
-        is called in a thread if the server does not respond.
+        is called in a thread if the server does not respond. reads_only: the server rejects every write of these connections.
         Raises StoreUnavailable or SetupError with host and user, never the password; InvalidInput for a malformed URL.
         """
         keep_url_out(url)
         named = {} if project is None else {"heliograph.project": project}
+        if reads_only:
+            named["default_transaction_read_only"] = "on"
         try:
             try:
                 pool = await _connect(url, size, named, ensure_running)
@@ -60,14 +69,14 @@ class Database:
                 pool = await _connect(url, size, named, ensure_running)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError) as error:
             raise explain_connect(error, url) from error
-        return cls(pool, url, named)
+        return cls(pool, url, named, reads_only=reads_only)
 
     async def call(self, function: str, *args: object) -> Any:
         """Call one kernel function in a transaction of its own. args: see `kernel.KERNEL`. Raises the errors of `explain`."""
         definition = KERNEL[function]
         try:
             values = [encoded(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
-            raw = await self._pool.fetchval(definition.statement(), *values)
+            raw = await self._runs.fetchval(definition.statement(), *values)
         except Exception as error:
             raise explain(error, f"heliograph.{function}") from error
         return None if raw is None else decode(raw)
@@ -75,7 +84,7 @@ class Database:
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
         """Run a query and return its rows. Raises the errors of `explain`."""
         try:
-            return list(await self._pool.fetch(query, *args))
+            return list(await self._runs.fetch(query, *args))
         except Exception as error:
             raise explain(error, "a query") from error
 
@@ -91,8 +100,32 @@ class Database:
         self._pool.terminate()
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Close all connections; terminate those that do not respond within `seconds`."""
-        await close_pool(self._pool, seconds)
+        """Close all connections; terminate those that do not respond within `seconds`, less the time that `closing` has measured."""
+        await close_pool(self._pool, max(seconds - self._closing_seconds, 0.0))
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Measure the close of other connections to this server, so that the whole end takes no longer than one close may."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._closing_seconds += time.monotonic() - began
+
+
+class _ReadOnly:
+    """Runs each statement of a pool in a read-only transaction: a connection pooler may drop the settings of a session."""
+
+    def __init__(self, pool: asyncpg.Pool[Any]):
+        self._pool = pool
+
+    async def fetchval(self, query: str, *args: object) -> Any:
+        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
+            return await connection.fetchval(query, *args)
+
+    async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
+        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
+            return list(await connection.fetch(query, *args))
 
 
 async def close_pool(pool: asyncpg.Pool[Any], seconds: float) -> None:

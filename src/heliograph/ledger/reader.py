@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -12,16 +12,25 @@ import msgspec
 from heliograph.error_text import safe_repr
 from heliograph.errors import KernelRejected, NotFound
 from heliograph.ids import split_signal_id
+from heliograph.ledger.causes import CausalReader
 from heliograph.ledger.decoding import MARK, decode, read_rows
+from heliograph.ledger.ended_turns import read_ended_turns
+from heliograph.ledger.fork_reader import ForkReader
+from heliograph.ledger.open_turns import UnreadableTurn, read_open_turns
 from heliograph.ledger.pool import Database
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.rows import (
+    ActivatedTurn,
     BoxRow,
     BudgetRow,
     CallbackRow,
     CardRow,
     DelegationRow,
+    EndedTurnRow,
     LeaseRow,
+    OpenTurnRow,
+    RecordedCommitRow,
+    RecordingRow,
     RunRow,
     RunTraceRow,
     TurnRow,
@@ -35,6 +44,11 @@ log = logging.getLogger("heliograph.ledger")
 
 R = TypeVar("R", bound=msgspec.Struct)
 
+CLAIMS_OF_RUN = """
+select turn_id, turn_epoch, signals_emitted from heliograph.lease_overview
+ where project_id = $1 and run_id = $2 order by started_at, turn_id, turn_epoch
+"""
+_RECORDED_BYTES = 16 * 1024 * 1024  # of one page of what was recorded
 OWN_BOX = "box_"  # box_<turn> is the output box of a turn; it has no row of its own
 
 
@@ -44,6 +58,16 @@ class Reader:
     def __init__(self, database: Database, project: str):
         self._database = database
         self._project = project
+
+    @property
+    def causes(self) -> CausalReader:
+        """The reader of causes and effects."""
+        return CausalReader(self._database, self._project)
+
+    @property
+    def forks(self) -> ForkReader:
+        """The reader of what forks share."""
+        return ForkReader(self._database, self._project)
 
     async def run(self, run_id: str) -> RunRow:
         """Read one run. Raises NotFound (`unknown_run`)."""
@@ -83,7 +107,7 @@ class Reader:
                            code="unknown_turn")  # fmt: skip
         return rows[0]
 
-    async def budgets(self, turn: TurnRow) -> list[BudgetRow]:
+    async def budgets(self, turn: TurnRow | ActivatedTurn) -> list[BudgetRow]:
         """Read all budgets that apply to a turn: its own, and those of the turns that delegated it."""
         if not turn.budgets:
             return []
@@ -121,6 +145,14 @@ class Reader:
     async def delegations(self, turn_id: str) -> list[DelegationRow]:
         """Read the delegations of a turn, in their order."""
         return await self._rows(DelegationRow, "delegation_overview", "turn_id = $2", turn_id, order="position")
+
+    def open_turns(self, target: str, run_id: str | None = None) -> AsyncIterator[OpenTurnRow | UnreadableTurn]:
+        """Read the open turns of an application, or of one of its runs; see `read_open_turns`."""
+        return read_open_turns(self._database, self._project, target, run_id)
+
+    async def ended_turns(self, run_id: str) -> tuple[list[EndedTurnRow | UnreadableTurn], Any]:
+        """Read the ended turns of a run, and its memory; see `read_ended_turns`."""
+        return await read_ended_turns(self._database, self._project, run_id)
 
     async def callbacks(self, state: str | None = None, limit: int = 50) -> list[CallbackRow]:
         """Read the newest callbacks. state: due, delivered or dead."""
@@ -186,34 +218,69 @@ class Reader:
 
     async def signals(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Signal]:
         """Read at most `limit` signals of a run's log after position `after`, in order."""
-        rows = await self._database.fetch(
+        rows = await self._log_rows(run_id, after, limit)
+        return [_signal(row) for row in rows]
+
+    async def _log_rows(self, run_id: str, after: int, limit: int) -> list[Any]:
+        return await self._database.fetch(
             "select * from heliograph.read_log($1, $2, $3, $4)", self._project, run_id, after, limit
         )
-        return [_signal(row) for row in rows]
+
+    async def turns_of_activations(self, activation_ids: Collection[str]) -> list[ActivatedTurn]:
+        """Read the turns that these signals activated, in the order of their queues."""
+        places = [split_signal_id(each) or ("", 0) for each in activation_ids]
+        return await self._rows(
+            ActivatedTurn, "turn_overview", "(run_id, activation_seq) in (select * from unnest($2::text[], $3::bigint[]))",
+            [run for run, _ in places], [seq for _, seq in places], order="queue_seq", limit=len(places),
+        )  # fmt: skip
 
     async def all_signals(self, run_id: str) -> list[Signal]:
         """Read the whole log of a run, page by page."""
         signals: list[Signal] = []
-        while page := await self.signals(run_id, len(signals)):
+        while page := await self.signals(run_id, signals[-1].seq if signals else 0):
             signals += page
         return signals
 
-    async def run_of_signal(self, identifier: str) -> str:
-        """Return the id of the run to which a signal belongs. Raises NotFound (`unknown_signal`)."""
-        parts = split_signal_id(identifier)
-        if (
-            parts is not None
-            and parts[1] < 2**63
-            and await self._database.fetch(
-                "select 1 from heliograph.read_log($1, $2, $3, 1) where seq = $3 + 1",
-                self._project,
-                parts[0],
-                parts[1] - 1,
-            )
+    async def signals_with_trust(self, run_id: str) -> tuple[list[Signal], list[int]]:
+        """Read the whole log of a run, and the positions of its untrusted signals."""
+        signals: list[Signal] = []
+        untrusted: list[int] = []
+        while rows := await self._log_rows(run_id, signals[-1].seq if signals else 0, 1000):
+            signals += map(_signal, rows)
+            untrusted += [row["seq"] for row in rows if row["trust"] == "untrusted"]
+        return signals, untrusted
+
+    async def recording(self, run_id: str) -> RecordingRow | None:
+        """Read the name and the tags of a recorded run; None for any other run."""
+        rows = await self._rows(RecordingRow, "recording_overview", "run_id = $2", run_id)
+        return rows[0] if rows else None
+
+    async def recordings(self, name: str | None = None, tag: str | None = None, limit: int = 50) -> list[RecordingRow]:
+        """Read the newest recordings, the newest first; with a name, or with a tag."""
+        return await self._rows(
+            RecordingRow, "recording_overview", "($2::text is null or name = $2) and ($3::text is null or $3 = any (tags))",
+            name, tag, order="started_at desc, run_id", limit=limit,
+        )  # fmt: skip
+
+    async def recorded_commits(self, run_id: str) -> AsyncIterator[RecordedCommitRow]:
+        """Yield what the commits of a run have recorded, in the order of its log; of a fork, with the log that it shares."""
+        after = 0
+        while rows := await self._database.fetch(
+            "select * from heliograph.read_recorded($1, $2, $3, $4, $5)",
+            self._project,
+            run_id,
+            after,
+            1000,
+            _RECORDED_BYTES,
         ):
-            return parts[0]
-        raise NotFound(f"no signal {safe_repr(identifier)} in project {self._project}; helio signal tail shows their ids",
-                       code="unknown_signal")  # fmt: skip
+            for row in rows:
+                yield msgspec.convert(dict(row), RecordedCommitRow)
+            after = rows[-1]["seq"]
+
+    async def claims_of_run(self, run_id: str) -> list[tuple[str, int, int]]:
+        """Read the claims of all turns of a run, as (turn, epoch, signals before its end), the oldest first."""
+        rows = await self._database.fetch(CLAIMS_OF_RUN, self._project, run_id)
+        return [(row["turn_id"], row["turn_epoch"], row["signals_emitted"]) for row in rows]
 
     async def _page_of_box(self, box_id: str, after: int) -> list[Card]:
         rows = await fitting(
@@ -222,11 +289,11 @@ class Reader:
         return msgspec.convert(rows, list[Card])
 
     async def _rows(
-        self, kind: type[R], view: str, where: str, *args: object, order: str = "1", limit: int = 1000
+        self, kind: type[R], view: str, where: str, *args: object, order: str = "1", limit: int = 1000, offset: int = 0
     ) -> list[R]:
         columns = ", ".join(kind.__struct_fields__)
         # all identifiers come from the code; values are parameters
-        query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)}"  # noqa: S608
+        query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)} offset {int(offset)}"  # noqa: S608
         rows = await self._database.fetch(query, self._project, *args)
         return [_converted(row, kind) for row in rows]
 

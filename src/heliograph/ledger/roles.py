@@ -5,14 +5,14 @@ All functions need the connection of an operator. Roles belong to the cluster, b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from heliograph.errors import NotFound, Rejected
 from heliograph.ledger.install import OWNER, read_owner
 
-SERVICES = ("worker", "api", "reader")
+SERVICES = ("worker", "api", "reader", "subscriber")
 
 _LOGINS = """
 select r.rolname::text as name, r.rolsuper or pg_has_role(r.oid, $1::text, 'member') as is_operator,
@@ -25,6 +25,12 @@ select r.rolname::text as name, r.rolsuper or pg_has_role(r.oid, $1::text, 'memb
 """
 _BIND = "select heliograph.grant_project($1, $2, clock_timestamp())"
 _UNBIND = "select heliograph.revoke_project($1, $2)"
+_GRANT_SIGNALS = "select heliograph.grant_signals($1, $2, $3, clock_timestamp())"
+_REVOKE_SIGNALS = "select heliograph.revoke_signals($1, $2, $3)"
+_SIGNALS = """
+select g ->> 'pattern' as pattern from jsonb_array_elements(heliograph.list_signal_grants($1)) with ordinality e (g, n)
+ where g ->> 'login' = $2 order by n
+"""
 # A login without settings of its own gets those of the role: PostgreSQL inherits rights, but not settings.
 _BOUNDS = """
 select format('alter role %I set %s = %L', $1::text, split_part(c, '=', 1), substr(c, strpos(c, '=') + 1))
@@ -44,7 +50,7 @@ select format('row security is not forced on %s', c.oid::regclass) as opening
 union all
 select format('%s may write %s', r.rolname, c.oid::regclass) from pg_class c cross join pg_roles r
  where c.relnamespace = 'heliograph'::regnamespace and c.relkind in ('r', 'v', 'S')
-   and r.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader')
+   and r.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader', 'heliograph_subscriber')
    and case c.relkind when 'S' then has_sequence_privilege(r.oid, c.oid, 'usage, update')
                       else has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate, references, trigger') end
 union all
@@ -60,12 +66,16 @@ select format('%s uses the search_path of its caller', p.oid::regprocedure) from
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A role that may log in. services: from SERVICES. projects: those to which it is bound; operators are never bound."""
+    """A role that may log in. services: from SERVICES. projects: those to which it is bound; operators are never bound.
+
+    signals: by project, the patterns of signals that it may subscribe to; logins with another service than subscriber need none.
+    """
 
     name: str
     is_operator: bool
     services: tuple[str, ...]
     projects: tuple[str, ...]
+    signals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 async def read_logins(connection: Any) -> list[Login]:
@@ -76,7 +86,13 @@ async def read_logins(connection: Any) -> list[Login]:
         Login(r["name"], r["is_operator"], () if r["is_operator"] else tuple(r["services"]), tuple(r["projects"]))
         for r in rows
     ]
-    return [login for login in logins if login.is_operator or login.services or login.projects]
+    known = [login for login in logins if login.is_operator or login.services or login.projects]
+    return [replace(login, signals=await _signals_of(connection, login)) for login in known]
+
+
+async def _signals_of(connection: Any, login: Login) -> Mapping[str, tuple[str, ...]]:
+    found = {project: await connection.fetch(_SIGNALS, project, login.name) for project in login.projects}
+    return {project: tuple(row["pattern"] for row in rows) for project, rows in found.items() if rows}
 
 
 async def find_openings(connection: Any) -> list[str]:
@@ -84,8 +100,12 @@ async def find_openings(connection: Any) -> list[str]:
     return [row["opening"] for row in await connection.fetch(_OPENINGS)]
 
 
-async def grant(connection: Any, login: str, services: Sequence[str], projects: Sequence[str]) -> Login:
+async def grant(
+    connection: Any, login: str, services: Sequence[str], projects: Sequence[str], signals: Sequence[str] = ()
+) -> Login:
     """Bind a login to projects, and grant it services with their limits; return its rights. A second call changes nothing.
+
+    signals: patterns of signals of these projects that it may subscribe to.
 
     It is one transaction. The binding comes first, so the login never has a service without a binding.
     Raises NotFound (`unknown_role`), Rejected (`no_roles`, `operator`).
@@ -94,6 +114,8 @@ async def grant(connection: Any, login: str, services: Sequence[str], projects: 
         await _check_bindable(connection, login)
         for project in projects:
             await connection.fetchval(_BIND, project, login)
+            for pattern in signals:
+                await connection.fetchval(_GRANT_SIGNALS, project, login, pattern)
         for service in services:
             await _run(connection, f"format('grant heliograph_{service} to %I', $1::text)", login)
             for (statement,) in await connection.fetch(_BOUNDS, login, service):
@@ -118,6 +140,21 @@ async def revoke(connection: Any, login: str, projects: Sequence[str] | None) ->
             if outcome == "unknown":
                 raise NotFound(f"{login} is not bound to project {project}; helio db roles lists its projects",
                                code="not_granted")  # fmt: skip
+        return await _read_login(connection, login)
+
+
+async def revoke_signals(connection: Any, login: str, projects: Sequence[str], signals: Sequence[str]) -> Login:
+    """Revoke patterns of signals of these projects; return the rights of the login.
+
+    Raises NotFound (`unknown_role`, `not_granted`), Rejected (`no_roles`).
+    """
+    async with connection.transaction():
+        await _read_login(connection, login)
+        for project in projects:
+            for pattern in signals:
+                if await connection.fetchval(_REVOKE_SIGNALS, project, login, pattern) == "unknown":
+                    raise NotFound(f"{login} has no grant of the signals {pattern} in project {project}; helio db roles lists its "
+                                   "grants", code="not_granted")  # fmt: skip
         return await _read_login(connection, login)
 
 

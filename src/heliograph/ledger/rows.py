@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from heliograph.control.pool_names import DEFAULT_POOL
+from heliograph.records import Claimed
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -24,6 +25,8 @@ class RunRow(msgspec.Struct, frozen=True):
     pending_reactions: int
     created_at: datetime
     ended_at: datetime | None
+    forked_from: str | None = None  # the run whose log it continues
+    forked_seq: int | None = None  # after this position
 
 
 class RunTraceRow(msgspec.Struct, frozen=True):
@@ -86,7 +89,11 @@ class CardRow(msgspec.Struct, frozen=True):
 
 
 class WaitRow(msgspec.Struct, frozen=True):
-    """A call of a turn. state: open, resolved or closed. status: the kind of result, None while the call is open."""
+    """A call of a turn. state: open, resolved or closed. status: the kind of result, None while the call is open.
+
+    opened_seq: the position of the first signal that was recorded with the call or after it. resolved_seq: that of the last signal
+    that was recorded with the result or before it. Both are None for calls of earlier versions.
+    """
 
     turn_id: str
     call_id: str
@@ -106,6 +113,8 @@ class WaitRow(msgspec.Struct, frozen=True):
     duplicates: int
     opened_at: datetime
     resolved_at: datetime | None
+    opened_seq: int | None = None
+    resolved_seq: int | None = None
 
 
 class BudgetRow(msgspec.Struct, frozen=True):
@@ -197,10 +206,74 @@ class BoxRow(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
+class OpenTurnRow(msgspec.Struct, frozen=True):
+    """An open turn. status: queued, dispatched, running or suspended. claimed: as a worker would claim it.
+
+    requests: the arguments of its calls by their ids, as far as the ledger has them; of a delegation {task, context}.
+    """
+
+    status: str
+    claimed: Claimed
+    requests: dict[str, Any] = {}
+
+
+class EndedTurnRow(msgspec.Struct, frozen=True):
+    """An ended turn. claimed: as a worker would claim it with all its results, but without the state of its run.
+
+    content: of its deliverable; None if the kernel ended the turn without one.
+    """
+
+    claimed: Claimed
+    outcome: str
+    content: Any = None
+
+
+class ActivatedTurn(msgspec.Struct, frozen=True):
+    """What a fork needs of a turn: `turn_overview` computes the other columns of TurnRow at some cost."""
+
+    turn_id: str
+    agent: str
+    outcome: str | None
+    context_box_id: str | None
+    activation_id: str
+    parent_turn_id: str | None
+    priority: int
+    pool: str
+    max_attempts: int
+    message_type: str
+    actor: str | None
+    result_fields: list[dict[str, Any]] | None
+    budgets: list[str] | None
+    created_at: datetime
+    expires_at: datetime
+
+
 class LeaseRow(msgspec.Struct, frozen=True):
-    """One period in which a worker owned a turn."""
+    """One period in which a worker owned a turn. started_seq: the newest signal of the run before it; None for old leases."""
 
     turn_epoch: int
     owner: str
     started_at: datetime
     ended_at: datetime | None
+    started_seq: int | None = None
+
+
+class RecordingRow(msgspec.Struct, frozen=True):
+    """The recording of a run."""
+
+    run_id: str
+    target: str
+    outcome: str | None
+    name: str | None
+    tags: list[str]
+    started_at: datetime
+
+
+class RecordedCommitRow(msgspec.Struct, frozen=True):
+    """What one commit of a recorded run keeps beside its signals, the first of which is at seq."""
+
+    run_id: str
+    seq: int
+    count: int
+    turn_id: str | None
+    body: str

@@ -60,7 +60,8 @@ class Transactions:
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Close the connections. Those of transactions that a frozen server keeps busy are terminated after `seconds`."""
         if self._pool is not None:
-            await close_pool(self._pool, seconds)
+            with self._database.closing():
+                await close_pool(self._pool, seconds)
 
     async def _opened(self) -> asyncpg.Pool[Any]:
         async with self._opening:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.manifest.document import Document
 from heliograph.manifest.manifest_fields import ManifestFields
-from heliograph.manifest.problems import accepted
+from heliograph.manifest.problems import ManifestProblem
 from heliograph.manifest.workflow_manifest import WorkflowManifest, WorkflowStep, read_inputs, warn_of_unread
 from heliograph.policy.retry import RetryPolicy
 
@@ -13,8 +13,8 @@ _REJECTED = ("preconditions", "postconditions", "dependencies")
 _WHOLE_INPUT = "${{ workflow.input }}"
 
 
-def read_task(document: Document) -> WorkflowManifest:
-    """Read a valid manifest of kind Task. Raises ManifestRejected with all keys that cannot be carried out.
+def gather_task(document: Document) -> tuple[WorkflowManifest, list[ManifestProblem]]:
+    """Read a manifest of kind Task. Return it with all keys that cannot be carried out, and warnings.
 
     The tool has the name of its first capability, or else that of the task. The state of a run is its arguments.
     """
@@ -47,8 +47,7 @@ def read_task(document: Document) -> WorkflowManifest:
     step = WorkflowStep("task", "Task", tool, "/spec", _WHOLE_INPUT, timeout_seconds=seconds, retry=retry)
     inputs = read_inputs(fields, "/spec/input")
     warn_of_unread(fields, "Task", _INFORMATION)
-    warnings = accepted([*document.problems, *fields.problems])
-    return WorkflowManifest(name, document, (step,), {}, inputs, None, tuple(warnings))
+    return WorkflowManifest(name, document, (step,), {}, inputs, None), fields.problems
 
 
 _APPLICATION = "write an application: agents with guards and signals"

@@ -19,7 +19,7 @@ from heliograph.errors import InvalidInput
 from heliograph.json_pointer import escaped
 from heliograph.manifest.document import Document, dotted
 from heliograph.manifest.manifest_fields import ManifestFields
-from heliograph.manifest.problems import ManifestProblem, accepted
+from heliograph.manifest.problems import ManifestProblem
 from heliograph.manifest.retry_settings import read_retry
 from heliograph.manifest.unsupported_inputs import REASONS_OF_STEPS, reason_at
 from heliograph.manifest.workflow_expressions import reference_in, value_in
@@ -65,7 +65,6 @@ class WorkflowManifest:
     variables: Mapping[str, Json]
     inputs: Callable[[JsonObject], list[str]]
     timeout_seconds: float | None
-    warnings: tuple[ManifestProblem, ...]
 
     def plan(self, given: JsonObject, targets: Mapping[str, str]) -> Plan:
         """Return the plan of a run. given: its state. targets: the name of the tool or agent of each step, by the step's id.
@@ -99,8 +98,8 @@ class WorkflowManifest:
         return literal(value_in(given if reference.source == "input" else dict(self.variables), reference))
 
 
-def read_workflow(document: Document) -> WorkflowManifest:
-    """Read a valid manifest of kind Workflow. Raises ManifestRejected with all steps and keys that cannot be carried out."""
+def gather_workflow(document: Document) -> tuple[WorkflowManifest, list[ManifestProblem]]:
+    """Read a manifest of kind Workflow. Return it with all steps and keys that cannot be carried out, and warnings."""
     fields = ManifestFields(document, {})
     name = str(fields.value("/metadata/name"))
     steps = [*_steps(fields, "/spec/steps"), *_composed(fields)]
@@ -119,9 +118,10 @@ def read_workflow(document: Document) -> WorkflowManifest:
             fields.whole(pointer)
     warn_of_unread(fields, "Workflow", _INFORMATION)
     ordered = _in_order(fields, [_with_references(fields, step) for step in steps])
-    made = WorkflowManifest(name, document, tuple(ordered), variables if isinstance(variables, dict) else {},
-                            inputs, timeout, ())  # fmt: skip
-    return replace(made, warnings=tuple(accepted([*document.problems, *fields.problems])))
+    made = WorkflowManifest(
+        name, document, tuple(ordered), variables if isinstance(variables, dict) else {}, inputs, timeout
+    )
+    return made, fields.problems
 
 
 def read_inputs(fields: ManifestFields, place: str) -> Callable[[JsonObject], list[str]]:
@@ -154,7 +154,9 @@ def _steps(fields: ManifestFields, place: str) -> Iterator[WorkflowStep]:
         if unsupported := [key for key in _CONTROL if item.get(key) not in (None, False)]:
             fields.reject("not_runnable", f"Heliograph does not carry out '{unsupported[0]}' of a step", f"{pointer}/{unsupported[0]}",
                           "write an application: agents with guards and signals")  # fmt: skip
-            yield _step(fields, pointer, {**item, "kind": "Task"})  # others may need it, and they are checked as well
+            yield _step(
+                fields, pointer, item if item.get("kind") in _STEPS else {**item, "kind": "Task"}
+            )  # others may need it
             continue
         for key in sorted(item.keys() - {*_READ, *_CONTROL}):
             fields.warn("no_effect", f"'{safe_repr(key)}' of a step has no effect", f"{pointer}/{escaped(key)}", "remove it, or ignore this warning")  # fmt: skip
@@ -265,7 +267,7 @@ def _in_order(fields: ManifestFields, steps: list[WorkflowStep]) -> list[Workflo
         if not ready:
             fields.reject("cycle", f"step {safe_repr(waiting[0].id)} needs itself, through other steps", waiting[0].pointer,
                           "remove one of the dependencies")  # fmt: skip
-            break
+            return ordered + waiting
         waiting.remove(ready[0])
         ordered.append(ready[0])
         done.add(ready[0].id)

@@ -19,7 +19,7 @@ TOLERANCE_SECONDS = 300
 ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 _PREFIX = "whsec_"
 _SECRET_BYTES = range(24, 65)
-_ID_CHARACTERS_MAX = 200
+_ID_CHARACTERS_MAX = 1000  # the percent-encoded id of a signal is the longest
 _SIGNATURES_MAX = 20
 
 

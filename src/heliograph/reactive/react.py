@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from heliograph.errors import AgentFailed
+from heliograph.definitions.agent import AgentSpec
+from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.ids import signal_id
 from heliograph.reactive.ending import Ending
 from heliograph.reactive.reaction import Reaction
@@ -28,7 +29,7 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.records import PendingRun, RunFailure, RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
-from heliograph.types import JsonObject
+from heliograph.types import Json, JsonObject
 
 
 def react_to_start(
@@ -37,7 +38,7 @@ def react_to_start(
 ) -> Reaction:  # fmt: skip
     """The first reaction of a run: workflow:start {state}, and the agents that it activates. caller: what its memory keeps of a trace."""
     view = RunView(run_id, "running", 0, state, {**new_memory(workflow, now), **(caller or {})}, 0, 0, 0)
-    builder = ReactionBuilder(workflow, view, now, new_id, closing=0)
+    builder = ReactionBuilder(workflow, view, now, new_id, closing=0, base=0)
     builder.reaction.state = state
     builder.add(Draft("workflow:start", {"state": state}, at=now))
     return builder.finished()
@@ -70,11 +71,13 @@ def react_to_ending(
         is_partial = ending.outcome == "partial"
         try:
             if not is_partial or ending.output not in (None, ""):  # the limit may come before any output
-                builder.update(agent, ending.output, parent=done, is_untrusted=ending.is_untrusted)
+                builder.update(
+                    agent, ending.output, parent=done, is_untrusted=ending.is_untrusted, is_payload=not ending.emitted
+                )
         except AgentFailed:
             if not is_partial:  # a partial output changes the state only if it matches
                 raise
-        for name, payload in ending.emitted or [(name, _truncated_output(ending)) for name in agent.emits]:
+        for name, payload in ending.emitted or _output_signals(workflow, agent, ending):
             builder.add(Draft(name, payload, ending.agent, done, now, ending.is_untrusted))
     else:
         failed: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
@@ -117,6 +120,24 @@ def react_to_pending(
 def _completed(ending: Ending, now: datetime) -> Draft:
     payload: JsonObject = {"agent": ending.agent, **_truncated_output(ending)}
     return Draft("agent:completed", payload, ending.agent, ending.activation_id, now, ending.is_untrusted)
+
+
+def _output_signals(workflow: Workflow, agent: AgentSpec, ending: Ending) -> list[tuple[str, Json]]:
+    """The declared signals, with the output: it is the whole payload of a signal that has a definition.
+
+    A partial output that does not match the definition emits no such signal.
+    """
+    found: list[tuple[str, Json]] = []
+    for name in agent.emits:
+        if name not in workflow.signals:
+            found.append((name, _truncated_output(ending)))
+            continue
+        try:
+            found.append((name, workflow.output_payload(name, ending.output)))
+        except InvalidInput as error:
+            if ending.outcome != "partial":
+                raise AgentFailed(error.message) from None
+    return found
 
 
 def _truncated_output(ending: Ending) -> JsonObject:

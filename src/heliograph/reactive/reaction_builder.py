@@ -10,12 +10,13 @@ from heliograph.codes import MAX_ACTIVATIONS
 from heliograph.definitions.agent import AgentSpec, decided
 from heliograph.error_text import format_exception
 from heliograph.ids import signal_id
+from heliograph.reactive.guard import NO_GUARD, GuardResult, evaluate_guard
+from heliograph.reactive.joined_signals import JoinedSignals
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import END_WHEN, end_of_run
 from heliograph.reactive.run_memory import MEMORY_KEYS, metrics_of, new_memory
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
-    GUARD_RAISED,
     is_value_untrusted,
     mark_untrusted,
     quotes_exception,
@@ -41,7 +42,9 @@ class ReactionBuilder:
         *,
         closing: int,
         pending: int | None = None,
+        base: int | None = None,
     ):
+        """base: the position before the first draft, for the first reaction of a run; of others it is known when they commit."""
         self.workflow = workflow
         self.view = view
         self.now = now
@@ -53,6 +56,8 @@ class ReactionBuilder:
         self.memory: dict[str, Any] = copied(view.memory)
         if not self.memory.keys() >= MEMORY_KEYS:
             self.memory = {**new_memory(workflow, now), **self.memory}
+        self._joined = JoinedSignals(self.memory, view.run_id)
+        self._base = base
         self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
         # signals to react to: (parent of their consequences, cause for an activation, name, payload, agent)
@@ -65,9 +70,9 @@ class ReactionBuilder:
         self.matched.append((index, index, draft.name, draft.payload, draft.agent))
         return index
 
-    def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool) -> None:
-        """Change the state by the output of a turn. Raises AgentFailed for an output that does not match the state."""
-        folded, after = updated_state(self.workflow, agent, self.state, output)
+    def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool, is_payload: bool) -> None:
+        """Change the state by the output of a turn. is_payload: as of `fold_changes`. Raises AgentFailed for an output that does not match the state."""
+        folded, after = updated_state(self.workflow, agent, self.state, output, is_payload=is_payload)
         before = untrusted_keys(self.memory)
         untrusted = set(before & after.keys())
         for key in sorted(after):
@@ -85,9 +90,18 @@ class ReactionBuilder:
             mark_untrusted(self.memory, untrusted)
         self.state = after
 
-    def activate(self, agent: AgentSpec, parent: int | str, cause: Any, turn: Mapping[str, Any] | None = None) -> None:
-        """Activate an agent. turn: the id and the options of its turn, if they are not those of the agent."""
-        activation = self.add(Draft("agent:activated", {"agent": agent.name}, agent.name, parent, self.now))
+    def activate(
+        self,
+        agent: AgentSpec,
+        parent: int | str,
+        cause: Any,
+        turn: Mapping[str, Any] | None = None,
+        guard: GuardResult = NO_GUARD,
+        joined: Mapping[str, Json] = {},
+    ) -> None:
+        """Activate an agent. turn: the id and the options of its turn, if they are not those of the agent. guard: that let it run."""
+        payload: JsonObject = {"agent": agent.name, **joined, **guard.record}
+        activation = self.add(Draft("agent:activated", payload, agent.name, parent, self.now, guard.is_untrusted))
         own = {"turn_id": self.new_id("turn")} if turn is None else turn
         self.reaction.activations.append(
             {"agent": agent.name, "cause": cause, "activation": activation, **agent.limits, **own}
@@ -106,14 +120,17 @@ class ReactionBuilder:
         if reason is not None:
             self.reaction.status = "terminating"
             self.memory["stopped_by"] = reason
-            if self.open_turns + len(self.reaction.activations):
+            open_turns = self.open_turns + len(self.reaction.activations)
+            if open_turns:
                 self.reaction.stops = {"turns": "human_waits" if reason == END_WHEN else "all", "reason": reason}
+            if open_turns + self.pending:  # a run that ends later: its log shows from here on that it does
                 is_untrusted = quotes_exception(reason)
                 self.add(
                     Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now, is_untrusted)
                 )
         if self.open_turns + len(self.reaction.activations) == 0 and self.pending == 0:
             self._end()
+        self._joined.store(self.memory, self._base)
         self.reaction.memory = self.memory
         return self.reaction
 
@@ -134,19 +151,20 @@ class ReactionBuilder:
         for woken in sorted({w[0] for w in subscribed}):
             if name in ("agent:activated", "agent:skipped") and agent == woken:
                 continue  # an agent's own activation does not activate it again
-            if not self._is_due(woken, [n for w, n in subscribed if w == woken]):
+            joined = self._due(woken, [n for w, n in subscribed if w == woken], parent)
+            if joined is None:
                 continue
-            reason = self._guard(self.workflow.agents[woken], parent, name, payload, agent)
-            if reason is not None:
+            guard = self._guard(self.workflow.agents[woken], parent, name, payload, agent)
+            if guard.reason is not None:
                 if name == "agent:skipped":
                     continue  # a skip does not cause a skip: two agents that skip each other would loop forever
                 self.memory["skipped"] += 1
-                skip: JsonObject = {"agent": woken, "reason": reason}
-                self.add(Draft("agent:skipped", skip, woken, parent, self.now, quotes_exception(reason)))
+                skip: JsonObject = {"agent": woken, "reason": guard.reason, **joined, **guard.record}
+                self.add(Draft("agent:skipped", skip, woken, parent, self.now, guard.is_untrusted))
             elif (limit := self._limit_reason(1)) is not None:
                 return limit
             else:
-                self.activate(self.workflow.agents[woken], parent, cause)
+                self.activate(self.workflow.agents[woken], parent, cause, guard=guard, joined=joined)
         return None
 
     def _limit_reason(self, more: int) -> str | None:
@@ -160,30 +178,32 @@ class ReactionBuilder:
         self.memory["code"] = MAX_ACTIVATIONS
         return f"activation limit of {self.workflow.max_activations} reached"
 
-    def _is_due(self, name: str, met: list[int]) -> bool:
-        """One pattern of activate_on is enough; the patterns of activate_when_all are collected until all have matched."""
+    def _due(self, name: str, met: list[int], signal: int | str) -> JsonObject | None:
+        """What the payload says about the join of an agent that is due; None if it is not.
+
+        One pattern of activate_on is enough; the patterns of activate_when_all are collected until all have matched.
+        """
         if -1 in met:
-            return True
+            return {}
         joins: dict[str, list[int]] = self.memory["joins"]
         collected = sorted({*joins.get(name, []), *met})
-        is_complete = len(collected) == len(self.workflow.agents[name].activate_when_all)
+        patterns = self.workflow.agents[name].activate_when_all
+        is_complete = len(collected) == len(patterns)
         joins[name] = [] if is_complete else collected
-        return is_complete
+        self._joined.add(name, met, signal)
+        return self._joined.take(name, patterns, len(self.reaction.drafts)) if is_complete else None
 
-    def _guard(self, agent: AgentSpec, parent: int | str, name: str, payload: Json, source: str | None) -> str | None:
-        """None if the agent may run, otherwise the reason for skipping it."""
+    def _guard(self, agent: AgentSpec, parent: int | str, name: str, payload: Json, source: str | None) -> GuardResult:
+        """Decide whether the agent may run."""
         if agent.name not in self.memory["agents"]:
-            return "added after this run began"
+            return GuardResult("added after this run began")
         if agent.when is None:
-            return None
-        try:
-            state = self.workflow.shape.load(self.state)
-            # a copy, because a guard may change it
-            signal = Draft(name, copied(payload), source, parent, self.now)
-            allowed = decided(agent.when(state) if agent.when_arity == 1 else agent.when(state, signal))
-        except Exception as error:
-            return f"{GUARD_RAISED} {format_exception(error)}"
-        return None if allowed else "when guard false"
+            return NO_GUARD
+
+        def signal() -> Draft:  # a copy, because a guard may change it
+            return Draft(name, self.workflow.loaded(name, copied(payload)), source, parent, self.now)
+
+        return evaluate_guard(agent, self.workflow.shape, self.state, untrusted_keys(self.memory), signal)
 
     def _last_parent(self) -> int | str:
         """The parent of the end: the newest draft, or else the last signal to react to, or else the root."""

@@ -28,7 +28,7 @@ def react_to_task(
     state = workflow.shape.dump({})
     memory = {**new_memory(workflow, now), RECEIVED_TRACE_ID: trace_id, **caller}
     view = RunView(run_id, "running", 0, state, memory, 0, 0, 0)
-    builder = ReactionBuilder(workflow, view, now, new_id, closing=0)
+    builder = ReactionBuilder(workflow, view, now, new_id, closing=0, base=0)
     builder.reaction.state = state
     builder.reaction.drafts += [Draft("workflow:start", {"state": state}, at=now), task]
     builder.activate(agent, parent=1, cause=1, turn=turn)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, Literal, get_origin
 
 import pydantic
 import pydantic_core
 
+from heliograph.definitions.losses import losses
 from heliograph.definitions.typed_dicts import usable
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.names import check_key
 from heliograph.signals.payload import copied
-from heliograph.signals.values import SECRETS, check_size, to_json
+from heliograph.signals.values import check_size, to_json
 from heliograph.types import Json, JsonObject
 
 _ANYTHING = pydantic.TypeAdapter(Any)
@@ -52,7 +53,7 @@ class StateShape:
         if self.kind is None:
             return None
         keys = frozenset(check_key(key) for key in self._fields())
-        for field, why in _losses(self._adapter.core_schema):
+        for field, why in losses(self._adapter.core_schema, "the state"):
             raise InvalidInput(f"the state cannot have {field}: {why}", code="lossy_state", path=f"/state/{field}")
         return keys
 
@@ -151,30 +152,6 @@ def _plain(adapter: pydantic.TypeAdapter[Any], value: Any) -> Any:
         hint = "; give a list instead of a set of objects" if isinstance(error, TypeError) else ""
         raise InvalidInput(f"the state cannot be written as JSON: {safe_repr(str(error))}{hint}", code="not_json",
                            path="/state") from None  # fmt: skip
-
-
-def _losses(schema: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """The fields, at any depth, that the ledger would lose, each with the reason. schema: a schema of pydantic-core."""
-    if isinstance(schema, list | tuple):
-        for item in schema:
-            yield from _losses(item, field)
-    if not isinstance(schema, dict):
-        return
-    if schema.get("type") == "dataclass-field":
-        field = schema["name"]
-    if schema.get("serialization_exclude") or schema.get("serialization_exclude_if"):
-        yield field, "it is excluded when the state is written, so it would be lost after each turn; remove exclude"
-    kind = schema.get("cls")
-    if isinstance(kind, type) and issubclass(kind, SECRETS):
-        yield (
-            field,
-            "a secret is written as asterisks, so it would be lost; read it where it is used, not from the state",
-        )
-    for key, item in schema.items():
-        if key == "metadata":
-            continue
-        is_field = isinstance(item, dict) and item.get("type") in ("model-field", "typed-dict-field")
-        yield from _losses(item, key if is_field else field)
 
 
 def _problems(error: pydantic.ValidationError) -> str:

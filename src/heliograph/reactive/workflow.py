@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from heliograph.definitions.agent import AgentSpec
@@ -17,6 +18,8 @@ from heliograph.definitions.model_settings import ModelSettings
 from heliograph.definitions.phase_handlers import PhaseHandler
 from heliograph.definitions.ready_metadata import ready_payload
 from heliograph.definitions.shared_limits import check_shared_limits
+from heliograph.definitions.signal_definition import SignalDefinition, definitions_by_name
+from heliograph.definitions.signal_subscribers import SignalSubscriber
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -25,7 +28,7 @@ from heliograph.secrets import Resolver
 from heliograph.signals.names import check_key
 from heliograph.signals.pattern_table import PatternTable
 from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed
-from heliograph.types import JsonObject, first_given
+from heliograph.types import Json, JsonObject, first_given
 
 if TYPE_CHECKING:
     from heliograph.control.observability import Observability
@@ -36,7 +39,7 @@ Reducer = Callable[[Any, Any], Any]
 
 # Signals of the runtime that can activate an agent; workflow:terminating and workflow:end come too late.
 _RUNTIME_NAMES = (
-    "workflow:start", "agent:activated", "agent:skipped", "agent:completed",
+    "workflow:start", "workflow:forked", "agent:activated", "agent:skipped", "agent:completed",
     "agent:failed", "agent:progress", "harness:start", "harness:end", "harness:error", "text:delta", "text:complete",
     "thinking:delta", "thinking:complete", "tool:call", "tool:result", "ready", "plan_ready", "action_complete",
     "reflection_complete", "terminated", "error", "delegation", "delegation_response", "halt",
@@ -65,6 +68,7 @@ class Workflow:
     grace_seconds: float | None = None  # of graceful halts through a gateway; None: not set
     observability: Observability | None = None  # from a runtime specification
     notices: Sequence[str] = ()  # warnings about its manifests
+    subscribers: Sequence[SignalSubscriber] = ()
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:
@@ -76,6 +80,22 @@ class Workflow:
             for n, pattern in enumerate(agent.activate_when_all):
                 table.add(pattern, (agent.name, n))
         return table
+
+    @cached_property
+    def signals(self) -> Mapping[str, SignalDefinition[Any]]:
+        """The definitions of signals, by name. Raises SetupError (`conflicting_definitions`)."""
+        of_agents = (each for agent in self.agents.values() for each in agent.signals)
+        of_subscribers = (each for subscriber in self.subscribers for each in subscriber.definitions.values())
+        return definitions_by_name(chain(of_agents, of_subscribers))
+
+    def loaded(self, name: str, payload: Json) -> Any:
+        """A payload as the type of the signal's definition; as it is without a definition. Raises InvalidInput."""
+        definition = self.signals.get(name)
+        return payload if definition is None else definition.load(payload)
+
+    def output_payload(self, name: str, output: Json) -> Json:
+        """An output as the payload of a signal that has a definition. Raises InvalidInput."""
+        return self.signals[name].dump(output)
 
     @cached_property
     def tool_calls(self) -> Mapping[str, CallSettings]:
@@ -157,6 +177,7 @@ def build_workflow(workflow: Workflow) -> Workflow:
                            path="/agents")  # fmt: skip
     check_rules(workflow.reducers, workflow.end_when, workflow.max_activations)
     _check_delegates(workflow)
+    _ = workflow.signals  # two definitions that differ are an error of the application
     check_shared_limits(workflow.agents, workflow.tool_calls, workflow.delegation_settings)
     keys = workflow.shape.keys
     if keys is not None:

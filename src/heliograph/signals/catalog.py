@@ -35,6 +35,19 @@ _FAILURE: Shape = {"code": "string", "message": "string", "recoverable": "boolea
 CATALOG: tuple[Entry, ...] = (
     Entry("workflow:start", {"state": "object"}, "runtime", "A run starts with this state.", "SIG-20"),
     Entry(
+        "workflow:forked",
+        {
+            "run_id": "string",
+            "signal": "string",
+            "turns": "list",
+            "state?": "object",
+        },
+        "runtime",
+        "A run continues the log of another run after one of its signals, perhaps with another state; "
+        "`turns` says what becomes of the turns that were in progress there.",
+        "Heliograph",
+    ),
+    Entry(
         "workflow:terminating",
         {"reason": "string"},
         "runtime",
@@ -50,14 +63,14 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "agent:activated",
-        {"agent": "string"},
+        {"agent": "string", "joined?": "list", "guard?": "object"},
         "runtime",
         "A signal activated an agent; that signal is the parent.",
         "SIG-22",
     ),
     Entry(
         "agent:skipped",
-        {"agent": "string", "reason": "string"},
+        {"agent": "string", "reason": "string", "joined?": "list", "guard?": "object"},
         "runtime",
         "A signal matched an agent's subscription, but did not activate the agent.",
         "SIG-23, SIG-45",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from heliograph.types import Json, JsonObject
+
+    P = TypeVar("P", default=Json)  # a signal without a parameter has JSON
 else:
+    from typing import TypeVar
+
+    P = TypeVar("P")
     Json = Any  # msgspec builds decoders from these annotations; it cannot build one from a recursive alias
 
 
@@ -24,8 +32,8 @@ class Source(Struct, frozen=True):
     parent: str | None = None
 
 
-class Signal(Struct, frozen=True):
-    """A recorded signal: one row of the log of a run.
+class Signal(Struct, Generic[P], frozen=True):
+    """A recorded signal: one row of the log of a run. Subscribers to a definition receive its payload as the model.
 
     timestamp: aware, UTC, for information; `seq` defines the order.
     seq: the position in the log of its run, from 1, without gaps.
@@ -34,7 +42,7 @@ class Signal(Struct, frozen=True):
 
     id: str
     name: str
-    payload: Json
+    payload: P
     timestamp: datetime
     source: Source | None
     run_id: str
@@ -48,6 +56,25 @@ class Signal(Struct, frozen=True):
     @property
     def parent(self) -> str | None:
         return self.source.parent if self.source else None
+
+
+class LogEntry(Struct, frozen=True):
+    """A recorded signal with the facts that a fork of its run needs.
+
+    run_id: the run that recorded it. commit_seq: the position of the first signal of its commit. is_deferred: it was recorded before
+    its reaction.
+    """
+
+    id: str
+    run_id: str
+    seq: int
+    commit_seq: int
+    name: str
+    payload: Json
+    agent: str | None
+    parent: str | None
+    is_untrusted: bool = False
+    is_deferred: bool = False
 
 
 class Draft(Struct, frozen=True):
@@ -84,6 +111,15 @@ def to_wire(signal: Signal) -> JsonObject:
     if source:
         wire["source"] = source
     return wire | {"run_id": signal.run_id, "seq": signal.seq}
+
+
+def from_wire(wire: Mapping[str, Any]) -> Signal:
+    """Convert a signal of the kernel's JSON. A payload that was left out because of its size becomes a text with that size."""
+    payload = wire["payload"] if "payload" in wire else f"({wire['payload_bytes']} bytes)"
+    source = wire.get("source")
+    return Signal(wire["id"], wire["name"], payload, datetime.fromisoformat(wire["timestamp"]),
+                  None if source is None else Source(source.get("agent"), source.get("parent")), wire["run_id"], wire["seq"],
+                  wire["turn_id"])  # fmt: skip
 
 
 def _format_timestamp(at: datetime) -> str:

@@ -3,7 +3,7 @@
 # Requirements: SIG-50..SIG-52, G-41.
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from heliograph.signals.names import LENGTH_MAX
@@ -71,6 +71,12 @@ class PatternTable(Generic[V]):
             nodes = _with_many(reached)
         entries = [entry for node in nodes for entry in node.entries]
         return tuple(value for _, value in sorted(entries, key=lambda entry: entry[0]))
+
+
+def name_filter(patterns: Iterable[Pattern | str]) -> Callable[[str], bool]:
+    """Return a function that returns whether a name matches one of the patterns; without any, each name does."""
+    table = PatternTable[bool]((pattern, True) for pattern in patterns)
+    return (lambda name: bool(table.match(name))) if len(table) else (lambda _name: True)
 
 
 class _Node(Generic[V]):

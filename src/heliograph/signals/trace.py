@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from heliograph.codes import UNKNOWN
-from heliograph.error_text import safe_repr
+from heliograph.error_text import printable, safe_repr
 from heliograph.errors import NotFound
 from heliograph.signals.model import Signal
 
@@ -125,7 +125,12 @@ def _groups(siblings: Sequence[Signal], below: dict[str, list[Signal]], collapse
 def _describe(group: Sequence[Signal], start: datetime, width: int) -> str:
     first, last = group[0], group[-1]
     count = f" ×{len(group)}" if len(group) > 1 else ""
-    parts = [first.name + count, first.agent or "", _format_payload(group, width), f"+{_milliseconds(start, first)}"]
+    parts = [
+        printable(first.name) + count,
+        printable(first.agent or ""),
+        _format_payload(group, width),
+        f"+{_milliseconds(start, first)}",
+    ]
     if len(group) > 1:
         parts[-1] += f"…{_milliseconds(start, last)}"
     return "  ".join(part for part in parts if part) + " ms"

@@ -27,6 +27,8 @@ _FIELDS = {
     "turn": "turn_id",
     "agent": "agent",
     "phase": "phase",
+    "signal": "signal_id",
+    "name": "signal_name",
 }  # of a line, by attributes of its record
 
 
@@ -46,8 +48,13 @@ def enter_turn(run_id: str, turn_id: str, agent: str) -> None:
     _turn.set(Turn(run_id, turn_id, agent))
 
 
+def current_turn() -> Turn | None:
+    """The turn that the current task belongs to."""
+    return _turn.get()
+
+
 def fields_of(record: logging.LogRecord) -> dict[str, str]:
-    """The fields of a structured line: run, turn, agent, phase, trace and span, as far as the record or its task has them.
+    """The fields of a structured line: run, turn, agent, phase, signal and its name, trace and span, as far as the record or its task has them.
 
     Call it where the record is emitted, because another task may belong to another turn.
     """

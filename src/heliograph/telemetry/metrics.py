@@ -18,7 +18,7 @@ SERIES_MAX = 1000  # of one metric
 _VALUE_LENGTH_MAX = 100
 
 LABELS = frozenset({
-    "signal_type", "status", "error_code", "agent", "outcome", "project", "application", "pool", "state", "kind", "amount",
+    "signal_type", "signal", "subscription", "status", "error_code", "agent", "outcome", "project", "application", "pool", "state", "kind", "amount",
     "gen_ai.operation.name", "gen_ai.request.model", "gen_ai.token.type", "error.type",
 })  # fmt: skip
 
@@ -80,6 +80,10 @@ class Registry:
         self._known: dict[str, set[str]] = {label: set(values) for label, values in (reserved or {}).items()}
         self._values: dict[Metric, dict[tuple[str, ...], float]] = {}
         self._distributions: dict[Metric, dict[tuple[str, ...], Distribution]] = {}
+
+    def reserve(self, label: str, values: Iterable[str]) -> None:
+        """Keep these values of a label: they never become `other`."""
+        self._known.setdefault(label, set()).update(value[:_VALUE_LENGTH_MAX] for value in values)
 
     def add(self, metric: Metric, *values: str, amount: float = 1.0) -> None:
         """Add to a counter. values: of its labels, in their order."""

@@ -19,6 +19,13 @@ SIGNAL_COUNT = Metric("signal_count", "counter", "Control signals and responses"
 SIGNAL_ERRORS = Metric("signal_errors", "counter", "Control signals that failed", ("signal_type", "error_code"))
 SIGNALS = (SIGNAL_LATENCY, SIGNAL_COUNT, SIGNAL_ERRORS)
 
+SIGNALS_TOTAL = Metric(
+    "heliograph_signals_total",
+    "counter",
+    "Signals of subscriptions with the adapter Metrics",
+    ("subscription", "signal"),
+)
+
 STARTED = {
     phase: Metric(f"agent.lifecycle.{phase}.started", "counter", f"Turns that began phase {phase}", ("agent",))
     for phase in Phase
@@ -86,4 +93,4 @@ BUDGETS = Metric(
 DATABASE_UP = Metric("heliograph_database_up", "gauge", "1 if the last measurement of the database succeeded")
 DATABASE = (QUEUE, QUEUE_AGE, ALL_LEASES, OUTBOX, OUTBOX_AGE, BREAKERS, BUDGETS, DATABASE_UP)
 
-ALL = (*SIGNALS, *LIFECYCLE, *MODELS, *WORKER, *DATABASE)
+ALL = (*SIGNALS, SIGNALS_TOTAL, *LIFECYCLE, *MODELS, *WORKER, *DATABASE)

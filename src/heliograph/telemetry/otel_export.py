@@ -119,7 +119,7 @@ class _Reported(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         with self._outage.reported():
             try:
-                result = self._exporter.export([without_secrets(span) for span in spans])
+                result = self._exporter.export(without_secrets(spans))
             except Exception:  # of the transport; the SDK would log one stack for each batch
                 result = SpanExportResult.FAILURE
         if result is SpanExportResult.SUCCESS:

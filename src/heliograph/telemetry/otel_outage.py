@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 log = logging.getLogger("heliograph.telemetry")
 
@@ -32,6 +35,8 @@ class ExportOutage:
         self._is_on = False
         self._full_until = 0.0  # a slow collector accepts batches, and the queue is full again at once
         self.is_rejecting = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=partial(_renew_lock, weakref.ref(self)))
 
     def failed(self, count: int, what: str) -> None:
         """Note that the collector did not accept `count` spans or metrics."""
@@ -68,6 +73,12 @@ class ExportOutage:
             yield
         finally:
             _quiet.outage = None
+
+
+def _renew_lock(outage: weakref.ref[ExportOutage]) -> None:
+    """Give an outage a new lock in a forked process, because a thread that this process lacks may hold the old one."""
+    if (kept := outage()) is not None:
+        kept._lock = threading.Lock()
 
 
 class _Quiet(logging.Filter):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, Status
 
 from heliograph.redaction import is_clean, redacted, redacted_text
+from heliograph.telemetry.otel_recorded_span import RecordedSpan
 
 
-def without_secrets(span: ReadableSpan) -> ReadableSpan:
-    """Return the span itself if it has no known secret; otherwise a copy with stars in their place."""
-    if is_clean("\n".join(_texts(span))):  # one search for all texts
-        return span
+def without_secrets(spans: Sequence[ReadableSpan]) -> Sequence[ReadableSpan]:
+    """Return the spans themselves if they have no known secret; otherwise those with one as copies with stars in its place."""
+    if is_clean("\n".join(text for span in spans for text in _texts(span))):  # one search for all texts
+        return spans
+    return [span if is_clean("\n".join(_texts(span))) else _copy(span) for span in spans]
+
+
+def _copy(span: ReadableSpan) -> ReadableSpan:
     status = span.status
     return ReadableSpan(
         redacted_text(span.name), span.context, span.parent, span.resource, _redacted(span.attributes),
@@ -30,14 +35,11 @@ def _redacted(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _texts(span: ReadableSpan) -> list[str]:
-    texts = [span.name, span.status.description or ""]
-    texts += [each.name for each in span.events]
-    inner = [*(each.attributes for each in span.events), *(each.attributes for each in span.links)]
-    for attributes in (span.attributes, *inner):
-        for key, value in (attributes or {}).items():
-            texts.append(key)
-            if isinstance(value, str):
-                texts.append(value)
-            elif isinstance(value, tuple | list):
-                texts += map(str, value)
-    return texts
+    """All texts of a span. Those in a list have the spelling of `repr`, which is one of those that are searched."""
+    if isinstance(span, RecordedSpan):  # the keys of its attributes are ours
+        return [span.name, span.error or "", *map(str, span.values.values())]
+    attributes = span.attributes or {}
+    texts = [span.name, span.status.description or "", *attributes, *map(str, attributes.values())]
+    for event in span.events:
+        texts += event.name, str(event.attributes)
+    return texts + [str(link.attributes) for link in span.links]

@@ -13,17 +13,16 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind
 
-from heliograph.ids import span_id_of
+from heliograph.ids import span_number_of
 from heliograph.telemetry import semantics as s
 from heliograph.telemetry.otel_formats import Formats, in_context
+from heliograph.telemetry.otel_recorded_span import NOT_SAMPLED, SAMPLED, RecordedSpan
 from heliograph.telemetry.settings import TelemetrySettings
 
-SAMPLED, NOT_SAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _SCOPE = "heliograph"
-_UNSET = Status()
 
 
 class PlannedIds(RandomIdGenerator):
@@ -112,21 +111,18 @@ class Spans:
 
     def record(
         self, run: RunContext, name: str, parent: int | None, *, since: datetime, until: datetime,
-        attributes: dict[str, Any] | None = None, number: int | None = None, kind: SpanKind = SpanKind.INTERNAL,
+        attributes: Mapping[str, str | int | float] | None = None, number: int | None = None, kind: SpanKind = SpanKind.INTERNAL,
         links: Sequence[int | SpanContext] = (), error: str | None = None,
     ) -> None:  # fmt: skip
         """Record a span that has ended. error: its code, for one that failed. See `start`."""
-        status = _UNSET
+        found = attributes or {}
         if error is not None:
             error = error or s.OTHER_ERROR
-            status = Status(StatusCode.ERROR, error)
-            attributes = {**(attributes or {}), s.ERROR_TYPE: error}
+            found = {**found, s.ERROR_TYPE: error}
         began = nanoseconds(since)
-        own = SpanContext(run.trace_id, number or self._ids.generate_span_id(), is_remote=False, trace_flags=SAMPLED)
-        self._record(ReadableSpan(
-            name, own, run.parent if parent is None else run.span(parent), self._resource, attributes, (),
-            [Link(run.span(link) if isinstance(link, int) else link) for link in links], kind, None, status, began,
-            max(began, nanoseconds(until)), self._scope,
+        self._record(RecordedSpan(
+            name, run.trace_id, number or self._ids.generate_span_id(), run.parent if parent is None else parent, links, kind=kind,
+            attributes=found, error=error, start=began, end=max(began, nanoseconds(until)), resource=self._resource, scope=self._scope,
         ))  # fmt: skip
 
 
@@ -142,7 +138,7 @@ class Recording:
 
 def span_number(name: str) -> int:
     """Return the id of a span by its name: see `span_id_of`."""
-    return int(span_id_of(name), 16) or 1
+    return span_number_of(name) or 1
 
 
 def nanoseconds(at: datetime) -> int:

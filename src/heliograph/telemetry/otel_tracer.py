@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from opentelemetry.trace import SpanKind, get_current_span
 
-from heliograph.ids import trace_id_of
+from heliograph.ids import trace_number_of
 from heliograph.ports import TurnTrace
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_memory import RECEIVED_TRACE_ID, TRACE_PARENT
@@ -28,7 +28,7 @@ from heliograph.telemetry.otel_unrecorded import UnrecordedTurn
 from heliograph.telemetry.settings import TelemetrySettings
 
 _CLIENT_ERROR = 400
-_RUNS_MAX = 1024
+_CALLERS_MAX = 1024
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 
 
@@ -42,7 +42,7 @@ class OtelTracer:
     ):  # fmt: skip
         self.recording = Recording(settings, Formats(settings.propagation), spans, now)
         self._sampling = sampling
-        self._context_of = lru_cache(_RUNS_MAX)(self._compute)  # a process asks for a run several times in a row
+        self._caller_of = lru_cache(_CALLERS_MAX)(read_w3c)
 
     @guarded(dict)
     def memory_of_start(self, headers: Iterable[tuple[bytes, bytes]] | None = None) -> dict[str, Any]:
@@ -118,11 +118,13 @@ class OtelTracer:
         )  # fmt: skip
 
     def _run(self, run_id: str, memory: Mapping[str, Any]) -> RunContext:
+        """Return the trace of a run. Nothing of it is kept, because most processes ask for a run that is not recorded once."""
         caller, received = memory.get(TRACE_PARENT), memory.get(RECEIVED_TRACE_ID)
-        return self._context_of(run_id, str(caller) if caller else "", str(received) if received else "")
-
-    def _compute(self, run_id: str, caller: str, received: str) -> RunContext:
-        parent = read_w3c(caller) if caller else None
-        own = received if received and _TRACE_ID.fullmatch(received) else trace_id_of(received or run_id)
-        trace_id = int(own, 16) if parent is None else parent.trace_id
+        parent = self._caller_of(caller) if isinstance(caller, str) else None
+        if parent is not None:
+            trace_id = parent.trace_id
+        elif received and _TRACE_ID.fullmatch(own := str(received)):
+            trace_id = int(own, 16)
+        else:
+            trace_id = trace_number_of(str(received or run_id))
         return RunContext(run_id, trace_id, parent, is_sampled=self._sampling.records(trace_id, parent))

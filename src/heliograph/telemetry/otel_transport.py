@@ -29,19 +29,21 @@ def open_exporter(settings: TelemetrySettings, signal: Signal) -> Any:
 
 def _http_exporters() -> dict[Signal, Any]:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return {"traces": OTLPSpanExporter, "metrics": OTLPMetricExporter}
+    from heliograph.telemetry.otel_http_spans import HttpSpanExporter
+
+    return {"traces": HttpSpanExporter, "metrics": OTLPMetricExporter}
 
 
 def _grpc_exporters() -> dict[Signal, Any]:
     try:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+        from heliograph.telemetry.otel_grpc_spans import GrpcSpanExporter
     except ImportError as error:
         raise SetupError("OTLP over gRPC needs its exporter: pip install 'heliograph[otel,otel-grpc]'",
                          code="no_otel_library") from error  # fmt: skip
-    return {"traces": OTLPSpanExporter, "metrics": OTLPMetricExporter}
+    return {"traces": GrpcSpanExporter, "metrics": OTLPMetricExporter}
 
 
 def _http_session() -> Any:

@@ -7,16 +7,41 @@ from contextvars import Token
 from functools import cached_property
 
 from opentelemetry.context import Context, attach, detach
-from opentelemetry.trace import NonRecordingSpan, SpanContext, format_span_id, format_trace_id, set_span_in_context
+from opentelemetry.trace import (
+    INVALID_SPAN_CONTEXT,
+    NonRecordingSpan,
+    SpanContext,
+    format_span_id,
+    format_trace_id,
+    set_span_in_context,
+)
 
 from heliograph.telemetry.null_tracer import NullTurn
 from heliograph.telemetry.otel_formats import Formats
 from heliograph.telemetry.otel_spans import RunContext, span_number
-from heliograph.trace_context import TraceContext, enter_trace, exit_trace
+from heliograph.trace_context import TraceContext, current_trace, enter_trace, exit_trace
 
 log = logging.getLogger("heliograph.telemetry")
 
-_EMPTY = Context()
+
+class _UnrecordedSpan(NonRecordingSpan):
+    """The span of the current turn, for instrumented libraries: their spans below it are not recorded either.
+
+    One object serves all turns, because it reads the turn when it is used.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(INVALID_SPAN_CONTEXT)
+
+    def get_span_context(self) -> SpanContext:
+        turn = current_trace()
+        return turn.context if isinstance(turn, UnrecordedTurn) else INVALID_SPAN_CONTEXT
+
+    def __repr__(self) -> str:
+        return f"_UnrecordedSpan({self.get_span_context()!r})"
+
+
+_CONTEXT = set_span_in_context(_UnrecordedSpan(), Context())
 
 
 class UnrecordedTurn(NullTurn):
@@ -58,7 +83,7 @@ class UnrecordedTurn(NullTurn):
         return self
 
     def __enter__(self) -> None:
-        self._tokens = attach(set_span_in_context(_UnrecordedSpan(self), _EMPTY)), enter_trace(self)
+        self._tokens = attach(_CONTEXT), enter_trace(self)
 
     def __exit__(self, *_: object) -> None:
         if self._tokens is not None:
@@ -67,16 +92,3 @@ class UnrecordedTurn(NullTurn):
                 detach(self._tokens[0])
             except ValueError:  # the turn is closed in another context, at the end of its process
                 log.debug("the trace context of %s was not left", self._turn_id)
-
-
-class _UnrecordedSpan(NonRecordingSpan):
-    """The span of an unrecorded turn, for instrumented libraries: their spans below it are not recorded either."""
-
-    def __init__(self, turn: UnrecordedTurn):
-        self._turn = turn
-
-    def get_span_context(self) -> SpanContext:
-        return self._turn.context
-
-    def __repr__(self) -> str:
-        return f"_UnrecordedSpan({self._turn.context!r})"

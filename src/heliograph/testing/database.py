@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from heliograph.embedded.cluster import NoDatabase
 from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install, whole_sql
+
+T = TypeVar("T")
 
 # Tests need no durability.
 _SETTINGS: Mapping[str, str] = {
@@ -21,11 +27,39 @@ _SETTINGS: Mapping[str, str] = {
     "max_wal_size": "2GB", "checkpoint_timeout": "30min",
 }  # fmt: skip
 _TEMPLATE_LOCK = 0x74656D70
+# Not our tables: an empty one that was never vacuumed has the plans of a table that will be filled.
+_CATALOGS = """
+    select string_agg(c.oid::regclass::text, ', ' order by c.oid) from pg_class c
+     where c.relkind = 'r' and c.relnamespace = 'pg_catalog'::regnamespace and not c.relisshared
+"""
+
+
+@contextmanager
+def open_test_server(shared: Path, version: int = 18) -> Iterator[TestServer]:
+    """Open the server at HELIOGRAPH_TEST_DATABASE_URL, or else the embedded one. shared: a folder of all processes of a test run.
+
+    Raises NoDatabase if neither is there.
+    """
+    try:
+        server = TestServer(shared / "heliograph-home", version, os.environ.get("HELIOGRAPH_TEST_DATABASE_URL"))
+    except NoDatabase:
+        raise NoDatabase("the tests have no PostgreSQL: install an embedded one with pip install 'heliograph[test]', or set "
+                         "HELIOGRAPH_TEST_DATABASE_URL to the URL of a server whose login may create databases") from None  # fmt: skip
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def beside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return the result of a coroutine that runs in a thread, so that plain fixtures serve the tests of every async plugin."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(lambda: asyncio.run(work())).result()
 
 
 @cache
-def _template() -> str:
-    """The template's name: it contains a hash of the schema, because a server may outlive its tests."""
+def template_name() -> str:
+    """The name of the template of all test databases: it contains a hash of the schema, because a server may outlive its tests."""
     return f"heliograph_template_{sha256(whole_sql().encode()).hexdigest()[:12]}"
 
 
@@ -43,6 +77,7 @@ class TestServer:
         self._embedded = None if url else open_embedded(home, version=version, settings=_SETTINGS)
         self._admin_url = url or (self._embedded.url if self._embedded else "")
         self._made = 0
+        self._has_template = False
 
     def url(self, database: str) -> str:
         return urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{database}"))
@@ -53,8 +88,10 @@ class TestServer:
         name = f"test_{os.getpid()}_{self._made}"
         connection = await asyncpg.connect(self._admin_url)
         try:
-            await self._make_template(connection)
-            await connection.execute(f'create database "{name}" template {_template()} strategy file_copy')
+            if not self._has_template:
+                await self._make_template(connection)
+                self._has_template = True
+            await connection.execute(f'create database "{name}" template {template_name()} strategy file_copy')
         finally:
             await connection.close()
         return self.url(name)
@@ -75,12 +112,14 @@ class TestServer:
     async def _make_template(self, connection: Any) -> None:
         await connection.execute(f"select pg_advisory_lock({_TEMPLATE_LOCK})")  # test processes share the server
         try:
-            if await connection.fetchval("select true from pg_database where datname = $1", _template()):
+            if await connection.fetchval("select true from pg_database where datname = $1", template_name()):
                 return
-            await connection.execute(f"create database {_template()}")
-            inside = await asyncpg.connect(self.url(_template()))
+            await connection.execute(f"create database {template_name()}")
+            inside = await asyncpg.connect(self.url(template_name()))
             try:
                 await install(inside)
+                # a copy takes as long as its bytes, and an installation leaves dead rows in the catalogs
+                await inside.execute(f"vacuum full {await inside.fetchval(_CATALOGS)}")
             finally:
                 await inside.close()
         finally:

@@ -147,6 +147,15 @@ class MCPServer:
                 log.warning("tool %s of MCP server %s is skipped: %s", safe_repr(each.name), self.label, error.message)
         return list(tools.values())
 
+    def tool_called(self, name: str) -> Tool | None:
+        """Return the tool that agents call by this name, without description, schema and connection; None if they may call no such tool."""
+        listed = {*self.effects, *(self.approval if isinstance(self.approval, Collection) else ()), *(self.tools or ())}
+        if self.tools is None and not any(safe_name(self.prefix + each) == name for each in listed):
+            listed.add(name.removeprefix(safe_name(self.prefix)))
+        unconnected: Any = None
+        tools = self.allowed([OfferedTool(each, "", {"type": "object"}) for each in sorted(listed)], unconnected)
+        return next((tool for tool in tools if tool.name == name), None)
+
     def _checked(self, offered: OfferedTool, connection: Connection) -> Tool:
         """Return an offered tool as a Tool. Raises InvalidInput for an invalid definition."""
         check_json(offered.parameters)

@@ -49,13 +49,13 @@ def is_empty(reply: ModelReply) -> bool:
     return not (reply.text.strip() or reply.tool_calls or reply.output is not None)
 
 
-def record_of(reply: ModelReply, deferrals: int = 0) -> JsonObject:
-    """The record of a reply. deferrals: those of its turn before the reply."""
+def record_of(reply: ModelReply, deferrals: int = 0, marks: Mapping[str, str] = {}) -> JsonObject:
+    """The record of a reply. deferrals: those of its turn before the reply. marks: of its request, see `marks_of`."""
     calls: list[Json] = [{"id": c.id, "tool": c.tool, "arguments": c.arguments} for c in reply.tool_calls]
     return {
         "text": reply.text, "thinking": reply.thinking, "tool_calls": calls, "raw": reply.raw, "output": reply.output,
         "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens, "cost_usd": reply.cost_usd,
-        "deferrals": deferrals, "is_cut": reply.is_cut,
+        "deferrals": deferrals, "is_cut": reply.is_cut, "marks": dict(marks),
     }  # fmt: skip
 
 

@@ -53,6 +53,11 @@ class Journal:
         """Whether the function repeats an earlier run: it has not reached all recorded calls yet."""
         return not self._recorded.keys() <= self._requested
 
+    @property
+    def unreached(self) -> list[Wait]:
+        """The recorded calls that the function has not reached yet, in the order in which they were opened."""
+        return [wait for call_id, wait in self._recorded.items() if call_id not in self._requested]
+
     def has_call(self, call_id: str) -> bool:
         """Whether a call of this id is recorded, with or without a result."""
         return call_id in self._recorded
@@ -90,16 +95,11 @@ class Journal:
             raise self._fail(RESOURCE_EXHAUSTED, f"it made {CALLS_MAX} calls in one run")
         self._requested.add(request.call_id)
         wait = self._recorded.get(request.call_id)
-        if (
-            wait is not None
-            and (wait.kind, wait.tool) != (request.kind, request.tool)
-            and not _is_not_made(wait, request)
-            and not _is_sent(wait, request)
-        ):
+        if wait is not None and not is_record_of(wait, request):
             raise self._fail(
                 NOT_DETERMINISTIC,
-                f"call {request.call_id} was {_call_label(wait.kind, wait.tool)} when it was recorded and is now "
-                f"{_call_label(request.kind, request.tool)}: between calls, a function may depend only on its context and on "
+                f"call {request.call_id} was {call_label(wait.kind, wait.tool)} when it was recorded and is now "
+                f"{call_label(request.kind, request.tool)}: between calls, a function may depend only on its context and on "
                 "results; if the order of its calls varies, pass a call_id to each",
             )  # fmt: skip
         return wait
@@ -142,7 +142,14 @@ class Journal:
         return self.error
 
 
-def _is_not_made(wait: Wait, request: CallRequest) -> bool:
+def is_record_of(wait: Wait, request: CallRequest) -> bool:
+    """Whether a record with the id of a call is of this call."""
+    return (
+        (wait.kind, wait.tool) == (request.kind, request.tool) or is_not_made(wait, request) or _is_sent(wait, request)
+    )
+
+
+def is_not_made(wait: Wait, request: CallRequest) -> bool:
     """Whether the call was not made: a budget, a breaker or a rate limit rejected it, or another call failed first."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
     is_it = isinstance(error, dict) and (
@@ -156,6 +163,7 @@ def _is_sent(wait: Wait, request: CallRequest) -> bool:
     return request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("tool", GATEWAY)
 
 
-def _call_label(kind: str, tool: str) -> str:
+def call_label(kind: str, tool: str) -> str:
+    """A call as a message names it."""
     return {"tool": f"tool {tool}", "child": f"a delegation to {tool}", "inline": f"step {tool}",
             "timer": "a pause", "human": f"an approval by {tool}"}.get(kind, kind)  # fmt: skip

@@ -16,7 +16,9 @@ from heliograph.codes import UNDECODABLE
 from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.recorded_inputs import recorded_seams
 from heliograph.execution.runner import TurnRunner
+from heliograph.execution.tape import is_recorded
 from heliograph.records import Claimed
 from heliograph.telemetry.logs import enter_turn
 from heliograph.turn.interruptions import TurnAbandoned, TurnLost
@@ -181,7 +183,7 @@ class Worker:
     def _running_turns(self, services: ProjectServices) -> int:
         if len(self.projects) == 1:
             return len(self._running)
-        return sum(runner.services is services for runner in self._running.values())
+        return sum(runner.services.project == services.project for runner in self._running.values())
 
     async def _claim(self, services: ProjectServices, limit: int) -> tuple[list[Claimed], bool]:
         """Claim up to `limit` turns of one project; return them, and whether there may be more.
@@ -210,7 +212,8 @@ class Worker:
         return failed is not None
 
     def _start(self, claimed: Claimed, services: ProjectServices) -> None:
-        runner = TurnRunner(claimed, services, self._agent_loop)
+        seams = recorded_seams(services, claimed) if is_recorded(claimed.run.memory) else None
+        runner = TurnRunner(claimed, services, self._agent_loop, seams)
         if log.isEnabledFor(logging.INFO):
             log.info("claimed %s: agent %s of run %s, epoch %d%s", claimed.turn_id, claimed.agent, claimed.run_id,
                      claimed.epoch, _history(claimed), extra=_fields(runner))  # fmt: skip

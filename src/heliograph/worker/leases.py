@@ -48,7 +48,7 @@ class Leases:
 
     def runners(self) -> list[TurnRunner]:
         """The running turns of the project."""
-        return [runner for runner in self._running.values() if runner.services is self.services]
+        return [runner for runner in self._running.values() if runner.services.project == self.services.project]
 
     async def keep(self) -> None:
         """Renew all leases three times per lease, and at once when a bell announces a stop. Runs until cancelled.

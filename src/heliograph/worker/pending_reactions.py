@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from heliograph.codes import INTERNAL_ERROR
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.recorded_inputs import with_tape
+from heliograph.execution.tape import is_recorded, tape_of_reaction
 from heliograph.reactive.react import react_to_pending
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import TOO_LARGE, state_too_large
@@ -87,10 +89,12 @@ class PendingReactions:
     async def _commit(
         self, services: ProjectServices, pending: PendingRun, failure: RunFailure | None
     ) -> tuple[Reaction, Mapping[str, Any]]:
-        world, run_id = services.world, pending.run.run_id
+        is_on_tape, run_id = is_recorded(pending.run.memory), pending.run.run_id
+        outside = with_tape(services, tape_of_reaction(pending, failure)) if is_on_tape else services
+        world = outside.world
         reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
         await world.failpoint("before_react")
-        answer = await services.ledger.react({
+        answer = await outside.ledger.react({
             "run_id": run_id, "signals": draft_items(reaction.drafts), "reaction": reaction.to_item(),
         })  # fmt: skip
         return reaction, answer

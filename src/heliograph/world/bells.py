@@ -11,11 +11,13 @@ from heliograph.errors import HeliographError, StoreUnavailable
 from heliograph.records import Event
 from heliograph.world.bell_tokens import Tokens
 from heliograph.world.seam import BellKey
+from heliograph.world.signal_bells import SignalBells
 from heliograph.world.subscriptions import Subscription, Subscriptions
 
 log = logging.getLogger("heliograph.world")
 
 _LEARN_SECONDS = 5.0  # between two attempts to fetch the key of a project's bells
+_LOCAL = "slot:"  # keys that begin so ring in this process only
 
 
 class Store(Protocol):
@@ -60,6 +62,8 @@ class Bells:
         self.wires: list[Doorbell] = []
         self._learning: dict[str, asyncio.Lock] = {}
         self._keeps_learning: set[str] = set()  # projects: one task for each, for all its subscriptions
+        self._signals: dict[str, SignalBells] = {}
+        self._clock = asyncio.get_running_loop().time
 
     def subscribe(self, keys: Iterable[BellKey]) -> Subscription:
         subscription = self.subscriptions.subscribe(keys)
@@ -71,12 +75,21 @@ class Bells:
 
     def ring(self, keys: Sequence[BellKey], agents: Iterable[str] = ()) -> None:
         self.subscriptions.ring(keys)
-        remote = [key for key in keys if not key.name.startswith("slot:")]
+        remote = [key for key in keys if not key.name.startswith(_LOCAL)]
         unknown = {key.project for key in remote if not self.tokens.has(key.project)}
         if unknown:
             self._spawn("ring", self._learn_and_send(unknown, remote, list(agents)))
         else:
             self._send(remote, agents)
+
+    def called(self, function: str, arguments: tuple[Any, ...], answer: Any) -> None:
+        """Ring for the subscribers of the signals that a call of one of WRITERS has logged."""
+        project = arguments[0]
+        signals = self._signals.get(project)
+        if signals is None:
+            signals = self._signals[project] = SignalBells(project, self.subscriptions, self._clock)
+        if keys := signals.after(function, arguments, answer):
+            self.ring(keys)
 
     async def learn(self, project: str) -> bool:
         """Fetch the key of a project's bells, which rings to other processes need.
@@ -107,9 +120,12 @@ class Bells:
             self._send(keys, agents)
 
     def _send(self, keys: Sequence[BellKey], agents: Iterable[str]) -> None:
-        wire = next((wire for wire in self.wires if wire.is_up), None)  # every process listens on all of them
-        if wire is not None and keys:
-            wire.ring([self._on_wire(key, wire) for key in keys], agents)
+        for wire in self.wires:
+            if wire.is_up:  # the first is enough, because every process listens on all of them
+                known = [self._on_wire(key, wire) for key in keys if self.tokens.has_token(key)]
+                if known:
+                    wire.ring(known, agents)
+                return
 
     def _on_wire(self, key: BellKey, wire: Doorbell) -> str:
         return key.name if wire.carries_names and key.name.startswith("work:") else self.tokens.of(key)

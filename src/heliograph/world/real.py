@@ -9,8 +9,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,7 @@ from heliograph.ids import make_id
 from heliograph.records import Event
 from heliograph.world.bells import Bells, Store
 from heliograph.world.seam import BellKey, Task, Transaction
+from heliograph.world.signal_bells import WRITERS
 from heliograph.world.subscriptions import Subscription
 from heliograph.world.user_code import settle, within
 
@@ -30,6 +31,26 @@ class TransactionSource(Protocol):
     """Opens transactions for transactional steps; `heliograph.ledger.transactions.Transactions` is one."""
 
     def open(self) -> AbstractAsyncContextManager[Transaction]: ...
+
+
+class _RingingTransaction:
+    """A transaction whose commit rings for subscribers, as `RealWorld.call` does."""
+
+    def __init__(self, transaction: Transaction, bells: Bells):
+        self._transaction = transaction
+        self._bells = bells
+
+    @property
+    def connection(self) -> Any:
+        return self._transaction.connection
+
+    async def commit(self, function: str, *args: object) -> Any:
+        answer = await self._transaction.commit(function, *args)
+        self._bells.called(function, args, answer)
+        return answer
+
+    async def was_committed(self) -> bool:
+        return await self._transaction.was_committed()
 
 
 class RealWorld:
@@ -88,10 +109,15 @@ class RealWorld:
         return await asyncio.wrap_future(future)
 
     async def call(self, function: str, *args: object) -> Any:
-        return await self._store.call(function, *args)
+        answer = await self._store.call(function, *args)
+        if function in WRITERS:
+            self.bells.called(function, args, answer)
+        return answer
 
-    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        return self._transactions.open()
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        async with self._transactions.open() as transaction:
+            yield _RingingTransaction(transaction, self.bells)
 
     def subscribe(self, keys: Iterable[BellKey]) -> Subscription:
         return self.bells.subscribe(keys)

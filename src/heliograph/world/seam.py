@@ -16,6 +16,11 @@ from heliograph.records import Event
 
 T = TypeVar("T")
 
+SIGNALS = "signals:"  # the first part of the names of bells that ring after commits with signals, see `heliograph.world.signal_bells`
+SUBSCRIBERS = "subscribers:"  # the first part of the names of their announcements: without one, commits do not ring
+UNNAMED = "?"  # the rest of a bell for signals of any name
+ANNOUNCE_SECONDS = 5.0  # between two announcements
+
 
 class Task(Protocol):
     """A spawned coroutine: the part of `asyncio.Task` that the runtime needs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from heliograph.world.bell_tokens import Tokens
 from heliograph.world.ring_limit import TokenBucket
@@ -17,6 +18,16 @@ from heliograph.world.seam import BellKey
 INTERVAL_SECONDS = 0.05
 LONGEST_SECONDS = 0.5
 BURST = 10
+
+
+class Listener(Protocol):
+    """Receives the rings of some keys: those of this process, and those from a wire, which may be forged."""
+
+    keys: tuple[BellKey, ...]
+
+    def ring(self) -> None: ...
+
+    def ring_from_wire(self) -> None: ...
 
 
 class Subscription:
@@ -74,22 +85,25 @@ class Subscriptions:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._of_key: dict[BellKey, set[Subscription]] = {}
+        self._of_key: dict[BellKey, set[Listener]] = {}
         self._keys_on_wire: dict[str, set[BellKey]] = {}
 
     def subscribe(self, keys: Iterable[BellKey]) -> Subscription:
         subscription = Subscription(tuple(keys), self)
-        for key in subscription.keys:
+        self.add(subscription)
+        return subscription
+
+    def add(self, listener: Listener) -> None:
+        for key in listener.keys:
             if key not in self._of_key:
                 self._of_key[key] = set()
                 for text in self._on_wire(key):
                     self._keys_on_wire.setdefault(text, set()).add(key)
-            self._of_key[key].add(subscription)
-        return subscription
+            self._of_key[key].add(listener)
 
-    def forget(self, subscription: Subscription) -> None:
-        for key in subscription.keys:
-            self._of_key[key].discard(subscription)
+    def forget(self, listener: Listener) -> None:
+        for key in listener.keys:
+            self._of_key[key].discard(listener)
             if not self._of_key[key]:
                 del self._of_key[key]
                 for text in self._on_wire(key):
@@ -107,8 +121,8 @@ class Subscriptions:
 
     def ring(self, keys: Iterable[BellKey]) -> None:
         for key in keys:
-            for subscription in self._of_key.get(key, ()):
-                subscription.ring()
+            for listener in self._of_key.get(key, ()):
+                listener.ring()
 
     def ring_from_wire(self, texts: Sequence[str], *, carries_names: bool = False) -> None:
         """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every subscription.
@@ -121,11 +135,11 @@ class Subscriptions:
             if text.startswith("work:") and not carries_names:
                 continue
             for key in self._keys_on_wire.get(text, ()):
-                for subscription in self._of_key[key]:
-                    subscription.ring_from_wire()
+                for listener in self._of_key[key]:
+                    listener.ring_from_wire()
         return None
 
     def _on_wire(self, key: BellKey) -> list[str]:
         """The texts that ring for `key`: its token, once known, and for a pool its name, on wires that carry names."""
-        token = [self._tokens.of(key)] if self._tokens.has(key.project) else []
+        token = [self._tokens.of(key)] if self._tokens.has_token(key) else []
         return [*token, *([key.name] if key.name.startswith("work:") else [])]

@@ -8,7 +8,7 @@ from pathlib import Path
 from heliograph.errors import NotFound
 from heliograph.testing.blackbox.check import Check, Outcome, Result, is_satisfied
 from heliograph.testing.blackbox.checks import CHECKS
-from heliograph.testing.blackbox.play import play
+from heliograph.testing.blackbox.scenario_run import run_scenario
 from heliograph.testing.blackbox.scenarios import SCENARIOS
 from heliograph.testing.blackbox.surface import Surface
 
@@ -26,7 +26,7 @@ def chosen(ids: Sequence[str]) -> tuple[Check, ...]:
 
 
 def run(surface: Surface, checks: Sequence[Check], folder: Path, show: Callable[[str], None]) -> list[Result]:
-    """Play each scenario that the checks need, once, in a folder; return the results in the order of the checks.
+    """Run each scenario that the checks need, once, in a folder; return the results in the order of the checks.
 
     A check of a command that the surface lacks is not observable. show: receives the name of each scenario before it starts. Raises
     InvalidInput for a command that cannot run.
@@ -36,7 +36,7 @@ def run(surface: Surface, checks: Sequence[Check], folder: Path, show: Callable[
     for name, scenario in SCENARIOS.items():
         if any(each.scenario == name for each in observable):
             show(name)
-            evidence[name] = play(surface, scenario, folder / name)
+            evidence[name] = run_scenario(surface, scenario, folder / name)
 
     def outcome(check: Check) -> Outcome:
         if check not in observable:

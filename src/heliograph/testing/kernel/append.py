@@ -19,6 +19,7 @@ from heliograph.testing.kernel.limits import (
     rejection,
     store_content,
 )
+from heliograph.testing.kernel.recordings import recording_of
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
 
@@ -100,7 +101,7 @@ def append_drafts(tx: Transaction, item: Any) -> int | None:
         and "append_repeats" not in tx.bugs
     ):
         return None if lease["last_append_seq"] is None else int(lease["last_append_seq"])
-    first = log(tx, str(run_of(agent_id)), turn_id, j.elements(drafts))
+    first = log(tx, str(run_of(agent_id)), turn_id, j.elements(drafts), recording_of(item))
     if lease is not None:
         tx.set(lease, signals_emitted=lease["signals_emitted"] + len(drafts), last_append_seq=first)
     return first

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -32,7 +32,7 @@ TABLES = {  # each with its primary key, which orders the rows of a dump
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
     "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "budgets": "turn_id, kind", "callbacks": "callback_id",
     "circuit_breakers": "type, target", "circuit_calls": "type, target, generation, position",
-    "rate_buckets": "kind, name",
+    "rate_buckets": "kind, name", "recordings": "run_id",
 }  # fmt: skip
 
 
@@ -59,6 +59,14 @@ class Backend(Protocol):
 
         PostgreSQL returns those of TABLES, the in-memory kernel those that it has.
         """
+        ...
+
+    def rows(self, project: str, table: str) -> Iterable[Row]:
+        """The rows of one table, for readers that change nothing."""
+        ...
+
+    def newest_signals(self, project: str, run_id: str) -> Iterator[Row]:
+        """The rows of the log of a run, without those that it shares, the newest first."""
         ...
 
     def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
@@ -91,7 +99,7 @@ class PostgresBackend:
         self._wait(self._install(is_guarded))
 
     def reset(self) -> None:
-        tables = ", ".join(f"heliograph.{table}" for table in (*TABLES, "memories"))
+        tables = ", ".join(f"heliograph.{table}" for table in (*TABLES, "memories", "run_checkpoints"))
         self._wait(self._connection.execute(f"truncate {tables} restart identity"))
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
@@ -114,11 +122,14 @@ class PostgresBackend:
         return [_timed(dict(row)) for row in rows]
 
     def dump(self, project: str) -> dict[str, list[Row]]:
-        dumped = {}
-        for table, order in TABLES.items():
-            query = f"select * from heliograph.{table} where project_id = $1 order by {order}"  # noqa: S608  own names
-            dumped[table] = [_timed(dict(row)) for row in self.fetch(query, project)]
-        return dumped
+        return {table: self.rows(project, table) for table in TABLES}
+
+    def rows(self, project: str, table: str) -> list[Row]:
+        query = f"select * from heliograph.{table} where project_id = $1 order by {TABLES[table]}"  # noqa: S608  own names
+        return [_timed(dict(row)) for row in self.fetch(query, project)]
+
+    def newest_signals(self, project: str, run_id: str) -> Iterator[Row]:
+        return reversed([row for row in self.rows(project, "signals") if row["run_id"] == run_id])
 
     def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
         found: list[Row] = self.call("doctor", (project, is_quiescent))

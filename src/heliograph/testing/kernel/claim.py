@@ -82,6 +82,7 @@ def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list
     tx.insert(tx.tables.leases, (agent_id, epoch), {
         "agent_id": agent_id, "turn_epoch": epoch, "agent_turn_id": head["active_agent_turn_id"], "owner": worker,
         "started_at": head["moved_at"], "ended_at": None, "signals_emitted": 0, "last_append_seq": None,
+        "started_seq": tx.tables.runs[head["run_id"]]["signal_seq"],
     })  # fmt: skip
     taken = []
     for row in tx.tables.inbox.of(head["active_agent_turn_id"]):
@@ -94,8 +95,22 @@ def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list
 
 
 def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
-    run_id, turn = head["run_id"], tx.tables.turns[head["active_agent_turn_id"]]
-    row = {
+    turn = tx.tables.turns[head["active_agent_turn_id"]]
+    row = claim_of(tx, head, turn, inbox)
+    leases = [lease for lease in tx.tables.leases.of(head["agent_id"])
+              if lease["agent_turn_id"] == turn["agent_turn_id"] and lease["turn_epoch"] < head["turn_epoch"]]  # fmt: skip
+    if leases:
+        first = min(lease["started_at"] for lease in leases)
+        row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in leases)
+        row["earlier_epoch"] = max(lease["turn_epoch"] for lease in leases)
+        row["age_seconds"] = (head["moved_at"] - first) / 1_000_000
+    return row
+
+
+def claim_of(tx: Transaction, head: Row, turn: Row, inbox: list[Row]) -> Row:
+    """Return a turn as its owner receives it, without what its earlier owners did."""
+    run_id = turn["run_id"]
+    return {
         "agent_id": head["agent_id"], "agent": head["agent_name"], "run_id": run_id, "target": head["target"],
         "turn_id": turn["agent_turn_id"], "epoch": head["turn_epoch"], "priority": head["priority"],
         "phase": head["phase"], "attempts": turn["attempts"], "max_attempts": turn["max_attempts"],
@@ -108,14 +123,6 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         "stop": None if head["stop_requested_at"] is None else stop_order(head)["stop"],
         "budget": None if turn["budgets"] is None else remaining(tx, turn["budgets"]),
     }  # fmt: skip
-    leases = [lease for lease in tx.tables.leases.of(head["agent_id"])
-              if lease["agent_turn_id"] == turn["agent_turn_id"] and lease["turn_epoch"] < head["turn_epoch"]]  # fmt: skip
-    if leases:
-        first = min(lease["started_at"] for lease in leases)
-        row["has_emitted_signals"] = any(lease["signals_emitted"] > 0 for lease in leases)
-        row["earlier_epoch"] = max(lease["turn_epoch"] for lease in leases)
-        row["age_seconds"] = (head["moved_at"] - first) / 1_000_000
-    return row
 
 
 def stop_order(head: Row) -> Row:

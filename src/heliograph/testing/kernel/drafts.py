@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from heliograph.ids import signal_id
-from heliograph.requests import SignalItem
+from heliograph.request_items import SignalItem
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.limits import rejection

@@ -13,6 +13,7 @@ from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_na
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import limits, over_limit, reject_activations, reject_signals, rejection
 from heliograph.testing.kernel.reactions import commit_reactions
+from heliograph.testing.kernel.run_forks import owner_at, root_id
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import agent_of
@@ -24,23 +25,24 @@ def enqueue(tx: Transaction, messages: Any) -> list[Row]:
         parent = tx.tables.turns.get(get_text(item, "parent_turn_id"))
         is_of_run = parent is not None and parent["run_id"] == get_text(item, "run_id")  # a budget is of one run
         message = j.joined(item, {"depth": 1 + (-1 if parent is None else parent["depth"]),
-                                  "budgets": parent["budgets"] if parent is not None and is_of_run else None})  # fmt: skip
+                                  "budgets": parent["budgets"] if parent is not None and is_of_run else None,
+                                  "sender": signal_id(parent["run_id"], parent["activation_seq"]) if parent is not None else None})  # fmt: skip
         verdict, awake = _reject_message(tx, message, limited) or reject_context(tx, message), list[str]()
         if verdict is None:
-            awake = commit_reactions(tx, [_reaction_to(message)], 0)
+            awake = commit_reactions(tx, [_reaction_to(tx, message)], 0)
         answer.append(
             {"turn_id": get_text(message, "turn_id"), "outcome": "queued", **bells(tx, awake), **(verdict or {})}
         )
     return answer
 
 
-def _reaction_to(message: Row) -> Row:
-    run_id, agent, cause = (get_text(message, key) for key in ("run_id", "agent", "cause"))
+def _reaction_to(tx: Transaction, message: Row) -> Row:
+    run_id, agent = (get_text(message, key) for key in ("run_id", "agent"))
     assert run_id is not None
-    sent = {"name": get_text(message, "name"), "payload": payload_of(message),
-            "parent": signal_id(run_id, 1) if cause is None else cause}  # fmt: skip
+    parent = get_text(message, "cause") or get_text(message, "sender") or root_id(tx.tables, run_id)
+    sent = {"name": get_text(message, "name"), "payload": payload_of(message), "parent": parent}
     woken = {"name": "agent:activated", "parent": 0, "agent": agent, "payload": {"agent": agent}}
-    activation = {key: value for key, value in message.items() if key != "parent_turn_id"}
+    activation = {key: value for key, value in message.items() if key not in ("parent_turn_id", "sender")}
     reaction: Row = {"activations": [{**activation, "cause": 0, "activation": 1}]}
     if get_text(message, "parent_turn_id") is None:
         reaction["is_message"] = True
@@ -66,7 +68,7 @@ def _reject_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
         return rejection("reserved_name", f"only the runtime emits {name}: choose another first segment")
     if parent is not None and parent not in tx.tables.turns:
         return rejection("unknown_turn", f"there is no turn {parent[:200]}")
-    if cause is not None and not _is_signal_of(run, cause):
+    if cause is not None and not _is_signal_of(tx, run, cause):
         return rejection("unknown_cause", f"run {run_id} has no signal {cause[:200]}")
     if message["depth"] > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
         return over_limit("recursion_depth_exceeded", f"the turn would be {message['depth']} delegations deep",
@@ -74,9 +76,11 @@ def _reject_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
     return reject_signals([message], limited) or reject_activations(tx, run_id, [message], limited)
 
 
-def _is_signal_of(run: Row, cause: str) -> bool:
+def _is_signal_of(tx: Transaction, run: Row, cause: str) -> bool:
     known = split_signal_id(cause)
-    return known is not None and cause == signal_id(run["run_id"], known[1]) and 1 <= known[1] <= run["signal_seq"]
+    if known is None or not 1 <= known[1] <= run["signal_seq"]:
+        return False
+    return cause == signal_id(owner_at(tx.tables, run["run_id"], known[1]) or run["run_id"], known[1])
 
 
 def _same_message(tx: Transaction, message: Any) -> str | None:

@@ -12,7 +12,9 @@ from typing import Any
 from heliograph.control.pool_names import queue_name
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.checkpoints import checkpoint
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
+from heliograph.testing.kernel.run_forks import owner_at
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
 
@@ -21,23 +23,25 @@ def run_of(agent_id: str | None) -> str | None:
     return None if agent_id is None else agent_id.partition("/")[0]
 
 
-def log(tx: Transaction, run_id: str, turn_id: str | None, entries: list[Any]) -> int:
+def log(tx: Transaction, run_id: str, turn_id: str | None, entries: list[Any], recording: str | None = None) -> int:
     """Append entries to a run's log. Returns the position of the first. Bug: no_pending_reactions."""
     pending = 0 if "no_pending_reactions" in tx.bugs else sum(is_pending(entry) for entry in entries)
     run = tx.tables.runs[run_id]
     first = int(run["signal_seq"]) + 1
     tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + len(entries), pending_reactions=run["pending_reactions"] + pending,
               version=run["version"] + (1 if pending else 0), updated_at=tx.now)  # fmt: skip
-    insert_signals(tx, run_id, first, turn_id, entries, is_pending=pending > 0)
+    insert_signals(tx, run_id, first, turn_id, entries, is_pending=pending > 0, recording=recording)
+    checkpoint(tx, run_id, first - 1)
     return first
 
 
 def insert_signals(
-    tx: Transaction, run_id: str, first: int, turn_id: str | None, entries: list[Any], *, is_pending: bool = False
-) -> None:
+    tx: Transaction, run_id: str, first: int, turn_id: str | None, entries: list[Any], *, is_pending: bool = False,
+    recording: str | None = None,
+) -> None:  # fmt: skip
     tx.insert(tx.tables.signals, (run_id, first), {
         "run_id": run_id, "seq": first, "count": len(entries), "entries": entries, "agent_turn_id": turn_id,
-        "at": tx.now, "is_pending": is_pending,
+        "at": tx.now, "is_pending": is_pending, "recording": recording,
     })  # fmt: skip
 
 
@@ -46,7 +50,9 @@ def is_pending(entry: Any) -> bool:
 
 
 def signal_at(tx: Transaction, run_id: str, seq: int) -> Row | None:
-    for row in tx.tables.signals.of(run_id):
+    """One signal of a run's log, whose first part a fork shares with another run."""
+    run_id = owner_at(tx.tables, run_id, seq) or run_id
+    for row in tx.tables.signals.newest_of(run_id):  # the cause of a turn is rarely far back
         if 0 <= seq - row["seq"] < row["count"]:
             entry = row["entries"][seq - row["seq"]]
             name, agent = (get(entry, key) for key in ("name", "agent"))

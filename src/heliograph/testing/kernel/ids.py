@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from heliograph.definitions.fields import FIELD_NAME_MAX, FIELDS_MAX, TYPES
-from heliograph.requests import CardItem
+from heliograph.request_items import CardItem
 from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.keys import wrong_keys

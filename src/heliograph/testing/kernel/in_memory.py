@@ -10,7 +10,7 @@ it lacks. Each of `bugs` removes one rule, for the mutants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ from heliograph.testing.kernel import (
     reactions,
     record_call,
     reports,
+    shared_log,
     start,
     stops,
     suspend,
@@ -45,7 +46,7 @@ from heliograph.testing.kernel.transaction import Transaction
 
 _MODULES = (
     start, reactions, enqueue, claim, append, begin_call, record_call, defer, commands, suspend, endings, finish, reports, stops, sweeps, pending_reactions, outbox, limits,
-    boxes, unclaimed,
+    boxes, unclaimed, shared_log,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)
@@ -92,6 +93,14 @@ class InMemoryKernel:
 
     def heads(self, project: str) -> list[Row]:
         return sorted(self._tables(project).heads.values(), key=lambda h: str(h["agent_id"]))
+
+    def rows(self, project: str, table: str) -> Iterable[Row]:
+        """The rows of one table, in the order of their insertion, for readers that change nothing."""
+        return self._tables(project).by_name[table].values()
+
+    def newest_signals(self, project: str, run_id: str) -> Iterator[Row]:
+        """The rows of the log of a run, the newest first."""
+        return self._tables(project).signals.newest_of(run_id)
 
     def dump(self, project: str) -> dict[str, list[Row]]:
         """Every table's rows, by primary key; times in microseconds."""

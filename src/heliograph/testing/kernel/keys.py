@@ -10,25 +10,29 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from heliograph.records import Outcome, RunStatus
-from heliograph.requests import (
-    REQUESTS,
+from heliograph.request_items import (
     ActivationItem,
-    BeginCall,
     CallItem,
     CardItem,
     CauseItem,
-    ClaimTarget,
     Command,
+    ForkItem,
+    OpenAs,
+    ReactionItem,
+    RecordingItem,
+    SignalItem,
+    StopsItem,
+)
+from heliograph.requests import (
+    REQUESTS,
+    BeginCall,
+    ClaimTarget,
     Deferral,
     Finish,
-    OpenAs,
     React,
-    ReactionItem,
     RecordCall,
     Report,
-    SignalItem,
     StartRun,
-    StopsItem,
     Suspension,
     ToolItem,
 )
@@ -38,15 +42,17 @@ STRINGS = ("mark_published", "redeliver_callbacks", "sweep_pending_reactions", "
 # The kernel checks these later, with their item: drafts and cards of a stale item remain unchecked.
 _JUDGED_LATER: tuple[object, ...] = (SignalItem, CardItem)
 _POSITION = re.compile("[1-9][0-9]{0,17}")
+_COUNT = re.compile("[0-9]{1,9}")
 
 # The types of keys that would otherwise be ignored.
 _TYPES: Mapping[Any, Mapping[str, type]] = {
-    StartRun: {"reaction": dict, "target": str, "request_hash": str}, Report: {"token": str, "actor": str, "may_still_run": bool},
+    StartRun: {"reaction": dict, "target": str, "request_hash": str, "fork": dict}, ForkItem: {"turns": list, "repeats_failed": bool}, Report: {"token": str, "actor": str, "may_still_run": bool},
     Finish: {"reaction": dict}, React: {"reaction": dict}, StopsItem: {"reason": str},
     ReactionItem: {"memory": dict, "keeps_taint": bool, "stops": dict, "status": str, "outcome": str}, Command: {"subject": str},
     ClaimTarget: {"agents": list},
     BeginCall: {"taint": list}, RecordCall: {"taint": list, "terminates": bool}, OpenAs: {"taint": list},
     Suspension: {"terminates": bool}, Deferral: {"terminates": bool},
+    RecordingItem: {"part": str, "body": str, "name": str, "tags": list},
     CallItem: {"taint": list, "child": dict, "token": str}, ToolItem: {"tool": str},
 }  # fmt: skip
 
@@ -74,6 +80,8 @@ def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
             return f"{path} has the unknown key {json.dumps(key[:60], ensure_ascii=False)}; its keys are {', '.join(known)}"
     if kind is CauseItem and not _POSITION.fullmatch(get_text(value, "seq") or ""):
         return _no_cause(path)
+    if kind is ForkItem and (wrong := _wrong_fork(value, path)) is not None:
+        return wrong
     if kind is ActivationItem and value.get("cause") is None:
         return _no_cause(f"{path}.cause")
     if (wrong := _wrong_type(kind, value, path)) is not None:
@@ -91,6 +99,16 @@ def wrong_keys(kind: Any, value: Any, path: str = "p_items[]") -> str | None:
 def _no_cause(path: str) -> str:
     return (f'{path} must be the index of a signal of this request, or {{"seq": n}} with the position of an earlier signal in the '
             "log of the run")  # fmt: skip
+
+
+def _wrong_fork(value: Any, path: str) -> str | None:
+    if not isinstance(value.get("run_id"), str):
+        return f"{path}.run_id is the id of the run that is forked"
+    if not _POSITION.fullmatch(get_text(value, "seq") or ""):
+        return f"{path}.seq is the position of a signal of that run"
+    if (count := get_text(value, "activations")) is not None and not _COUNT.fullmatch(count):
+        return f"{path}.activations is the number of turns that were activated up to that signal"
+    return None
 
 
 def _wrong_type(kind: Any, value: Mapping[str, Any], path: str) -> str | None:

@@ -9,6 +9,7 @@ from heliograph.testing.kernel.append import put_cards
 from heliograph.testing.kernel.head import insert_signals, is_pending, run_of
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.outbox import outbox_row
+from heliograph.testing.kernel.recordings import recording_of
 from heliograph.testing.kernel.reports import hash_of
 from heliograph.testing.kernel.tables import Row, interval, microseconds_of
 from heliograph.testing.kernel.transaction import Transaction
@@ -67,6 +68,7 @@ def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
         "kind": None, "effect": get_text(call, "effect") or "once", "state": "open", "epoch": None, "deadline": None,
         "token_hash": None, "after_execution": "suspend", "may_override": False, "fails_fast": False, "child_turn_id": None, "status": None,
         "result_card_id": None, "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
+        "opened_seq": tx.tables.runs[head["run_id"]]["signal_seq"] + 1, "resolved_seq": None,
         "reserved": None, "circuit": None, "rate": None, "taint": taint_of(call), "is_trusted": bool(j.parse_boolean(get_text(call, "is_trusted"))),
     }  # fmt: skip
     assert more.keys() <= row.keys()
@@ -110,6 +112,6 @@ def _log_once(tx: Transaction, item: Any, firsts: dict[str, int]) -> None:
     first = firsts[turn_id] = int(run["signal_seq"]) + 1
     has_pending = any(isinstance(draft, dict) and draft.get("is_pending") is True for draft in drafts)
     pending = sum(is_pending(draft) for draft in drafts) if has_pending else 0
-    insert_signals(tx, run["run_id"], first, turn_id, drafts, is_pending=has_pending)
+    insert_signals(tx, run["run_id"], first, turn_id, drafts, is_pending=has_pending, recording=recording_of(item))
     tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + count, updated_at=tx.now, pending_reactions=run["pending_reactions"] + pending,
               version=run["version"] + (1 if pending else 0))  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 from heliograph.requests import React
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.checkpoints import checkpoint
 from heliograph.testing.kernel.drafts import reject_drafts
 from heliograph.testing.kernel.head import (
     bells,
@@ -17,6 +18,7 @@ from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.keys import wrong_keys
 from heliograph.testing.kernel.limits import limits, reject_activations, reject_signals, rejection
 from heliograph.testing.kernel.outbox import stop_open_turns
+from heliograph.testing.kernel.recordings import recording_of
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import enqueue_turns
@@ -34,8 +36,8 @@ def run_view(tx: Transaction, run: Row) -> Row:
     return view
 
 
-def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list[str]:
-    """Commit reactions of different runs. Bugs: open_turns_miscounted, message_clears_taint."""
+def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int, settles_from: int | None = None) -> list[str]:
+    """Commit reactions of different runs. settles_from: the first signal that was pending until now. Bugs: open_turns_miscounted, message_clears_taint."""
     reacting, activations = [], list[Row]()
     listed = j.records(list(items))
     for item in listed:
@@ -47,7 +49,9 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         signals, reaction, base = get(item, "signals"), get(item, "reaction"), run["signal_seq"]
         written, woken = j.length(signals), get(reaction, "activations")
         if written:
-            insert_signals(tx, run["run_id"], base + 1, get_text(item, "turn_id"), signals)
+            insert_signals(
+                tx, run["run_id"], base + 1, get_text(item, "turn_id"), signals, recording=recording_of(item)
+            )
         count = j.length(woken)
         state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
         if j.has(reaction, "is_message"):
@@ -57,6 +61,8 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
             memory = j.joined(kept, {"activations_before": run["activations"]})
         elif j.has(reaction, "keeps_taint") and isinstance(get(run["memory"], "untrusted_keys"), list):
             memory = j.joined(memory, {"untrusted_keys": get(run["memory"], "untrusted_keys")})
+        elif j.has(memory, "join_base") and get(memory, "join_base") is None:
+            memory = j.joined(memory, {"join_base": base})
         tx.update(
             tx.tables.runs, run, signal_seq=base + written, version=run["version"] + 1,
             open_turns=run["open_turns"] - closed + count, activations=run["activations"] + count,
@@ -64,6 +70,7 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
             status=run["status"] if status is None else status, outcome=get_text(reaction, "outcome"),
             ended_at=tx.now if status == "ended" else None, updated_at=tx.now,
         )  # fmt: skip
+        checkpoint(tx, run["run_id"], base if settles_from is None else settles_from - 1)
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
     if len(reacting) < len(listed):
@@ -116,11 +123,11 @@ def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
     """Commit one reaction in a savepoint, so a rejected one leaves nothing behind."""
     savepoint = tx.savepoint()
     try:
-        for row in tx.tables.signals.of(run["run_id"]):
-            if row["is_pending"]:
-                tx.set(row, is_pending=False)
+        settled = [row for row in tx.tables.signals.of(run["run_id"]) if row["is_pending"]]
+        for row in settled:
+            tx.set(row, is_pending=False)
         tx.update(tx.tables.runs, run, pending_reactions=0, rejections=0)
-        return {"outcome": "ok"}, commit_reactions(tx, [item], 0)
+        return {"outcome": "ok"}, commit_reactions(tx, [item], 0, settled[0]["seq"] if settled else None)
     except SqlError as error:
         tx.rollback(savepoint)
         return rejection(error.state, error.message), []

@@ -45,7 +45,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
             elif (taint := taint_of(item)) is not None:
                 tx.set(tx.tables.waits[call], taint=taint)
             verdict["first_seq"] = None if _loses_signals(tx, item) else append_drafts(tx, item)
-            results.append({**item, "output": get_raw(item, "result")})
+            results.append({**item, "output": get_raw(item, "result"), "seq": _last_seq(item, verdict["first_seq"])})
         answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})
     resolve(tx, [_as_resolved(result) for result in results], limited, logs=False)
     for item in results:
@@ -79,8 +79,13 @@ def _open_recorded(tx: Transaction, item: Any) -> None:
     )
 
 
+def _last_seq(item: Any, first: int | None) -> int | None:
+    """The last signal that was logged with the result."""
+    return None if first is None else first + j.length(get_raw(item, "signals")) - 1
+
+
 def _as_resolved(item: Row) -> Row:
-    return {key: item.get(key) for key in ("turn_id", "call_id", "status", "output", "error")}
+    return {key: item.get(key) for key in ("turn_id", "call_id", "status", "output", "error", "seq")}
 
 
 def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:

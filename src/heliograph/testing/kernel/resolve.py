@@ -7,6 +7,7 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.checkpoints import checkpoint
 from heliograph.testing.kernel.circuit_breakers import count_circuits
 from heliograph.testing.kernel.forks import continues_without, response_of, with_canceled_siblings
 from heliograph.testing.kernel.head import insert_signals
@@ -45,7 +46,8 @@ def resolve(
             )
     _number(tx, items)
     for item in items:
-        _write_result(tx, item, limited, logs=logs)
+        seq = item["seq"] if logs else j.get_whole(item["result"], "seq") or item["run"]["signal_seq"]
+        _write_result(tx, item, limited, seq, logs=logs)
     for item in sorted(
         (i for i in items if continues_without(i["result"])), key=lambda i: str(i["wait"]["child_turn_id"])
     ):
@@ -96,7 +98,7 @@ def _number(tx: Transaction, items: list[Row]) -> None:
     items.sort(key=lambda i: (i["seq"], i["wait"]["run_id"]))
 
 
-def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> None:
+def _write_result(tx: Transaction, item: Row, limited: Row, seq: int, *, logs: bool) -> None:
     result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
     turn_id, call_id, status = turn["agent_turn_id"], wait["tool_call_id"], get_text(result, "status")
     key = "output" if status == "success" else "error"
@@ -114,7 +116,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
     control = get_text(get(get(result, "output"), "__cg_control"), "after_execution") if wait["may_override"] else None
     item["is_awaited"] = head["status"] == "suspended" and wait["kind"] != "inline"
     tx.update(tx.tables.waits, wait, state="resolved", status=status, result_card_id=item["card_id"],
-              resolved_position=item["position"], resolved_at=tx.now,
+              resolved_position=item["position"], resolved_at=tx.now, resolved_seq=seq,
               after_execution=control if control in _AFTERS else wait["after_execution"])  # fmt: skip
     if (message_type := get_text(result, "message_type")) is not None:
         _write_message(tx, item, message_type, logs=logs)
@@ -177,6 +179,7 @@ def _log_results(tx: Transaction, items: list[Row], limited: Row) -> None:
         pending = len(seqs) if run["wakes_on_results"] else 0
         tx.update(tx.tables.runs, run, signal_seq=max(seqs), pending_reactions=run["pending_reactions"] + pending,
                   version=run["version"] + (1 if pending else 0), updated_at=tx.now)  # fmt: skip
+        checkpoint(tx, run_id, min(seqs) - 1)
 
 
 def _together(keys: list[str]) -> list[list[int]]:

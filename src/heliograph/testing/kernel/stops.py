@@ -11,6 +11,7 @@ from heliograph.testing.kernel.head import bells, distinct, log
 from heliograph.testing.kernel.human_tasks import credit_human_wait_time
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.outbox import order_stops, redelivery_at
+from heliograph.testing.kernel.run_forks import root_id
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
 from heliograph.testing.kernel.tables import Row, interval, timestamp
 from heliograph.testing.kernel.transaction import Transaction
@@ -125,7 +126,12 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
     was_running = run["status"] == "running"
     if was_running:
         payload = {"reason": reason} | ({} if actor is None else {"actor": get_raw(item, "actor")})
-        log(tx, run_id, None, [{"name": "workflow:terminating", "parent": signal_id(run_id, 1), "payload": payload}])
+        log(
+            tx,
+            run_id,
+            None,
+            [{"name": "workflow:terminating", "parent": root_id(tx.tables, run_id), "payload": payload}],
+        )
     if was_running or run["stop_reason"] is None:
         memory, why = run["memory"], run["stop_reason"]
         if not j.has(memory, "stopped_by"):

@@ -8,6 +8,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.append import reject_cards_and_signals
 from heliograph.testing.kernel.budgets import reject_commands, spend_commands
 from heliograph.testing.kernel.check_calls import check_suspend, reject_calls
+from heliograph.testing.kernel.checkpoints import checkpoint
 from heliograph.testing.kernel.children import enqueue_children, has_children, reject_children, reject_duplicates
 from heliograph.testing.kernel.circuit_breakers import admit_calls, has_circuits
 from heliograph.testing.kernel.claim import stop_order, waits_of
@@ -83,6 +84,9 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
     firsts = open_calls(tx, items, limited)
     awake = enqueue_children(tx, items, firsts)
     _apply_early(tx, items, limited)
+    for item in items:
+        if (first := firsts.get(str(get_text(item, "turn_id")))) is not None:
+            checkpoint(tx, str(run_of(get_text(item, "agent_id"))), first - 1)
     suspended = {str(get_text(item, "turn_id")) for item in items if suspend_heads(tx, item)}
     answers = []
     for item in items:

@@ -74,6 +74,10 @@ class Table(dict[Any, Row]):
         """The rows whose group is `value`, in the order in which they were inserted."""
         return list(self.groups.get(value, {}).values())
 
+    def newest_of(self, value: Any) -> Iterator[Row]:
+        """The rows whose group is `value`, the last inserted first."""
+        return reversed(self.groups.get(value, {}).values())
+
     def put(self, key: Hashable, row: Row) -> None:
         self[key] = row
         if self.group is not None:
@@ -153,6 +157,10 @@ def _budget_holds(row: Row) -> bool:
     return is_counted and bool(row["used"] + row["reserved"] <= row["amount_max"])
 
 
+def _recording_holds(row: Row) -> bool:
+    return row["name"] is None or 1 <= len(row["name"].encode()) <= 200
+
+
 def _circuit_holds(row: Row) -> bool:
     return row["state"] in ("closed", "open", "half_open") and (row["state"] == "open") == (
         row["open_until"] is not None
@@ -191,6 +199,8 @@ class Project:
         default_factory=lambda: Table("budgets", "turn_id kind amount_max", _budget_holds, "turn_id")
     )
 
+    recordings: Table = field(default_factory=lambda: Table("recordings", "run_id", _recording_holds))
+
     circuit_breakers: Table = field(default_factory=lambda: Table(
         "circuit_breakers", "type target state generation changed_at", _circuit_holds))  # fmt: skip
     circuit_calls: Table = field(default_factory=lambda: Table(
@@ -198,8 +208,17 @@ class Project:
     rate_buckets: Table = field(default_factory=lambda: Table(
         "rate_buckets", "kind name tokens_max seconds full_at last_start last_day peaks"))  # fmt: skip
 
+    checkpoints: Table = field(
+        init=False, repr=False, default_factory=lambda: Table("run_checkpoints", "", group="run_id")
+    )
+    by_name: dict[str, Table] = field(init=False, repr=False)  # of those that have the same rows in PostgreSQL
+
+    def __post_init__(self) -> None:
+        tables = (getattr(self, column.name) for column in fields(self) if column.init)
+        self.by_name = {table.name: table for table in tables}
+
     def __iter__(self) -> Iterator[Table]:
-        return (getattr(self, column.name) for column in fields(self))
+        return iter(self.by_name.values())
 
     def queued(self, agent_id: str) -> list[Row]:
         """The agent's queued turns, oldest first."""

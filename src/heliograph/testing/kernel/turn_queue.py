@@ -15,6 +15,7 @@ from heliograph.testing.kernel.head import (
 )
 from heliograph.testing.kernel.ids import check, wrong_fields, wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
+from heliograph.testing.kernel.run_forks import owner_at
 from heliograph.testing.kernel.tables import Row, interval, microseconds_of
 from heliograph.testing.kernel.transaction import Transaction
 
@@ -137,7 +138,7 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
     if is_next:
         activate(tx, turn)
     assert run_id is not None
-    cause_id = signal_id(run_id, placed["cause_seq"])
+    cause_id = signal_id(owner_at(tx.tables, run_id, placed["cause_seq"]) or run_id, placed["cause_seq"])
     inbox_id, edge_id = tx.next("inbox_id"), tx.next("edge_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
         tx, turn, inbox_id, message_type, "pending" if is_next else "queued", cause_id,

@@ -82,6 +82,13 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("open_turns_miscounted", "K27"),
     Mutant("limit_leaves_turns", "G-47"),
     Mutant("message_clears_taint", "S24"),
+    # forks
+    Mutant("fork_forgets_results", "0072"),
+    Mutant("fork_forgets_calls", "0072"),
+    Mutant("fork_has_later_results", "0072"),
+    Mutant("fork_splits_commit", "0072"),
+    Mutant("fork_changes_origin", "0072"),
+    Mutant("checkpoint_pending", "0082"),
     # calls that a turn waits for
     Mutant("no_wait_cas", "K4"),
     Mutant("epoch_gate", "K5"),

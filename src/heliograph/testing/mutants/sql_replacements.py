@@ -78,6 +78,16 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'is_pending')::boolean);",
          "v_pending integer := 0;"),
     ),
+    "fork_forgets_results": (("where (w.is_known\nor (w.w).effect", "where (not w.is_known\nand (w.w).effect"),),
+    "fork_forgets_calls": (("where (w.is_known\nor (w.w).effect <> 'pure' and", "where (w.is_known\nor false and (w.w).effect <> 'pure' and"),),
+    "fork_has_later_results": (("and coalesce(x.resolved_seq <= u.upto, x.resolved_at <= p_at) as is_known", "as is_known"),),
+    "fork_splits_commit": (("if v_commit.seq + v_commit.count - 1 <> v_seq then", "if false then"),),
+    "fork_changes_origin": (
+        ("perform from heliograph.runs\nwhere project_id = p_project\nand run_id = any (array(select r #>> '{fork,owner}' from jsonb_array_elements(p_runs) r))\n"
+         "order by run_id for key share;",
+         "update heliograph.runs set version = version + 1\n"
+         "where project_id = p_project and run_id = any (array(select r #>> '{fork,owner}' from jsonb_array_elements(p_runs) r));"),
+    ),
     "no_wait_cas": (
         ("when w.state = 'open' then '{\"outcome\": \"applied\"}'", "when true then '{\"outcome\": \"applied\"}'"),
         ("where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id\nand y.state = 'open' offset 0) w",

@@ -9,12 +9,12 @@ from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.oracles.kernel_calls import Oracles
-from heliograph.testing.oracles.log import signals_of, without_times
+from heliograph.testing.oracles.log import RunLog, logs_of, signals_of, without_repeated, without_times
 from heliograph.testing.oracles.phases import check_phases
 from heliograph.testing.oracles.reservations import check_reservations
 from heliograph.testing.oracles.standard_payloads import check_standard
 from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint
-from heliograph.testing.oracles.trace import check_trace
+from heliograph.testing.oracles.trace import FORK_NAME, check_trace
 from heliograph.turn.phase_records import PHASE_END
 
 # Sent ahead in batches: a batch that is logged twice shows as equal signals at the same time.
@@ -28,13 +28,10 @@ def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: 
     """
     backend, project = oracles.backend, oracles.project
     tables = backend.dump(project)
-    logs: dict[str, list[Row]] = {}
-    for row in tables["signals"]:
-        logs.setdefault(row["run_id"], []).extend(signals_of(row))
-    for run in tables["runs"]:
-        oracles.count(f"run {run['outcome']}")
-        if not run["pruned_seq"]:
-            _check_log(oracles, run, logs.get(run["run_id"], []), workflows[run["target"]], is_quiet=is_quiet)
+    for log in logs_of(tables):
+        oracles.count(f"run {log.run['outcome']}")
+        if not log.run["pruned_seq"]:
+            _check_log(oracles, log, workflows[log.run["target"]], tables["agent_turns"], is_quiet=is_quiet)
     check_reservations(oracles.blame, tables)
     if is_quiet:
         _check_outside(oracles, tables)
@@ -42,19 +39,37 @@ def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: 
         oracles.blame(row["check"].partition(" ")[0], f"{row['check']}: {row['subject']}")
 
 
-def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *, is_quiet: bool) -> None:
-    """Check a log that is complete."""
-    _check_state(oracles, run, log, workflow)
-    check_state_taint(oracles.blame, run, log, workflow)
-    oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
-    _check_emitted(oracles, log)
-    _check_shape(oracles, log)
-    _check_phases(oracles, log)
+def check_logs(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: bool) -> None:
+    """Record the violations of the rules that hold for the logs of all applications, whatever their agents do."""
+    tables = oracles.backend.dump(oracles.project)
+    for log in logs_of(tables):
+        workflow = workflows[log.run["target"]]
+        check_state_taint(oracles.blame, log.run, log.whole, workflow)
+        _check_emitted(oracles, log.own)
+        _check_shape(oracles, log.whole)
+        _check_phases(oracles, log.own)
+        if is_quiet:
+            check_turn_taint(oracles.blame, oracles.books, log.whole)
+            _check_woken(oracles, log.run, without_repeated(log.whole, tables["agent_turns"]), workflow)
+    check_reservations(oracles.blame, tables)
     if is_quiet:
-        _check_turns(oracles, log, workflow)
-        check_turn_taint(oracles.blame, oracles.books, log)
-        _check_results(oracles, log)
-        _check_woken(oracles, run, log, workflow)
+        _check_outside(oracles, tables)
+
+
+def _check_log(oracles: Oracles, log: RunLog, workflow: Workflow, turns: list[Row], *, is_quiet: bool) -> None:
+    """Check a log that is complete."""
+    run = log.run
+    _check_state(oracles, run, log.whole, workflow)
+    check_state_taint(oracles.blame, run, log.whole, workflow)
+    oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
+    _check_emitted(oracles, log.own)
+    _check_shape(oracles, log.whole)
+    _check_phases(oracles, log.own)
+    if is_quiet:
+        _check_turns(oracles, run["run_id"], log.own, workflow)
+        check_turn_taint(oracles.blame, oracles.books, log.whole)
+        _check_results(oracles, run["run_id"], log.own)
+        _check_woken(oracles, run, without_repeated(log.whole, turns), workflow)
 
 
 def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
@@ -63,7 +78,10 @@ def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
     sums: Counter[str] = Counter()
     for signal in log:
         first, _, rest = signal["name"].partition(":")
-        if first == "state":
+        if signal["name"] == FORK_NAME and "state" in signal["payload"]:
+            state = dict(signal["payload"]["state"])
+            sums = Counter({"total": state["total"]})
+        elif first == "state":
             state[rest.removesuffix(":changed")] = signal["payload"]["value"]
         elif signal["name"] == "agent:completed":
             agent = workflow.agents[signal["agent"]]
@@ -98,8 +116,8 @@ def _check_emitted(oracles: Oracles, log: list[Row]) -> None:
 
 
 def _check_phases(oracles: Oracles, log: list[Row]) -> None:
-    """Check the signals of phases, except in turns into which a scenario wrote calls that their worker did not make."""
-    foreign = {turn.turn_id for turn in oracles.books.turns.values()
+    """Check the signals of phases, except in turns that forks started again, and in those into which a scenario wrote calls."""
+    foreign = oracles.books.origins.keys() | {turn.turn_id for turn in oracles.books.turns.values()
                if any(wait.call_id.startswith("guarded-") for wait in turn.waits.values())}  # fmt: skip
     check_phases(oracles.blame, [signal for signal in log if signal["agent_turn_id"] not in foreign])
 
@@ -113,22 +131,20 @@ def _check_shape(oracles: Oracles, log: list[Row]) -> None:
             oracles.blame("standard_payload", f"{problem}, in {signal['run_id']} at {signal['seq']}")
 
 
-def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
+def _check_turns(oracles: Oracles, run_id: str, log: list[Row], workflow: Workflow) -> None:
     """Check that every turn ends once, in the log as well, and that a successful turn had its effect."""
     for signal in log:
         is_once = signal["name"] == "agent:completed" and workflow.agents[signal["agent"]].effect == "once"
         if is_once and oracles.books.effects[signal["agent_turn_id"]] != 1:
             oracles.blame("effect_missing", f"{signal['agent_turn_id']} succeeded without its effect")
     ends = Counter(s["agent_turn_id"] for s in log if s["name"] in ("agent:completed", "agent:failed"))
-    run_id = log[0]["run_id"]
     for turn in oracles.books.turns.values():
         if turn.run_id == run_id and ends[turn.turn_id] != 1:
             oracles.blame("turn_end_in_log", f"{turn.turn_id} ends {ends[turn.turn_id]} times in the log")
 
 
-def _check_results(oracles: Oracles, log: list[Row]) -> None:
+def _check_results(oracles: Oracles, run_id: str, log: list[Row]) -> None:
     """Check that the log contains the result of each resolved call once, and of no other call. Phases have signals of their own."""
-    run_id = log[0]["run_id"]
     logged = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
     resolved = Counter(
         (turn.turn_id, wait.call_id) for turn in oracles.books.turns.values() if turn.run_id == run_id
@@ -155,7 +171,7 @@ def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
     for signal in log:
         if signal["name"] == "workflow:end":
             break
-        signal_id = f"sig_{run['run_id']}_{signal['seq']}"
+        signal_id = f"sig_{signal['run_id']}_{signal['seq']}"
         for woken, n in set(workflow.wakes.match(signal["name"])):
             count = answers[signal_id, woken]
             if n >= 0:

@@ -14,6 +14,7 @@ from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import interval
 from heliograph.testing.oracles.circuits import CircuitOracle
+from heliograph.testing.oracles.forks import ForkOracle
 from heliograph.testing.oracles.heads import MAKES
 from heliograph.testing.oracles.rates import RateOracle
 from heliograph.testing.oracles.stops import StopOracle
@@ -32,10 +33,13 @@ class Oracles(WaitOracle, StopOracle):
         self.project = project
         self.circuits = CircuitOracle(self.books, self.count, self.blame)
         self.rates = RateOracle(self.count, self.blame)
+        self.forks = ForkOracle(backend, project, self.books, self.count, self.blame)
 
     def effect(self, key: str, *, is_once: bool = True) -> None:
         """Record that a turn, or one of its steps, changed the outside world."""
+        self.forks.check_effect(key)
         self.books.effects[key] += 1
+        self.books.effect_times.setdefault(key, self.books.now)
         if is_once and self.books.effects[key] > 1:
             self.blame("effect_twice", f"{key} happened {self.books.effects[key]} times")
 
@@ -45,7 +49,11 @@ class Oracles(WaitOracle, StopOracle):
         if wait is None or wait.kind != "inline":
             self.blame("effect_without_intent", f"{turn_id} {call_id}: {wait}")
         self.count(f"effect {effect}")
-        self.effect(f"{turn_id} {call_id}", is_once=effect in ("once", "transactional"))
+        key = f"{turn_id} {call_id}"
+        if effect == "pure":
+            self.books.effects[key] += 1
+        else:
+            self.effect(key, is_once=effect in ("once", "transactional"))
 
     def published(self, subject: str, key: str, body: dict[str, Any]) -> None:
         if subject.startswith("cmd."):
@@ -65,7 +73,12 @@ class Oracles(WaitOracle, StopOracle):
         """Blame a rejected call: the constraints are the last line of defence (K21), which no call of the runtime reaches."""
         self.blame("kernel_rejected", f"{who} {function}: {error.message}")
 
+    def calling(self, function: str, args: tuple[Any, ...]) -> None:
+        if function == "start_runs" and any(item.get("fork") for item in args[1]):
+            self.forks.keep_rows()
+
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        self.books.now = now
         self._count_answer(function, answer)
         if function == "claim":
             self.heads.check_claim(args, answer, now)
@@ -79,6 +92,8 @@ class Oracles(WaitOracle, StopOracle):
         read = getattr(self, function, None)
         if read is not None:
             read(args, answer, now)
+        if function == "start_runs":
+            self.forks.started(args[1], answer, now)
         if function in MAKES and not self._is_nothing(answer):
             self.heads.compare(function, self.backend.heads(self.project), now)
 

@@ -40,6 +40,8 @@ class WaitBook:
     is_delivered: bool = False
     resolved_at: int = 0
     is_waiting: bool = False  # its owner waits for a token
+    tool: str = ""
+    opened_at: int = 0
 
     @property
     def is_awaited(self) -> bool:
@@ -121,10 +123,21 @@ class Books:
     limits: dict[str, int | None] = field(default_factory=dict)  # in force
     small: set[str] = field(default_factory=set)  # limits that an administrator has set
     unlogged: set[tuple[str, str]] = field(default_factory=set)  # calls whose results nobody logs
+    origins: dict[str, tuple[str, int]] = field(
+        default_factory=dict
+    )  # by turn of a fork: its origin, and the time of the fork's signal
+    effect_times: dict[str, int] = field(default_factory=dict)  # by effect: the time of the last kernel call before it
+    now: int = 0  # the time of the last kernel call
     published: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(
         default_factory=Counter
     )  # effects outside the ledger, by the turn or call that may have each only once
+
+    def first_origin(self, turn_id: str) -> str:
+        """The turn that no fork has started again, of which this one is a repetition; else the turn itself."""
+        while turn_id in self.origins:
+            turn_id = self.origins[turn_id][0]
+        return turn_id
 
     def open_turns(self) -> Iterator[TurnBook]:
         return (turn for turn in self.turns.values() if turn.ended_by is None)

@@ -13,6 +13,7 @@ from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.oracles.records import Books
+from heliograph.testing.oracles.trace import FORK_NAME
 
 Blame = Callable[[str, str], None]
 _RESULTS = ("tool:result", "delegation_response")
@@ -27,6 +28,8 @@ def check_state_taint(blame: Blame, run: Row, log: list[Row], workflow: Workflow
         first, _, rest = signal["name"].partition(":")
         if signal["name"] == "agent:completed":
             is_read, before = signal["is_untrusted"], frozenset(marked)
+        elif signal["name"] == FORK_NAME and "state" in signal["payload"]:
+            marked.clear()
         elif first == "state":
             key, agent = rest.removesuffix(":changed"), workflow.agents[signal["agent"]]
             # a reducer reads the old value of its key; a value that no agent has returned may be made of any key
@@ -48,6 +51,9 @@ def check_turn_taint(blame: Blame, books: Books, log: list[Row]) -> None:
     has_marked_keys = False
     for signal in log:
         turn_id = signal["agent_turn_id"]
+        if signal["name"] == FORK_NAME:
+            results.update({line["new_turn_id"]: dict(results[line["turn_id"]]) for line in signal["payload"]["turns"]
+                            if "new_turn_id" in line})  # fmt: skip
         signal_id = f"sig_{signal['run_id']}_{signal['seq']}"
         # an activation stands for its cause
         is_marked[signal_id] = signal["is_untrusted"] or (
@@ -58,7 +64,10 @@ def check_turn_taint(blame: Blame, books: Books, log: list[Row]) -> None:
             results[turn_id][signal["payload"]["id"]] = signal["is_untrusted"]
         elif signal["name"] == "agent:completed":
             read, waits = results[turn_id], books.turns[turn_id].waits.values()
-            delivered = [read[wait.call_id] for wait in waits if wait.is_delivered and wait.kind in ("tool", "child")]
+            # a call that a fork takes over without a result is trusted
+            delivered = [
+                read.get(wait.call_id, False) for wait in waits if wait.is_delivered and wait.kind in ("tool", "child")
+            ]
             may = any(read.values()) or has_marked_keys or is_marked[signal["parent_id"]]
             must = bool(delivered) and all(delivered)
             if not must <= signal["is_untrusted"] <= may:

@@ -87,7 +87,7 @@ class TurnOracle:
             is_known = item["run_id"] in self.books.runs
             if row["outcome"] == "started":
                 self.books.targets[row["run_id"]] = item["target"]
-                self.react_to(row["run_id"], item["reaction"], now)
+                self.react_to(row["run_id"], item["reaction"], now, is_fork=bool(item.get("fork")))
             if row["outcome"] != "rejected" and is_known != (row["outcome"] in ("duplicate", "conflict")):
                 self.blame("start_answer", f"{row['run_id']} known: {is_known}, answer: {row['outcome']}")
 
@@ -107,14 +107,15 @@ class TurnOracle:
             if row["outcome"] == "ok":
                 self.react_to(item["run_id"], item["reaction"], now)
 
-    def react_to(self, run_id: str, reaction: Any, now: int) -> None:
+    def react_to(self, run_id: str, reaction: Any, now: int, *, is_fork: bool = False) -> None:
         before = self.books.runs.get(run_id, "running")
         if before == "ended":
             self.blame("run_ended_twice", f"{run_id} reacted after its end")
         if before != "running" and reaction["activations"]:
             self.blame("stopped_run_wakes", f"{run_id} is {before} and woke {reaction['activations']}")
         self.books.runs[run_id] = reaction.get("status", before)
-        self.expect_room(run_id, reaction["activations"])
+        if not is_fork:  # the turns that a fork starts again were in a queue before
+            self.expect_room(run_id, reaction["activations"])
         for item in reaction["activations"]:
             parent = self.books.turns.get(item.get("parent_turn_id") or "")
             self.add_turn(run_id, item, now, depth=0 if parent is None else parent.depth + 1)

@@ -69,7 +69,9 @@ class WaitOracle(TurnOracle):
                     "begin", f"{turn.turn_id} {item['call_id']} at epoch {epoch}: {row['outcome']}, expected {expected}"
                 )
             if wait is None:
-                wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", item["effect"], epoch)
+                wait = turn.waits[item["call_id"]] = WaitBook(
+                    item["call_id"], "inline", item["effect"], epoch, tool=item["tool"], opened_at=now
+                )
                 self.spend(turn, (item.get("reserve") or {}).get("tool_calls", 0))
             if row["outcome"] == "in_doubt":
                 self.resolve(turn, wait, "unknown", now)
@@ -83,7 +85,9 @@ class WaitOracle(TurnOracle):
                 turn = self.turn(item["turn_id"])
                 wait = turn.waits.get(item["call_id"])
                 if wait is None:  # a call that was not made is reported with its reason
-                    wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", "pure", item["epoch"])
+                    wait = turn.waits[item["call_id"]] = WaitBook(
+                        item["call_id"], "inline", "pure", item["epoch"], opened_at=now
+                    )
                     self.count(f"call not made {item['status']}")
                 self.resolve(turn, wait, item["status"], now)
                 wait.is_delivered = True
@@ -116,7 +120,7 @@ class WaitOracle(TurnOracle):
         turn.waits[call["call_id"]] = WaitBook(
             call["call_id"], call["kind"], call["effect"], epoch, call.get("token"),
             None if seconds is None else now + interval(seconds), None if child is None else child["turn_id"],
-            call.get("step_id") if call.get("fails_fast") else None,
+            call.get("step_id") if call.get("fails_fast") else None, tool=call["tool"], opened_at=now,
         )  # fmt: skip
         self.spend(turn, int(call["kind"] == "tool"))
         if child is not None:

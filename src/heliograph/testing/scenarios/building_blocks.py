@@ -48,5 +48,6 @@ class Cast:
             raise ValueError(f"{context.agent} fails as planned")
 
     def pick(self, context: Context, what: str, choices: Sequence[T]) -> T:
-        """Choose an option: the same one whenever the turn's function runs again."""
-        return choices[int(self.plan.fixed(f"{context.turn_id}/{what}") * len(choices))]
+        """Choose an option: the same one whenever the turn's function runs again, also in a fork."""
+        turn_id = self.oracles.books.first_origin(context.turn_id)
+        return choices[int(self.plan.fixed(f"{turn_id}/{what}") * len(choices))]

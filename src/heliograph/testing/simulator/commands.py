@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heliograph.testing.simulator.simulate import Case, Result
 
 _LISTED_MAX = 20
-_REACH_SEEDS = 300  # fewer seeds need not reach everything
+_REACH_SEEDS = 400  # fewer seeds need not reach everything
 
 
 def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = None, *, hooks: bool = False) -> int:

@@ -9,7 +9,10 @@ from heliograph.testing.simulator.simulate import RATES
 
 # Every outcome of every kernel function, with its code where it has one; and of answers that are no outcomes, both kinds.
 _ANSWERS: Mapping[str, tuple[str, ...]] = {
-    "start_runs": ("started", "duplicate", "conflict", "rejected payload_too_large", "rejected fan_out"),
+    "start_runs": ("started", "duplicate", "conflict", "rejected payload_too_large", "rejected fan_out",
+                   "rejected inside_commit"),
+    "fork": ("starts a turn again", "takes over a call: with a result",
+             "takes over a call: without a result", "after a checkpoint", "at the start of a log"),
     "enqueue": ("queued", "duplicate", "conflict", "busy", "unknown_agent", "ended", "rejected queue_full",
                 "rejected recursion_depth_exceeded", "rejected payload_too_large", "rejected unknown_turn", "rejected unknown_box",
                 "rejected box_in_use"),

@@ -107,6 +107,10 @@ class SimLoop(base_events.BaseEventLoop):
             process.frozen_callbacks.append(handle)
             return
         handle._run()
+        self._ran(handle, process)
+
+    def _ran(self, handle: asyncio.Handle, process: Process | None) -> None:
+        """Called after each callback. process: None if it belongs to no process."""
 
     def _pass_time(self) -> None:
         """Advance the time to the next timer, and move all timers of that time to the ready callbacks."""

@@ -28,6 +28,10 @@ class Judge(Protocol):
     @property
     def books(self) -> Books: ...
 
+    def calling(self, function: str, args: tuple[Any, ...]) -> None:
+        """Called before a kernel call."""
+        ...
+
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None: ...
 
     def rejected(self, who: str, function: str, error: KernelRejected) -> None: ...
@@ -97,6 +101,7 @@ class Stage:
     def execute(self, who: str, function: str, args: tuple[Any, ...]) -> Any:
         """Execute, record and judge one kernel call."""
         self.calls += 1
+        self.judge.calling(function, args)
         try:
             answer = self.backend.call(function, args, self.now())
         except KernelRejected as error:

@@ -24,6 +24,7 @@ from heliograph.testing.scenarios.administrator import prune_old_turns, set_limi
 from heliograph.testing.scenarios.building_blocks import COURT, Cast, Size
 from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_turns_and_runs, visit
 from heliograph.testing.scenarios.faulty_owner import err
+from heliograph.testing.scenarios.forks import fork_runs
 from heliograph.testing.scenarios.guarded_calls import call_guarded
 from heliograph.testing.scenarios.hooked_application import desk
 from heliograph.testing.scenarios.workload import make_harness, make_workflows
@@ -40,6 +41,7 @@ LEASE_SECONDS = 4.0
 SWEEP_SECONDS = 2.5
 HORIZON_SECONDS = 20.0
 SETTLE_SECONDS = 160.0
+_FORKS_SHARE = 0.15
 _POOLS = {"w1": (DEFAULT_POOL,)}  # by slot; the other workers serve both
 
 # by kind, at each place where it may happen; a few of each in an ordinary seed
@@ -103,7 +105,7 @@ def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Resu
     cast = Cast(plan, oracles, LEASE_SECONDS, repeats_once=case.repeats_once)
     workflows = {"desk": desk(cast).workflow} if case.hooks else make_workflows(cast)
     stage.polls = plan.draw("polls") < 0.75
-    with _undisturbed():
+    with undisturbed():
         try:
             is_quiet = loop.run_until_complete(_play(case, stage, oracles, workflows))
         except SimDeadlock as deadlock:
@@ -119,7 +121,7 @@ def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Resu
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Turn off garbage collection, which is not deterministic, and the logs of intended faults."""
     log = logging.getLogger("heliograph")
     level, was_enabled = log.level, gc.isenabled()
@@ -143,6 +145,10 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
     for slot in range(1 if is_far else case.size.workers):
         loop.spawn(keeper, f"keeper of w{slot}", _keep(stage, f"w{slot}", workflows))
     visits = _surround(stage, maintenance=case.maintenance)
+    if not case.hooks and not is_far and plan.draw("forks") < _FORKS_SHARE:
+        process = loop.open_process("forks")
+        world = SimWorld(stage, process, "forks", is_mortal=False)
+        visits.append(world.spawn("forks", fork_runs(world, PROJECT, workflows, oracles)))
     for n in range(case.size.runs + 2 if is_far else 1 + plan.index("runs", case.size.runs)):
         process = loop.open_process(f"c{n}")
         world = SimWorld(stage, process, f"c{n}", is_mortal=False)
@@ -155,7 +161,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
         oracles.check_overdue(stage.micros_of_date)
         if oracles.violations:
             return False
-        if all(v.done() for v in visits) and _is_quiet(stage, oracles):
+        if all(v.done() for v in visits) and is_work_done(stage, oracles):
             return True
     oracles.blame("stuck", _unfinished(oracles))
     return False
@@ -184,12 +190,12 @@ def _surround(stage: Stage, *, maintenance: bool) -> list[asyncio.Task[None]]:
     return ending + [enter(name, visitor) for name, share, visitor in everybody if plan.draw(name) < share]
 
 
-def _is_quiet(stage: Stage, oracles: Oracles) -> bool:
+def is_work_done(stage: Stage, oracles: Oracles, project: str = PROJECT) -> bool:
     """Whether all runs and turns have ended and the outbox is empty."""
     books = oracles.books
     if any(status != "ended" for status in books.runs.values()) or any(True for _ in books.open_turns()):
         return False
-    return all(row["published_at"] is not None for row in stage.backend.dump(PROJECT)["outbox"])
+    return all(row["published_at"] is not None for row in stage.backend.dump(project)["outbox"])
 
 
 def _unfinished(oracles: Oracles) -> str:

@@ -97,9 +97,11 @@ begin
     elsif not exists (select from heliograph.project_grants where project_id <> p_project and role_name = p_role)
           and exists (select from pg_roles r, pg_roles s
                        where r.rolname = p_role and not r.rolsuper and pg_has_role(r.oid, s.oid, 'member')
-                         and s.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader')) then
+                         and s.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader',
+                                           'heliograph_subscriber')) then
         return 'last';
     end if;
     delete from heliograph.project_grants where project_id = p_project and role_name = p_role;
+    delete from heliograph.signal_grants where project_id = p_project and role_name = p_role;
     return 'revoked';
 end $$;

@@ -160,6 +160,7 @@ declare
 begin
     v_wrong := coalesce(heliograph._wrong_keys(p_path, p_item, p_keys),
                         heliograph._wrong_type(p_path, p_item, 'reaction', 'object'),
+                        case when p_item ? 'recording' then heliograph._wrong_recording(p_path, p_item) end,
                         heliograph._wrong_reaction(p_path || '.reaction', v_reaction));
     for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
         v_wrong := coalesce(v_wrong, heliograph._wrong_activation(p_path, v_activations -> m));

@@ -7,6 +7,36 @@ create function heliograph._signal_id(p_run_id text, p_seq bigint) returns text
     select 'sig_' || p_run_id || '_' || p_seq::text
 $$;
 
+-- _owner_at: the run that recorded one position of a run's log. The first positions of a fork's log are those of the
+--   run from which it was forked (decision 0072). Null for an unknown run.
+create function heliograph._owner_at(p_project text, p_run_id text, p_seq bigint) returns text
+    language sql stable as $$
+    with recursive owner (run_id, forked_from, forked_seq) as (
+        select r.run_id, r.forked_from, r.forked_seq from heliograph.runs r
+         where r.project_id = p_project and r.run_id = p_run_id
+        union all
+        select r.run_id, r.forked_from, r.forked_seq from owner o
+          join heliograph.runs r on r.project_id = p_project and r.run_id = o.forked_from
+         where p_seq <= o.forked_seq)
+    select o.run_id from owner o where p_seq > coalesce(o.forked_seq, 0)
+$$;
+
+-- _log_parts: the parts of a run's log: whose rows hold the positions after `after`, up to `upto`. One part, and one
+--   more for each run from which it was forked. Every reader of a log reads these, and not heliograph.signals by its
+--   run alone. A fork whose own log is being pruned has lost the shared part as well.
+create function heliograph._log_parts(p_project text, p_run_id text)
+    returns table (run_id text, after bigint, upto bigint) language sql stable as $$
+    with recursive part (run_id, forked_from, after, upto, is_whole) as (
+        select r.run_id, r.forked_from, coalesce(r.forked_seq, 0), 9223372036854775807,
+               r.pruned_seq <= coalesce(r.forked_seq, 0)
+          from heliograph.runs r where r.project_id = p_project and r.run_id = p_run_id
+        union all
+        select r.run_id, r.forked_from, coalesce(r.forked_seq, 0), p.after, true from part p
+          join heliograph.runs r on r.project_id = p_project and r.run_id = p.forked_from
+         where p.is_whole)
+    select p.run_id, p.after, p.upto from part p
+$$;
+
 -- _run_of: the run that an agent belongs to. An agent_id is run_id/name or run_id/name/instance, and no run id has a
 --   slash.
 create function heliograph._run_of(p_agent_id text) returns text
@@ -14,24 +44,36 @@ create function heliograph._run_of(p_agent_id text) returns text
     select split_part(p_agent_id, '/', 1)
 $$;
 
+-- _root_id: the id of the first signal of a run's log.
+create function heliograph._root_id(p_project text, p_run_id text) returns text
+    language sql stable as $$
+    select heliograph._signal_id(heliograph._owner_at(p_project, p_run_id, 1), 1)
+$$;
+
 -- _log: append entries to a run's log after its newest signal, and raise signal_seq and, for entries with is_pending,
---   pending_reactions and version. For the kernel's own signals and for writers that commit no reaction. Returns the
---   position of the first.
+--   pending_reactions and version. For the kernel's own signals and for writers that commit no reaction. p_recording:
+--   see _recording_of. Returns the position of the first.
 --   The caller holds the run.
-create function heliograph._log(p_project text, p_run_id text, p_turn_id text, p_entries jsonb, p_now timestamptz)
-    returns bigint language plpgsql as $$
+create function heliograph._log(
+    p_project text, p_run_id text, p_turn_id text, p_entries jsonb, p_now timestamptz, p_recording text default null
+) returns bigint language plpgsql as $$
 declare
     v_count integer := jsonb_array_length(p_entries);
     v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'is_pending')::boolean);
     v_first bigint;
+    v_is_settled boolean;
 begin
     update heliograph.runs
        set signal_seq = signal_seq + v_count, pending_reactions = pending_reactions + v_pending,
            version = version + sign(v_pending)::integer, updated_at = p_now
      where project_id = p_project and run_id = p_run_id
-    returning signal_seq - v_count + 1 into v_first;
-    insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending)
-    values (p_project, p_run_id, v_first, v_count, p_entries, p_turn_id, p_now, v_pending > 0);
+    returning signal_seq - v_count + 1, pending_reactions = 0 into v_first, v_is_settled;
+    insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending, recording)
+    values (p_project, p_run_id, v_first, v_count, p_entries, p_turn_id, p_now, v_pending > 0, p_recording);
+    perform heliograph._feed_runs(p_project, array[p_run_id]);
+    if v_is_settled and heliograph._crosses_checkpoint(v_first - 1, v_first - 1 + v_count) then
+        perform heliograph._checkpoint(p_project, p_run_id, v_first - 1);
+    end if;
     return v_first;
 end $$;
 

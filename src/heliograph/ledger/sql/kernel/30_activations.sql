@@ -3,12 +3,12 @@
 
 -- _enqueue: queue one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
 --   pool, max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id,
---   depth, actor, budget, budgets, callback_url, starts_at}. starts_at: the turn begins no earlier. budget: its own, by
---   kind; budgets: the owners of those that apply to its parent. Each has a turn row, inbox row and edge (L0-30, L0-31,
---   L0-33). cause and activation are indexes into the drafts that were logged after position base, or cause is {"seq":
---   n} for a signal that was in the log before. The first one of an idle agent is dispatched at once (L0-34); the
---   others are queued. The caller raises open_turns. An activation with a target may name an agent without a head; the
---   head is created.
+--   depth, actor, budget, budgets, callback_url, starts_at, cause_run_id}. starts_at: the turn begins no earlier.
+--   budget: its own, by kind; budgets: the owners of those that apply to its parent. Each has a turn row, inbox row and
+--   edge (L0-30, L0-31, L0-33). cause and activation are indexes into the drafts that were logged after position base,
+--   or cause is {"seq": n} for a signal that was in the log before; cause_run_id: the run that recorded it, if another.
+--   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
+--   An activation with a target may name an agent without a head; the head is created.
 --   Returns the agents that it woke.
 --   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (_reject_context);
 --           23503 for an agent that the run does not have; 23505 for a turn id that was used before
@@ -35,10 +35,10 @@ begin
                (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
                 priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
                 message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text,
-                budgets text[], callback_url text, pool text, starts_at timestamptz))
+                budgets text[], callback_url text, pool text, starts_at timestamptz, cause_run_id text))
                with ordinality a (run_id, base, agent, instance, turn_id, cause, activation, priority, max_attempts,
                 ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor,
-                target, budgets, callback_url, pool, starts_at, n)
+                target, budgets, callback_url, pool, starts_at, cause_run_id, n)
     ), placed as materialized (
         select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
                case when a.starts_at > p_now then a.starts_at end as due_at,
@@ -67,13 +67,14 @@ begin
              actor, next_retry_at, created_at)
         select p_project, p.turn_id, p.agent_id, coalesce(p.message_type, 'turn'),
                case when p.is_next then 'pending' else 'queued' end, case when p.is_next then p.epoch end,
-               heliograph._signal_id(p.run_id, p.cause_seq), p.context_box_id, p.actor, p_now, p_now
+               heliograph._signal_id(coalesce(p.cause_run_id, p.run_id), p.cause_seq), p.context_box_id, p.actor, p_now,
+               p_now
           from placed p order by p.n
     ), edge as (
         insert into heliograph.execution_edges
             (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, other_turn_id, cause_id, created_at)
         select p_project, p.turn_id, 'enqueue', 'request', p.run_id, p.agent_id, p.parent_turn_id,
-               heliograph._signal_id(p.run_id, p.cause_seq), p_now
+               heliograph._signal_id(coalesce(p.cause_run_id, p.run_id), p.cause_seq), p_now
           from placed p order by p.n
     ), created as (
         insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, status, turn_epoch,

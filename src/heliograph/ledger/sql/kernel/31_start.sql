@@ -1,14 +1,20 @@
 -- start_runs: start runs. One transaction writes the run, the heads of its agents, its first signals and the turns
 --   that these wake.
 --   p_runs: [{run_id, target, request_hash, agents: [name], wakes_on_results, callback_url, signals: [draft],
---   reaction}]; reaction: see _commit_reactions. wakes_on_results: an agent subscribes to tool:result.
+--   reaction, fork, recording}]; reaction: see _commit_reactions. recording: see _name_recordings. wakes_on_results:
+--   an agent subscribes to tool:result.
+--   fork: {run_id, seq, activations, turns: [{turn_id, origin}], repeats_failed}: the log begins with that of another
+--   run up to position seq, which is not copied; the signals follow it, and a cause {"seq": n} may be in it.
+--   activations: the number of turns that it activated. turns: the turn turn_id starts the turn origin again, and has
+--   the results of its calls, see _calls_before.
 --   Returns [{run_id, outcome, targets}] in the order of p_runs. 'started'. 'duplicate': a run with the same request
 --   exists, or existed before it was pruned; nothing changes. 'conflict': another request has this run id. 'rejected'
---   with code and message: payload_too_large, fan_out, recursion_depth_exceeded, invalid_signal. targets: the workers
---   to notify, for the whole call.
+--   with code and message: payload_too_large, fan_out, recursion_depth_exceeded, invalid_signal, and those of a fork,
+--   see _reject_fork. targets: the workers to notify, for the whole call.
 --   raises: see _enter; 22023 for an invalid run, agent, turn or context; 23514 for a reaction that the tables reject,
 --           23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
---   locks:  the new runs in ascending id; no other transaction can see their heads yet
+--   locks:  the runs that are forked and their turns, against prune; the new runs in ascending id; no other
+--           transaction can see their heads yet
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -21,9 +27,13 @@ declare
     v_known integer[];  -- runs that existed before
     v_woken text[] := '{}';
     v_parts jsonb := '{}';  -- {place: part of its answer} of the runs that are not new
+    v_answer jsonb;
 begin
     v_bytes := heliograph._check_json(p_runs);
     perform heliograph._check_runs(p_runs);
+    if jsonb_path_exists(p_runs, '$[*].fork ? (@ != null)') then
+        p_runs := heliograph._with_origins(p_project, p_runs);
+    end if;
     for v_places in select places from heliograph._rounds(v_runs) loop
         with item as materialized (
             select n, p_runs -> (n - 1) as item, v_runs[n] as run_id from unnest(v_places) n
@@ -37,18 +47,24 @@ begin
                                                        v_limits),
                             case when jsonb_path_exists(i.item, '$.reaction.activations[*].depth')
                                  then heliograph._reject_depth(i.item #> '{reaction,activations}', v_limits) end,
-                            heliograph._reject_drafts(i.run_id, 0, i.item -> 'signals')) as rejection
+                            heliograph._reject_drafts(i.run_id, coalesce((i.item #>> '{fork,seq}')::bigint, 0),
+                                                      i.item -> 'signals'),
+                            nullif(i.item #> '{fork,rejection}', 'null')) as rejection
               from item i
               left join lateral (select x.hash from heliograph.pruned x
                                   where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true
         ), begun as (
             insert into heliograph.runs
                 (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
-                 activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url)
+                 activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url, forked_from,
+                 forked_seq)
             select p_project, run_id, item ->> 'target', coalesce(reaction ->> 'status', 'running'), hash,
-                   coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1, written, more, more,
+                   coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1,
+                   written + coalesce((item #>> '{fork,seq}')::bigint, 0), more,
+                   more + coalesce((item #>> '{fork,activations}')::integer, 0),
                    coalesce((item ->> 'wakes_on_results')::boolean, false), reaction ->> 'outcome',
-                   case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, item ->> 'callback_url'
+                   case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, item ->> 'callback_url',
+                   item #>> '{fork,owner}', (item #>> '{fork,seq}')::bigint
               from judged where pruned_hash is null and rejection is null order by run_id
             on conflict do nothing
             returning run_id
@@ -72,6 +88,7 @@ begin
         if v_new is not null then
             v_woken := v_woken || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new),
                                                                    p_now);
+            perform heliograph._feed_runs(p_project, array(select v_runs[n] from unnest(v_new) n order by 1));
             if jsonb_path_exists(p_runs, '$[*].callback_url ? (@ != null)') then
                 perform heliograph._create_run_callbacks(p_project, e.runs, p_now)  -- of runs that end as they begin
                    from (select array_agg(v_runs[n] order by n) as runs from unnest(v_new) n
@@ -81,7 +98,11 @@ begin
             end if;
         end if;
     end loop;
-    return heliograph._answers(p_project, 'run_id', p_runs, 'started', v_parts, v_woken);
+    v_answer := heliograph._answers(p_project, 'run_id', p_runs, 'started', v_parts, v_woken);
+    if jsonb_path_exists(p_runs, '$[*].recording') then
+        perform heliograph._name_recordings(p_project, p_runs, v_answer, p_now);
+    end if;
+    return v_answer;
 end $$;
 
 -- _check_runs: reject runs that cannot be written, and those with an unknown key.
@@ -93,13 +114,15 @@ declare
     v_wrong text;
 begin
     perform heliograph._check_reactions('p_runs[]', p_runs,
-        '{run_id,target,request_hash,agents,wakes_on_results,callback_url,signals,reaction}');
+        '{run_id,target,request_hash,agents,wakes_on_results,callback_url,signals,reaction,fork,recording}');
     for n in 0 .. coalesce(jsonb_array_length(p_runs), 0) - 1 loop
         v_run := p_runs -> n;
         v_wrong := least(v_wrong, coalesce(
             heliograph._wrong_id('a run id', v_run ->> 'run_id'),
             heliograph._wrong_type('p_runs[]', v_run, 'target', 'string'),
             heliograph._wrong_type('p_runs[]', v_run, 'request_hash', 'string'),
+            heliograph._wrong_type('p_runs[]', v_run, 'fork', 'object'),
+            heliograph._wrong_fork('p_runs[].fork', nullif(v_run -> 'fork', 'null')),
             'run ' || left(v_run ->> 'run_id', 60) || ': ' || case
                when v_run ->> 'target' is null or v_run ->> 'request_hash' is null
                then 'target and request_hash are required, and are strings'
@@ -139,16 +162,19 @@ declare
     v_lacks_agents boolean;  -- a run does not list an agent that it activates
     v_woken text[] := '{}';
 begin
-    insert into heliograph.signals (project_id, run_id, seq, count, entries, at)
-    select p_project, r ->> 'run_id', 1, jsonb_array_length(r -> 'signals'), r -> 'signals', p_now
+    insert into heliograph.signals (project_id, run_id, seq, count, entries, at, recording)
+    select p_project, r ->> 'run_id', 1 + coalesce((r #>> '{fork,seq}')::bigint, 0),
+           jsonb_array_length(r -> 'signals'), r -> 'signals', p_now, heliograph._recording_of(r)
       from jsonb_array_elements(p_runs) r
      where jsonb_array_length(r -> 'signals') > 0 order by r ->> 'run_id';
     select jsonb_agg(x.item order by x.run_id, x.n), bool_or(x.item is null)
       into v_activations, v_lacks_agents
       -- offset 0: the sort would otherwise copy the whole run for each of its activations
       from (select case when r -> 'agents' ? (a.item ->> 'agent')
-                        then a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target',
-                                                                      'base', 0) end as item,
+                        then a.item - 'budgets' || jsonb_build_object(
+                                 'run_id', r -> 'run_id', 'target', r -> 'target',
+                                 'base', coalesce((r #>> '{fork,seq}')::bigint, 0))
+                             || heliograph._origin_of_cause(p_project, r, a.item -> 'cause') end as item,
                    r ->> 'run_id' as run_id, a.n
               from jsonb_array_elements(p_runs) r
              cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
@@ -168,6 +194,9 @@ begin
             select jsonb_agg(r #> '{reaction,stops}' || jsonb_build_object('run_id', r -> 'run_id')
                              order by r ->> 'run_id')
               from jsonb_array_elements(p_runs) r where r #>> '{reaction,stops}' is not null), p_now);
+    end if;
+    if jsonb_path_exists(p_runs, '$[*].fork.turns[*].turn_id') then
+        perform heliograph._copy_calls(p_project, p_runs, p_now);
     end if;
     insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)
     select p_project, (r ->> 'run_id') || '/' || name, r ->> 'run_id', name, r ->> 'target', p_now

@@ -1,10 +1,11 @@
 -- enqueue: send messages to agents of runs. Each message wakes its agent for one turn (L0-06, L0-30 to L0-35, L0-48).
 --   p_messages: [{run_id, agent, instance, turn_id, cause, priority, pool, max_attempts, ttl_seconds, name, payload,
 --   message_type, context_box_id, result_fields, parent_turn_id, actor, budget, callback_url}]. The log records the
---   message as signal `name`, whose parent is the signal `cause` or the root, and agent:activated after it. The turn
---   then waits in the agent's queue. A message_type of 'ui_action' does not wait: an idle agent receives it at once
---   (L0-35). parent_turn_id: the turn that sends the message; the new turn is one level deeper (G-74) and, in the same
---   run, shares its budgets. budget: {tokens, micros, model_calls, tool_calls}, the limits for the turn and for its
+--   message as signal `name`, and agent:activated after it. Its parent is the signal `cause`; without one, the
+--   activation of the turn that sends it, which may be of another run; without both, the root. The turn then waits in
+--   the agent's queue. A message_type of 'ui_action' does not wait: an idle agent receives it at once (L0-35).
+--   parent_turn_id: the turn that sends the message; the new turn is one level deeper (G-74) and, in the same run,
+--   shares its budgets. budget: {tokens, micros, model_calls, tool_calls}, the limits for the turn and for its
 --   delegated turns.
 --   Returns [{turn_id, outcome, targets}] in the order of p_messages. 'queued'. 'duplicate': a turn with this id
 --   exists or existed. 'conflict': another message has this turn id; agent, name, payload, type, context,
@@ -64,10 +65,11 @@ begin
         v_woken := '{}';
         v_message := v_message || coalesce((  -- a budget belongs to one run
             select jsonb_build_object('depth', 1 + t.depth, 'budgets', case when t.run_id = v_message ->> 'run_id'
-                                      then t.budgets end)
+                                      then t.budgets end,
+                                      'sender', heliograph._signal_id(t.run_id, t.activation_seq))
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = v_message ->> 'parent_turn_id'),
-             '{"depth": 0, "budgets": null}');
+             '{"depth": 0, "budgets": null, "sender": null}');
         v_rejection := heliograph._reject_message(p_project, v_message, p_heads, p_limits);
         if v_rejection is null and v_message ->> 'context_box_id' is not null then
             v_rejection := heliograph._reject_context(p_project, v_message ->> 'context_box_id');
@@ -75,14 +77,14 @@ begin
         if v_rejection is null then
             v_signals := jsonb_build_array(
                 jsonb_build_object('name', v_message ->> 'name', 'payload', coalesce(v_message -> 'payload', '{}'),
-                                   'parent', coalesce(v_message ->> 'cause',
-                                                      heliograph._signal_id(v_message ->> 'run_id', 1))),
+                                   'parent', coalesce(v_message ->> 'cause', v_message ->> 'sender',
+                                                      heliograph._root_id(p_project, v_message ->> 'run_id'))),
                 jsonb_build_object('name', 'agent:activated', 'parent', 0, 'agent', v_message ->> 'agent',
                                    'payload', jsonb_build_object('agent', v_message ->> 'agent')));
             v_woken := heliograph._commit_reactions(p_project, jsonb_build_array(jsonb_build_object(
                 'run_id', v_message ->> 'run_id', 'signals', v_signals, 'reaction', jsonb_build_object('activations',
                     -- the turn belongs to its run; only a call makes another turn wait for its end
-                    jsonb_build_array(v_message - 'parent_turn_id' || '{"cause": 0, "activation": 1}'))
+                    jsonb_build_array(v_message - '{parent_turn_id,sender}'::text[] || '{"cause": 0, "activation": 1}'))
                     || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb
                         else '{}' end)), 0, p_now);
         end if;
@@ -135,8 +137,10 @@ begin
                 200)));
     elsif p_message ->> 'cause' is not null and not coalesce(
             -- the end of a signal's id is its position in the log of its run
-            (p_message ->> 'cause') = heliograph._signal_id(v_run.run_id, substring(p_message ->> 'cause'
-                    from '_([0-9]{1,18})$')::bigint)
+            (p_message ->> 'cause') = heliograph._signal_id(
+                heliograph._owner_at(p_project, v_run.run_id, substring(p_message ->> 'cause'
+                        from '_([0-9]{1,18})$')::bigint),
+                substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint)
             and substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint between 1 and v_run.signal_seq,
             false) then
         return heliograph._rejection('unknown_cause', format('run %s has no signal %s', v_run.run_id,
@@ -171,6 +175,7 @@ create function heliograph._same_message(p_project text, p_message jsonb) return
                                 and i.payload_box_id is not distinct from p_message ->> 'context_box_id')
                 then 'duplicate' else 'conflict' end
       from heliograph.agent_turns t
-     cross join lateral heliograph._signal_at(p_project, t.run_id, t.cause_seq) s (signal)
+     cross join lateral heliograph._signal_at(
+               p_project, heliograph._owner_at(p_project, t.run_id, t.cause_seq), t.cause_seq) s (signal)
      where t.project_id = p_project and t.agent_turn_id = p_message ->> 'turn_id'
 $$;

@@ -54,8 +54,9 @@ begin
          where h.project_id = p_project and h.agent_id = any (v_agent_ids)
         returning h.*
     ), leased as (
-        insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at)
-        select project_id, agent_id, turn_epoch, active_agent_turn_id, p_worker, moved_at from moved
+        insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at, started_seq)
+        select project_id, agent_id, turn_epoch, active_agent_turn_id, p_worker, moved_at, (select r.signal_seq
+          from heliograph.runs r where r.project_id = p_project and r.run_id = moved.run_id) from moved  -- not locked
     ), taken as (
         update heliograph.agent_inbox i set status = 'processing', turn_epoch = found.turn_epoch
           from (select x.at, m.turn_epoch from moved m cross join lateral (
@@ -91,7 +92,8 @@ begin
              cross join lateral (select * from heliograph.runs x
                                   where x.project_id = p_project and x.run_id = m.run_id offset 0) r
              cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
-              left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true
+              left join lateral heliograph._signal_at(p_project, case when t.cause_seq <= r.forked_seq then
+                    heliograph._owner_at(p_project, m.run_id, t.cause_seq) else m.run_id end, t.cause_seq) cause on true
               left join lateral (  -- the first epoch is that of the dispatch, and the second that of the first claim
                    select e.* from heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) e
                     where t.parent_turn_id is not null or m.turn_epoch > 2 offset 0) earlier on true
@@ -143,7 +145,7 @@ create function heliograph._earlier_owners(p_project text, p_agent_id text, p_tu
     select bool_or(l.signals_emitted > 0), max(l.turn_epoch), extract(epoch from p_now - min(l.started_at))::float8
       from heliograph.leases l
      where l.project_id = p_project and l.agent_id = p_agent_id
-       and l.turn_epoch > coalesce((
+       and l.turn_epoch > greatest((  -- a coalesce would hide the index: see decision 0015
            select o.turn_epoch from heliograph.leases o
             where o.project_id = p_project and o.agent_id = p_agent_id and o.agent_turn_id <> p_turn_id
             order by o.turn_epoch desc limit 1), -1)

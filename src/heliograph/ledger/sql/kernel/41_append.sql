@@ -1,7 +1,7 @@
 -- append: write cards, signals and the phase of a running turn (K2).
 --   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards: [{card_id, kind, content}], signals:
---   [draft]}]. signals_emitted: the number of drafts that this owner has appended before. A draft with is_pending
---   wakes other agents: see react.
+--   [draft], recording}]. signals_emitted: the number of drafts that this owner has appended before. A draft with
+--   is_pending wakes other agents: see react. recording: see _recording_of.
 --   Returns [{turn_id, outcome, first_seq}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message;
 --   nothing is written: too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal. A repeated call
 --   is 'ok' and writes nothing: the kernel recognizes cards by id, and drafts by signals_emitted.
@@ -20,7 +20,8 @@ declare
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items,
-        '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals}');
+        '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,recording}');
+    perform heliograph._check_recordings('p_items[]', p_items);
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',
@@ -124,7 +125,7 @@ begin
         return v_lease.last_append_seq;
     end if;
     v_first := heliograph._log(p_project, heliograph._run_of(p_item ->> 'agent_id'), p_item ->> 'turn_id', v_drafts,
-                               p_now);
+                               p_now, heliograph._recording_of(p_item));
     update heliograph.leases
        set signals_emitted = signals_emitted + jsonb_array_length(v_drafts), last_append_seq = v_first
      where project_id = p_project and agent_id = v_lease.agent_id and turn_epoch = v_lease.turn_epoch;

@@ -55,9 +55,11 @@ begin
     ), opened as (
         insert into heliograph.turn_waiting_tools
             (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
-             taint, is_trusted, opened_at)
+             taint, is_trusted, opened_at, opened_seq)
         select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, 'inline', effect, epoch,
-               p_now + make_interval(secs => timeout_seconds), taint, is_trusted, p_now
+               p_now + make_interval(secs => timeout_seconds), taint, is_trusted, p_now,
+               (select x.signal_seq + 1 from heliograph.runs x
+                 where x.project_id = p_project and x.run_id = judged.run_id)
           from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
     ), edge as (
         insert into heliograph.execution_edges

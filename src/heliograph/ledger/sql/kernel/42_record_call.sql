@@ -2,15 +2,15 @@
 
 -- record_call: commit the results of inline calls.
 --   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], signals_emitted, phase,
---   used, rate_tokens, taint, open_as, terminates}]. status: success with result; failed, timeout, unknown or canceled
---   with error.
+--   used, rate_tokens, taint, open_as, terminates, recording}]. status: success with result; failed, timeout,
+--   unknown or canceled with error.
 --   signals, signals_emitted, phase: as in append; no other signal logs the result. used: how much of its reservation
 --   the call used, by kind. A kind that is not named counts as used up; of a canceled call as unused, because its
 --   effect did not happen. rate_tokens: the actual tokens of a model call, which replace its estimate in the buckets of
 --   kind model_tokens. taint: the untrusted sources that the turn has read by now, if this call read some; without it
 --   those of begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which nobody
 --   begins: one that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
---   terminates: see suspend; it holds from now on, also if the owner is lost.
+--   terminates: see suspend; it holds from now on, also if the owner is lost. recording: see _recording_of.
 --   Returns [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
 --   before; nothing is written. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
 --   too_many_waits, reserved_name, invalid_signal.
@@ -34,7 +34,8 @@ begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items,
         '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,phase,used,'
-        'rate_tokens,taint,open_as,terminates}');
+        'rate_tokens,taint,open_as,terminates,recording}');
+    perform heliograph._check_recordings('p_items[]', p_items);
     perform heliograph._check_type('p_items[]', p_items, 'taint', 'array');
     perform heliograph._check_type('p_items[]', p_items, 'terminates', 'boolean');
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
@@ -79,7 +80,9 @@ begin
                 'first_seq', heliograph._append_drafts(p_project, v_item, p_now));
             v_results := coalesce(v_results, '[]') || jsonb_build_object(
                 'turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id', 'status', v_item -> 'status',
-                'output', v_item -> 'result', 'error', v_item -> 'error');
+                'output', v_item -> 'result', 'error', v_item -> 'error', 'seq',
+                case when v_answer ->> 'first_seq' is not null
+                     then (v_answer ->> 'first_seq')::bigint + jsonb_array_length(v_item -> 'signals') - 1 end);
         end if;
         v_answers := v_answers || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id')
                                    || v_answer);
@@ -108,10 +111,12 @@ begin
         and agent_id = p_item ->> 'agent_id';
     insert into heliograph.turn_waiting_tools
         (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint,
-         is_trusted, opened_at)
+         is_trusted, opened_at, opened_seq)
     values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id,
             p_item #>> '{open_as,step_id}', p_item #>> '{open_as,tool}', 'inline', 'pure', v_head.turn_epoch,
-            heliograph._taint(p_item -> 'open_as'), true, p_now);
+            heliograph._taint(p_item -> 'open_as'), true, p_now, (
+                select r.signal_seq + 1 from heliograph.runs r
+                 where r.project_id = p_project and r.run_id = v_head.run_id));
     insert into heliograph.execution_edges
         (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
     values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id,

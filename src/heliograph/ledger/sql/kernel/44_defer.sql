@@ -2,9 +2,9 @@
 
 -- defer: defer running turns: a worker claims them again after a delay (L0-64). The head becomes dispatched under the
 --   next epoch and keeps its place in the claim order. A deferral counts as no attempt.
---   p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, deferrals_max, trust, terminates}]. deferrals_max null:
---   the project's limit. trust: 'untrusted', if the turn has read untrusted content that its reason may quote. The
---   inbox records the time, the reason and the count.
+--   p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, deferrals_max, trust, terminates}].
+--   deferrals_max null: the project's limit. trust: 'untrusted', if the turn has read untrusted content that its
+--   reason may quote. The inbox records the time, the reason and the count.
 --   Returns [{turn_id, outcome, targets}] in the order of p_items. 'deferred', with due_at. 'exhausted': the turn was
 --   deferred deferrals_max times before, and has ended as failed. 'stopped': a graceful stop was pending and has ended
 --   the turn. 'stopping', with stop: see suspend, also for terminates. 'stale'.

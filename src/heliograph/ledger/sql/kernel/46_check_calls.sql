@@ -81,8 +81,9 @@ declare
 begin
     select coalesce(
         min(heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,join,'
-                                                   'seen,terminates,calls}')),
+                                                   'seen,terminates,calls,recording}')),
         min(heliograph._wrong_type('p_items[]', i, 'terminates', 'boolean')),
+        min(case when i ? 'recording' then heliograph._wrong_recording('p_items[]', i) end),
         min(case when not coalesce(i ->> 'join' in ('all', 'each'), true) then 'join must be all or each'
                  when jsonb_array_length(i -> 'calls') > 1 and jsonb_array_length(i -> 'calls') >
                       (select count(distinct c ->> 'call_id') from jsonb_array_elements(i -> 'calls') c)

@@ -12,22 +12,24 @@ create function heliograph._open_calls(
 declare
     v_firsts jsonb;
     v_is_short boolean;
+    v_logged text[];
     v_other text;
 begin
     with item as materialized (
         select * from heliograph._suspending(p_project, p_items)
     ), call as materialized (
-        select i.agent_id, i.turn_id, i.epoch, i.run_id, i.parent_step_id, c.*
+        select i.agent_id, i.turn_id, i.epoch, i.run_id, i.parent_step_id, i.signal_seq, c.*
           from item i cross join lateral heliograph._new_calls(p_project, i.turn_id, i.calls) c
     ), wait as (
         insert into heliograph.turn_waiting_tools
             (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
              token_hash, after_execution, may_override, fails_fast, child_turn_id, taint, is_trusted, circuit,
-             rate, opened_at)
+             rate, opened_at, opened_seq)
         select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, kind, coalesce(effect, 'once'), epoch,
                p_now + make_interval(secs => timeout_seconds), sha256(convert_to(token, 'UTF8')),
                coalesce(after_execution, 'suspend'), coalesce(may_override, false), coalesce(fails_fast, false),
-               child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), circuit, rate, p_now
+               child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), circuit, rate, p_now,
+               signal_seq + 1
           from call order by turn_id, n
     ), edge as (
         insert into heliograph.execution_edges
@@ -62,8 +64,9 @@ begin
                         where z.project_id = p_project and z.agent_turn_id = y.agent_turn_id offset 0) x) c
          where t.ctid = c.at
     ), logged as (
-        insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending)
-        select p_project, run_id, signal_seq + 1, written, signals, turn_id, p_now, has_pending
+        insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending,
+                                        recording)
+        select p_project, run_id, signal_seq + 1, written, signals, turn_id, p_now, has_pending, recording
           from item where written > 0 order by run_id collate "C"
     ), run as (
         update heliograph.runs r
@@ -77,8 +80,10 @@ begin
     )
     select jsonb_object_agg(turn_id, coalesce(last_append_seq, signal_seq + 1))
                filter (where written > 0 or last_append_seq is not null),
-           (select count(*) from card) < sum(coalesce(jsonb_array_length(cards), 0))
-      into v_firsts, v_is_short from item;
+           (select count(*) from card) < sum(coalesce(jsonb_array_length(cards), 0)),
+           array_agg(run_id order by run_id) filter (where written > 0)
+      into v_firsts, v_is_short, v_logged from item;
+    perform heliograph._feed_runs(p_project, v_logged);
     if v_is_short then
         select min(heliograph._other_card(p_project, i ->> 'turn_id', i -> 'cards')) into v_other
           from jsonb_array_elements(p_items) i;
@@ -95,12 +100,14 @@ end $$;
 create function heliograph._suspending(p_project text, p_items jsonb) returns table (
     agent_id text, turn_id text, epoch bigint, cards jsonb, signals jsonb, calls jsonb, run_id text,
     parent_step_id text, output_box_id text, run_at tid, signal_seq bigint, written integer, last_append_seq bigint,
-    has_pending boolean
+    has_pending boolean, recording text
 ) language sql stable as $$
     select i.agent_id, i.turn_id, i.epoch, i.cards, i.signals, i.calls, h.run_id, h.parent_step_id,
-           t.output_box_id, r.at, r.signal_seq, l.written, l.last_append_seq, i.signals @> '[{"is_pending": true}]'
+           t.output_box_id, r.at, r.signal_seq, l.written, l.last_append_seq,
+           i.signals @> '[{"is_pending": true}]', i.recording ->> 'body'
       from jsonb_to_recordset(p_items) as i
-           (agent_id text, turn_id text, epoch bigint, signals_emitted integer, cards jsonb, signals jsonb, calls jsonb)
+           (agent_id text, turn_id text, epoch bigint, signals_emitted integer, cards jsonb, signals jsonb, calls jsonb,
+            recording jsonb)
      cross join lateral (
            select x.run_id, x.parent_step_id from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = i.agent_id offset 0) h

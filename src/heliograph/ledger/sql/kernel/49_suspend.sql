@@ -2,15 +2,17 @@
 
 -- suspend: write the calls of running turns, and suspend the turns. Commands leave from the outbox after this commit,
 --   so no result comes before its wait exists.
---   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, terminates, calls:
---   [{call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint,
+--   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, terminates, recording,
+--   calls: [{call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override,
+--   fails_fast, taint,
 --   is_trusted, circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds,
 --   half_open_max_calls}, rates: [{kind, name, count, seconds, amount}], command: {subject, body, pool, priority},
 --   child: {agent, instance, turn_id, activation, cause, priority, pool, max_attempts, ttl_seconds, context_box_id,
 --   result_fields, budget, callback_url}}]}].
 --   signals_emitted, cards, signals: as in append. join: with 'all' the turn resumes when none of its calls is open,
---   earlier ones included; with 'each' as soon as one is resolved. seen: the highest resolved_position that the owner
---   has received from claim or with 'resolved'; without it the inbox decides which results the owner has received.
+--   earlier ones included; with 'each' as soon as one is resolved. recording: see _recording_of. seen: the highest
+--   resolved_position that the owner has received from claim or with 'resolved'; without it the inbox decides which
+--   results the owner has received.
 --   terminates: a graceful stop lets a worker run the terminate phase of the turn; without it the turn ends at once.
 --   kind: programs outside report the calls of kind tool and human. child: a turn of another agent, or of an instance
 --   of one, whose cause and activation are indexes of signals. timer: resolved as success at its deadline.
@@ -57,6 +59,7 @@ declare
     v_part jsonb;
     v_woken text[] := '{}';
     v_parts jsonb := '{}';  -- {place: part of its answer}
+    v_answer jsonb;
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_suspend(p_items);
@@ -118,7 +121,8 @@ begin
             v_woken := v_woken || array(select t from jsonb_array_elements_text(v_part -> 'woken') t);
         end if;
     end loop;
-    return heliograph._answers(p_project, 'turn_id', p_items, 'suspended', v_parts, v_woken);
+    v_answer := heliograph._answers(p_project, 'turn_id', p_items, 'suspended', v_parts, v_woken);
+    return v_answer;
 end $$;
 
 -- _read_suspend: the items of a round of suspend, each with the state that decides its outcome. p_agents: the agents
@@ -180,6 +184,11 @@ begin
     if p_is_early then
         perform heliograph._apply_early(p_project, p_items, p_limits, p_now);
     end if;
+    -- after the children, because the log has their activations already
+    perform heliograph._checkpoint(p_project, heliograph._run_of(i.item ->> 'agent_id'), f.before)
+       from jsonb_array_elements(p_items) with ordinality i (item, n)
+      cross join lateral (select (v_firsts ->> (i.item ->> 'turn_id'))::bigint - 1 as before offset 0) f
+      where heliograph._crosses_checkpoint(f.before, f.before + jsonb_array_length(i.item -> 'signals')) order by i.n;
     v_suspended := heliograph._suspend_heads(p_project, p_items, p_now);
     v_is_all := cardinality(v_suspended) = jsonb_array_length(p_items);
     if not v_is_all then

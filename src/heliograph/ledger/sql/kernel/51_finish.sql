@@ -1,7 +1,7 @@
 -- finish: end running turns: the owner commits the deliverable, the last signals, the run's new state and the turns
 --   that these signals wake (K1, K24).
---   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction}]; reaction: see
---   _commit_reactions.
+--   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction, recording}]; reaction: see
+--   _commit_reactions. recording: see _recording_of.
 --   Returns [{turn_id, outcome, targets, run}] in the order of p_items. 'ok'. 'conflict': the run has changed since
 --   the reaction was computed; nothing is written, and run is the new view to compute the reaction from. 'duplicate':
 --   this epoch has delivered before; its reply was lost. 'stale': another worker owns the turn. 'rejected' with code
@@ -25,10 +25,11 @@ declare
     v_ending jsonb;
     v_woken text[] := '{}';
     v_parts jsonb := '{}';  -- {place: part of its answer} of the items that are not accepted
+    v_answer jsonb;
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_reactions('p_items[]', p_items,
-        '{agent_id,turn_id,epoch,outcome,content,signals,reaction}');
+        '{agent_id,turn_id,epoch,outcome,content,signals,reaction,recording}');
     perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, v_runs);
     for v_places in select places from heliograph._rounds(v_runs) loop
@@ -81,7 +82,8 @@ begin
                                    || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
         end if;
     end loop;
-    return heliograph._answers(p_project, 'turn_id', p_items, 'ok', v_parts, v_woken);
+    v_answer := heliograph._answers(p_project, 'turn_id', p_items, 'ok', v_parts, v_woken);
+    return v_answer;
 end $$;
 
 -- _reject_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).

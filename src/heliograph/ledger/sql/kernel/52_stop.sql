@@ -168,7 +168,7 @@ begin
         return jsonb_build_object('outcome', 'already_done', 'run_outcome', v_run.outcome);
     elsif v_run.status = 'running' then
         perform heliograph._log(p_project, v_run.run_id, null, jsonb_build_array(jsonb_build_object(
-            'name', 'workflow:terminating', 'parent', heliograph._signal_id(v_run.run_id, 1), 'payload',
+            'name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, v_run.run_id), 'payload',
             jsonb_build_object('reason', v_reason) || jsonb_strip_nulls(jsonb_build_object('actor',
                     p_item -> 'actor')))), p_now);
     end if;

@@ -1,5 +1,6 @@
 -- react: commit the pending reactions of runs (K25).
---   p_items: [{run_id, signals: [draft], reaction}], computed from the answer of sweep_pending_reactions.
+--   p_items: [{run_id, signals: [draft], reaction, recording}], computed from the answer of sweep_pending_reactions.
+--   recording: see _recording_of.
 --   Returns [{run_id, outcome, targets}] in the order of p_items. 'ok'. 'conflict': the run has changed since. Another
 --   worker has reacted, or the next sweep returns the run again. 'rejected' with code and message: payload_too_large,
 --   fan_out, queue_full, invalid_signal, or a SQLSTATE such as 23514 for a run that may not end yet. The run counts
@@ -24,7 +25,7 @@ begin
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_woken := '{}';
         v_verdict := '{"outcome": "conflict"}';
-        v_wrong := heliograph._wrong_item('p_items[]', v_item, '{run_id,signals,reaction}');
+        v_wrong := heliograph._wrong_item('p_items[]', v_item, '{run_id,signals,reaction,recording}');
         if v_wrong is not null then
             v_verdict := heliograph._rejection('22023', v_wrong);
         elsif (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
@@ -41,8 +42,10 @@ begin
         if v_verdict ->> 'outcome' = 'ok' then
             begin  -- a savepoint: a rejected item leaves nothing behind
                 -- an equal version means that no signal became pending since: this reaction covers all of them
-                update heliograph.signals set is_pending = false
-                 where project_id = p_project and run_id = v_item ->> 'run_id' and is_pending;
+                with settled as (
+                    update heliograph.signals set is_pending = false
+                     where project_id = p_project and run_id = v_item ->> 'run_id' and is_pending returning seq)
+                select v_item || jsonb_build_object('settles_from', min(seq)) into v_item from settled;
                 update heliograph.runs set pending_reactions = 0, rejections = 0 where project_id = p_project
                     and run_id = v_item ->> 'run_id';
                 v_woken := heliograph._commit_reactions(p_project, jsonb_build_array(v_item), 0, p_now);

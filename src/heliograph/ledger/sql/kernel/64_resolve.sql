@@ -2,11 +2,12 @@
 
 -- _resolve: resolve open waits, and resume the turns that wait for nothing else. The only function that does.
 --   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, trust,
---   is_canceled_sibling, may_still_run}]. A result whose wait is not open changes nothing. message_type: of the inbox
---   row (L0-60, L0-75); null for an inline call, whose owner has the result. inbox_id: the row of an early report.
---   more: further fields of the card. session: the login that answered for a person; the card has it beside the name of
---   that person (S18). trust: 'untrusted' for a delegated turn that had read untrusted content.
---   is_canceled_sibling: see _with_canceled_siblings. may_still_run: see report.
+--   is_canceled_sibling, may_still_run, seq}]. A result whose wait is not open changes nothing. message_type: of the
+--   inbox row (L0-60, L0-75); null for an inline call, whose owner has the result. inbox_id: the row of an early
+--   report. more: further fields of the card. session: the login that answered for a person; the card has it beside the
+--   name of that person (S18). trust: 'untrusted' for a delegated turn that had read untrusted content.
+--   is_canceled_sibling: see _with_canceled_siblings. may_still_run: see report. seq: the last signal that the owner
+--   has logged with the result.
 --   p_bytes: see _exceeds. p_logs: log tool:result, or delegation_response for a delegated turn.
 --   For each wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row,
 --   edge report/response (join/response for a delegated turn), signal, the command acknowledged (K18), and a stop for a
@@ -18,9 +19,7 @@
 create function heliograph._resolve(p_project text, p_results jsonb, p_bytes integer,
         p_limits heliograph.project_limits, p_logs boolean, p_now timestamptz) returns jsonb language plpgsql as $$
 declare
-    v_answer jsonb;
-    v_human jsonb;
-    v_circuits jsonb;
+    v_answer jsonb; v_human jsonb; v_circuits jsonb; v_logged jsonb;
 begin
     if jsonb_path_exists(p_results, '$[*].status ? (@ != "success")') then
         p_results := heliograph._with_canceled_siblings(p_project, p_results);
@@ -35,8 +34,8 @@ begin
                     then heliograph._put_blob(p_project, content, p_now) else content end, p_now from item order by seq
     ), wait as (
         update heliograph.turn_waiting_tools w set state = 'resolved', status = i.status, result_card_id = i.card_id,
-               resolved_position = i.place, resolved_at = p_now, after_execution = i.after_execution
-          from item i where w.ctid = i.wait_at
+               resolved_position = i.place, resolved_at = p_now, after_execution = i.after_execution,
+               resolved_seq = case when p_logs then i.seq else i.logged_seq end from item i where w.ctid = i.wait_at
     ), message as (
         insert into heliograph.agent_inbox (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch,
             correlation_id, applied, report_status, payload_card_id, actor, next_retry_at, created_at)
@@ -98,12 +97,25 @@ begin
                               'woken', coalesce(jsonb_agg(agent_id order by agent_id) filter (where resumes), '[]')),
            jsonb_agg(jsonb_build_object('turn_id', turn_id, 'since', suspended_at, 'resumes', resumes) order by turn_id)
                filter (where is_human),
-           (select jsonb_agg(circuit_result order by seq, run_id collate "C") from item where has_circuit)
-      into v_answer, v_human, v_circuits from head;
+           (select jsonb_agg(circuit_result order by seq, run_id collate "C") from item where has_circuit),
+           (select jsonb_agg(jsonb_build_array(run_id, seq) order by seq, run_id collate "C") from item where p_logs)
+      into v_answer, v_human, v_circuits, v_logged from head;
+    perform heliograph._feed_results(p_project, v_logged);
     if v_human is not null or v_circuits is not null then
         perform heliograph._count_resolved(p_project, v_human, v_circuits, p_now);
     end if;
     return v_answer;
+end $$;
+
+-- _feed_results: make results known that were logged, and look for checkpoints of their runs. p_logged: [[run_id,
+--   position]], or null. The caller holds the runs.
+create function heliograph._feed_results(p_project text, p_logged jsonb) returns void language plpgsql as $$
+begin
+    perform heliograph._feed_runs(p_project, array(select l ->> 0 from jsonb_array_elements(p_logged) l order by 1));
+    perform heliograph._checkpoint(p_project, g.run_id, g.before)
+       from (select l ->> 0 as run_id, min((l ->> 1)::bigint) - 1 as before, max((l ->> 1)::bigint) as upto
+               from jsonb_array_elements(p_logged) l group by 1) g
+      where heliograph._crosses_checkpoint(g.before, g.upto) order by g.run_id;
 end $$;
 
 -- _count_resolved: count the time that turns have waited for humans, and the results for circuit breakers; null: none.
@@ -128,7 +140,7 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
     kind text, trust text, child_turn_id text, agent_id text, run_id text, after_execution text, output_box_id text,
     head_at tid, agent_name text, turn_epoch bigint, parent_step_id text, resumes_on text, is_awaited boolean,
     suspended_at timestamptz, run_at tid, wakes_on_results boolean, has_circuit boolean,
-    circuit_result jsonb, place bigint, seq bigint, content jsonb
+    circuit_result jsonb, place bigint, seq bigint, logged_seq bigint, content jsonb
 ) language sql stable as $$
     select x.turn_id, x.call_id, x.status, v.value, x.message_type, x.actor, x.inbox_id,
            m.at, x.message_type = 'timeout' or x.is_canceled_sibling or x.may_still_run,
@@ -146,6 +158,7 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
                                         'is_recoverable', v.value ->> 'recoverable' is distinct from 'false') end,
            o.last + row_number() over (partition by x.turn_id order by x.n),
            r.signal_seq + row_number() over (partition by w.run_id order by x.turn_id, x.n),
+           coalesce(x.seq, r.signal_seq),
            -- one object where that is possible, because joining two costs more
            case when x.status = 'success' and x.more is null
                 then jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', w.trust,
@@ -158,9 +171,9 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_now ti
       from rows from (jsonb_to_recordset(p_results) as
            (turn_id text, call_id text, status text, output jsonb, error jsonb, message_type text, actor text,
             inbox_id bigint, more jsonb, session text, is_canceled_sibling boolean, may_still_run boolean,
-            trust text)) with ordinality
+            trust text, seq bigint)) with ordinality
            x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session,
-              is_canceled_sibling, may_still_run, trust, n)
+              is_canceled_sibling, may_still_run, trust, seq, n)
      cross join lateral (select case x.status when 'success' then x.output else x.error end as value) v
      cross join lateral (
            select y.ctid as at, y.*,

@@ -93,7 +93,9 @@ create function heliograph._ended_turn(p_project text, p_turn_id text) returns j
     select jsonb_build_object(
                'parent_turn_id', t.parent_turn_id, 'parent_call_id', t.parent_call_id,
                'cause_turn_id', (
-                   select c.signal -> 'turn_id' from heliograph._signal_at(p_project, t.run_id, t.cause_seq) c),
+                   select c.signal -> 'turn_id'
+                     from heliograph._signal_at(p_project, heliograph._owner_at(p_project, t.run_id, t.cause_seq),
+                                                t.cause_seq) c),
                'claimed_at', (
                    select min(l.started_at) from heliograph.leases l
                     where l.project_id = p_project and l.agent_id = t.agent_id and l.agent_turn_id = p_turn_id),

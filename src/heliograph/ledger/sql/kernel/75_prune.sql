@@ -5,7 +5,8 @@
 --   front of the logs of open runs; unused contexts, blobs and tombstones; expired memories; and circuit breakers and
 --   rate limits that no call has used for another 30 days.
 --   A turn remains while a row of its outbox or its callback is pending, or while a fork or another turn reads one of
---   its boxes. A log keeps pending signals and the causes of remaining turns. Each deleted turn and run leaves a
+--   its boxes. A log keeps pending signals and the causes of remaining turns. A run with forks keeps its log, and the
+--   turns of the shared part; the log of a fork is deleted as a whole. Each deleted turn and run leaves a
 --   tombstone, by which a late duplicate is recognized; prune deletes it 30 days later. Rows that another transaction
 --   has locked remain until the next call. p_limit: the maximum of each kind in this call.
 --   Returns {turns, runs, signals, cards, boxes, blobs, tombstones, memories, breakers, rates, more}; signals counts
@@ -54,14 +55,15 @@ begin
           from (select x.run_id, x.created_at from heliograph.runs x
                  where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc) r
          cross join lateral (  -- so that a long run whose first turns remain is not read whole
-               select y.agent_turn_id, y.queue_seq
-                 from (select x.agent_turn_id, x.queue_seq, x.state, x.finished_at from heliograph.agent_turns x
-                        where x.project_id = p_project and x.run_id = r.run_id order by x.queue_seq
+               select y.agent_turn_id, y.activation_seq, y.queue_seq
+                 from (select x.agent_turn_id, x.activation_seq, x.queue_seq, x.state, x.finished_at
+                         from heliograph.agent_turns x
+                        where x.project_id = p_project and x.run_id = r.run_id order by x.activation_seq, x.queue_seq
                             limit 10 * p_limit) y
                 where y.state = 'done' and y.finished_at < p_before and not heliograph._is_needed(p_project,
                         y.agent_turn_id)
-                order by y.queue_seq limit p_limit) t
-         order by r.created_at, r.run_id desc, t.queue_seq limit p_limit);
+                order by y.activation_seq, y.queue_seq limit p_limit) t
+         order by r.created_at, r.run_id desc, t.activation_seq, t.queue_seq limit p_limit);
     v_agents := array(
         select h.agent_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.agent_id = any (array(
@@ -84,8 +86,8 @@ create function heliograph._boxes_of(p_project text, p_turn_id text) returns tex
             order by b.box_id)
 $$;
 
--- _is_needed: true if a finished turn must remain: its event, report, stop, halt or callback is not delivered, or
---   another turn's fork or context uses a box that it wrote.
+-- _is_needed: true if a finished turn must remain: its event, report, stop, halt or callback is not delivered, a fork
+--   of its run shares its activation, or another turn's fork or context uses a box that it wrote.
 create function heliograph._is_needed(p_project text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (select from heliograph.outbox o
@@ -101,6 +103,10 @@ create function heliograph._is_needed(p_project text, p_turn_id text) returns bo
                     where c.project_id = p_project and c.callback_id = heliograph._callback_id(p_project, 'turn:'
                             || p_turn_id)
                       and c.state = 'due')
+        or exists (select from heliograph.agent_turns t
+                     join heliograph.runs f on f.project_id = p_project and f.forked_from = t.run_id
+                                           and f.forked_seq >= t.activation_seq
+                    where t.project_id = p_project and t.agent_turn_id = p_turn_id)
         or exists (select from unnest(heliograph._boxes_of(p_project, p_turn_id)) mine (box_id)
                     where exists (select from heliograph.boxes f
                                    where f.project_id = p_project and f.base_box_id = mine.box_id

@@ -20,6 +20,7 @@ begin
                select x.run_id from heliograph.runs x
                 where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc
                     limit 10 * p_limit))
+           and not heliograph._has_forks(p_project, r.run_id)
            and case r.status when 'ended' then r.ended_at < p_before and not exists (
                         select from heliograph.agent_turns t where t.project_id = p_project and t.run_id = r.run_id)
                else exists (select from heliograph.signals s where s.project_id = p_project and s.run_id = r.run_id
@@ -29,13 +30,20 @@ begin
         exit when v_signals >= p_limit or v_runs >= p_limit;
         select * into v_run from heliograph.runs
          where project_id = p_project and run_id = v_run_id order by run_id for update skip locked;
-        continue when not found;
+        -- a fork locks the run that it shares, so no fork appears from here on
+        continue when not found or heliograph._has_forks(p_project, v_run_id);
         v_rows := heliograph._shorten_log(p_project, v_run, p_before, p_limit - v_signals);
         v_signals := v_signals + v_rows;
         v_runs := v_runs + heliograph._forget_run(p_project, v_run, p_now);
     end loop;
     return jsonb_build_object('signals', v_signals, 'runs', v_runs);
 end $$;
+
+-- _has_forks: whether a run's log is shared by a fork, which reads it as long as it exists.
+create function heliograph._has_forks(p_project text, p_run_id text) returns boolean
+    language sql stable as $$
+    select exists (select from heliograph.runs where project_id = p_project and forked_from = p_run_id)
+$$;
 
 -- _shorten_log: delete up to p_limit rows from the front of a run's log, up to the first that is too recent, has a
 --   pending signal, or is the cause of a remaining turn. Returns their number.
@@ -59,13 +67,18 @@ begin
      where f.is_old;
     delete from heliograph.signals where project_id = p_project and run_id = p_run.run_id and seq <= v_upto;
     get diagnostics v_rows = row_count;
+    delete from heliograph.run_checkpoints c  -- the newest one remains, because the next one continues it
+     where c.project_id = p_project and c.run_id = p_run.run_id and c.seq <= v_upto
+       and c.seq < (select max(n.seq) from heliograph.run_checkpoints n
+                     where n.project_id = p_project and n.run_id = p_run.run_id);
     update heliograph.runs set pruned_seq = v_upto where project_id = p_project and run_id = p_run.run_id
         and pruned_seq < v_upto;
     return v_rows;
 end $$;
 
 -- _forget_run: delete an ended run of which only its agents remain. Returns 1 if it was deleted, else 0.
---   locks:  its heads, unless another transaction has locked one; the caller holds the run
+--   locks:  its heads and the positions of subscriptions in it, unless another transaction has locked one; the caller
+--           holds the run
 create function heliograph._forget_run(p_project text, p_run heliograph.runs, p_now timestamptz) returns integer
     language plpgsql as $$
 declare
@@ -85,17 +98,37 @@ begin
         select from heliograph.agent_state_head h
          where h.project_id = p_project and h.agent_id >= p_run.run_id || '/' and h.agent_id < p_run.run_id || '0'
          order by h.agent_id for update skip locked) held;
-    if v_gone < v_heads then
+    -- a subscriber that records positions holds those of several runs: waiting for it could be a deadlock
+    if v_gone < v_heads or exists (
+        select from heliograph.subscriptions s
+         cross join lateral (select from heliograph.subscription_runs x
+                              where x.project_id = p_project and x.name = s.name and x.run_id = p_run.run_id) x
+         where s.project_id = p_project
+           and not heliograph._holds_position(p_project, s.name, p_run.run_id)) then
         return 0;
     end if;
     delete from heliograph.agent_state_head h
      where h.project_id = p_project and h.agent_id >= p_run.run_id || '/' and h.agent_id < p_run.run_id || '0';
     insert into heliograph.pruned (project_id, id, hash, outcome, pruned_at)
     values (p_project, 'run:' || p_run.run_id, p_run.request_hash, p_run.outcome, p_now) on conflict do nothing;
+    delete from heliograph.recordings where project_id = p_project and run_id = p_run.run_id;
+    delete from heliograph.run_checkpoints where project_id = p_project and run_id = p_run.run_id;
     delete from heliograph.callbacks
      where project_id = p_project and callback_id = heliograph._callback_id(p_project, 'run:' || p_run.run_id);
+    delete from heliograph.subscription_runs x
+     using heliograph.subscriptions s
+     where s.project_id = p_project and x.project_id = p_project and x.name = s.name and x.run_id = p_run.run_id;
     delete from heliograph.runs where project_id = p_project and run_id = p_run.run_id;
     return 1;
+end $$;
+
+-- _holds_position: lock the position of a subscription in a run; false if another transaction has locked it.
+create function heliograph._holds_position(p_project text, p_name text, p_run_id text) returns boolean
+    language plpgsql volatile as $$
+begin
+    perform from heliograph.subscription_runs
+      where project_id = p_project and name = p_name and run_id = p_run_id order by name for update skip locked;
+    return found;
 end $$;
 
 -- _is_read: whether a turn has this box as its context, or a box was forked from it.
@@ -124,7 +157,8 @@ begin
     return jsonb_build_object('boxes', cardinality(v_boxes));
 end $$;
 
--- _prune_rest: delete blobs without a card, and old tombstones. Answers {blobs, tombstones}.
+-- _prune_rest: delete blobs without a card, old tombstones, and rows of the feed of runs that no subscription reads
+--   any more. Answers {blobs, tombstones}.
 --   locks:  the blobs, skipping those that are being put again
 create function heliograph._prune_rest(p_project text, p_before timestamptz, p_limit integer) returns jsonb
     language plpgsql as $$
@@ -146,6 +180,16 @@ begin
                 where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' is not null)
         returning b.blob_id)
     select coalesce(array_agg(blob_id order by blob_id), '{}') into v_blobs from gone;
+    delete from heliograph.run_feed
+     where project_id = p_project and feed_id = any (array(
+           select f.feed_id
+             from (select x.feed_id, x.run_id from heliograph.run_feed x where x.project_id = p_project
+                    order by x.feed_id limit p_limit for update skip locked) f
+            where (select r.run_id from heliograph.runs r  -- `not exists` beside `or` would read all runs into a table
+                    where r.project_id = p_project and r.run_id = f.run_id) is null
+               or f.feed_id <= coalesce((select min(s.feed_id) from heliograph.subscriptions s
+                                          where s.project_id = p_project), f.feed_id)
+            order by f.feed_id limit p_limit));
     delete from heliograph.pruned
      where project_id = p_project and id = any (array(
            select p.id from heliograph.pruned p

@@ -73,7 +73,9 @@ begin
                   x.created_at
              from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = k.turn_id offset 0) t on true
-      left join lateral heliograph._signal_at(p_project, k.run_id, t.cause_seq) s on t.parent_call_id is null
+      left join lateral heliograph._signal_at(
+                p_project, heliograph._owner_at(p_project, k.run_id, t.cause_seq), t.cause_seq) s
+             on t.parent_call_id is null
       left join lateral (
            select x.outcome, x.state, x.created_at, x.memory from heliograph.runs x
             where x.project_id = p_project and x.run_id = k.run_id offset 0) r on true

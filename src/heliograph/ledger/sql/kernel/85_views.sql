@@ -5,12 +5,13 @@ select r.project_id, r.run_id, r.target, r.status, r.outcome, r.state, r.version
        r.open_turns, r.activations, r.pending_reactions, r.stop_reason, r.created_at, r.updated_at, r.ended_at,
        -- of its caller, as in take_callbacks
        jsonb_strip_nulls(jsonb_build_object('traceparent', r.memory -> 'traceparent',
-                                            'trace_id', r.memory -> 'trace_id')) as trace
+                                            'trace_id', r.memory -> 'trace_id')) as trace,
+       r.forked_from, r.forked_seq
   from heliograph.runs r;
 
 create view heliograph.turn_overview as
 select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as agent, t.run_id, h.target, t.pool,
-       t.queue_seq,
+       t.queue_seq, t.activation_seq,
        case when t.state = 'active' then h.status else t.state end as status,
        case when t.state = 'active' then h.phase end as phase,
        case when t.state = 'active' then h.owner end as owner,
@@ -29,8 +30,18 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
             when h.status = 'running' then 'thinking' end as activity,
        case when t.state = 'active' then w.tool end as current_tool,
        t.deliverable_card_id, t.context_box_id, t.output_box_id, t.created_at, t.expires_at, t.finished_at,
-       heliograph._signal_id(t.run_id, t.cause_seq) as cause_id,
-       heliograph._signal_id(t.run_id, t.activation_seq) as activation_id, t.budgets
+       -- as _owner_at, whose tables a reader may not read
+       heliograph._signal_id((
+           with recursive owner (run_id, forked_from, forked_seq) as (
+               select r.run_id, r.forked_from, r.forked_seq from heliograph.runs r
+                where r.project_id = t.project_id and r.run_id = t.run_id
+               union all
+               select r.run_id, r.forked_from, r.forked_seq from owner o
+                 join heliograph.runs r on r.project_id = t.project_id and r.run_id = o.forked_from
+                where t.cause_seq <= o.forked_seq)
+           select o.run_id from owner o where t.cause_seq > coalesce(o.forked_seq, 0)), t.cause_seq) as cause_id,
+       heliograph._signal_id(t.run_id, t.activation_seq) as activation_id, t.budgets,
+       t.priority, t.result_fields, t.actor
   from heliograph.agent_turns t
   join heliograph.agent_state_head h using (project_id, agent_id)
   left join lateral (select max(l.turn_epoch) as turn_epoch from heliograph.leases l
@@ -43,7 +54,7 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
 create view heliograph.wait_overview as
 select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.agent_id, w.run_id, w.position, w.step_id,
        w.tool, w.kind, w.effect, w.state, w.status, w.deadline, w.after_execution, w.child_turn_id, w.result_card_id,
-       w.resolved_position, w.duplicates, w.opened_at, w.resolved_at
+       w.resolved_position, w.duplicates, w.opened_at, w.resolved_at, w.opened_seq, w.resolved_seq
   from heliograph.turn_waiting_tools w;
 
 -- the status of delegated turns (CTL-26, G-22), computed from the tables alone
@@ -112,24 +123,45 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
        case jsonb_typeof(e.entry -> 'parent')
            when 'number' then heliograph._signal_id(s.run_id, s.seq + heliograph._as_whole(e.entry -> 'parent'))
            else e.entry ->> 'parent' end as parent,
-       s.agent_turn_id as turn_id, coalesce(e.entry ->> 'trust', 'trusted') as trust
+       s.agent_turn_id as turn_id, coalesce(e.entry ->> 'trust', 'trusted') as trust,
+       s.at as recorded_at,
+       -- whether it was recorded before its reaction, which may have followed since
+       coalesce(e.entry -> 'is_pending' = 'true', false) as is_deferred
   from heliograph.signals s
  cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n);
 
--- read_log: return up to p_limit signals of a run after position p_after, in order. A page at the end of a long log
---   costs the same as one at its start.
+-- read_log: return up to p_limit signals of a run after position p_after, in order; of a fork, those that it shares
+--   too, with the run_id and the id of their own run. A page costs the same wherever it begins.
 --   raises: see _enter
 create function heliograph.read_log(p_project text, p_run_id text, p_after bigint, p_limit integer)
     returns setof heliograph.signal_log language sql stable set search_path = pg_catalog, pg_temp as $$
     select heliograph._enter(p_project);
-    select l.* from heliograph.signal_log l
-     where l.project_id = p_project and l.run_id = p_run_id and l.seq > p_after
-       and l.commit_seq >= coalesce((
-           select s.seq from heliograph.signals s
-            where s.project_id = p_project and s.run_id = p_run_id and s.seq <= p_after + 1
-            order by s.seq desc limit 1), 0)
+    select l.* from heliograph._log_parts(p_project, p_run_id) p
+     cross join lateral (select greatest(p_after, p.after) as after offset 0) a
+     cross join lateral (  -- the commit with the first signal of the page; if that is pruned, the first commit
+           select f.seq, f.count from (
+               (select s.seq, s.count from heliograph.signals s
+                 where s.project_id = p_project and s.run_id = p.run_id and s.seq <= a.after + 1
+                 order by s.seq desc limit 1)
+               union all
+               (select s.seq, s.count from heliograph.signals s
+                 where s.project_id = p_project and s.run_id = p.run_id and s.seq > a.after + 1
+                 order by s.seq limit 1)) f
+            order by f.seq limit 1) f
+     cross join lateral (
+           select l.* from heliograph.signal_log l
+            where l.project_id = p_project and l.run_id = p.run_id and l.seq > a.after and l.seq <= p.upto
+              and l.commit_seq between f.seq and least(p.upto, f.seq + f.count + p_limit)
+            order by l.seq limit p_limit) l
+     where a.after < p.upto
      order by l.seq limit p_limit
 $$;
+
+-- the recordings of runs: their names and tags
+create view heliograph.recording_overview as
+select c.project_id, c.run_id, r.target, r.outcome, c.name, c.tags, c.at as started_at
+  from heliograph.recordings c
+  join heliograph.runs r using (project_id, run_id);
 
 create view heliograph.card_overview as
 select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
@@ -146,7 +178,9 @@ select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind
        and c.agent_turn_id = t.agent_turn_id;
 
 create view heliograph.lease_overview as
-select t.project_id, t.agent_turn_id as turn_id, t.agent_id, l.turn_epoch, l.owner, l.started_at, l.ended_at
+select t.project_id, t.agent_turn_id as turn_id, t.agent_id, l.turn_epoch, l.owner, l.started_at, l.ended_at,
+       l.signals_emitted, l.started_seq, t.run_id
   from heliograph.agent_turns t
-  join heliograph.leases l on l.project_id = t.project_id and l.agent_id = t.agent_id
-       and l.agent_turn_id = t.agent_turn_id;
+ cross join lateral (  -- offset 0: in a busy project, a plan for all leases looks cheaper and reads them all
+       select x.* from heliograph.leases x
+        where x.project_id = t.project_id and x.agent_id = t.agent_id and x.agent_turn_id = t.agent_turn_id offset 0) l;

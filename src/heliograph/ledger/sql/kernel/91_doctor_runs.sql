@@ -1,9 +1,11 @@
 -- The doctor's checks of runs, waits and boxes, and of orphaned rows.
 
--- _doctor_runs: R1 to R7, and O for runs.
+-- _doctor_runs: R1 to R8, and O for runs.
 create function heliograph._doctor_runs(p_project text, p_quiescent boolean) returns table (found text, subject text)
     language sql stable as $$
-    with r as (select * from heliograph.runs where project_id = p_project),
+    -- before: the positions that are pruned or recorded by another run
+    with r as (select *, greatest(pruned_seq, coalesce(forked_seq, 0)) as before from heliograph.runs
+                where project_id = p_project),
          t as (select * from heliograph.agent_turns where project_id = p_project),
          g as (select * from heliograph.signals where project_id = p_project),
          s as (select g.run_id, g.seq + e.n - 1 as seq, e.entry ->> 'name' as name,
@@ -22,9 +24,8 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
      where r.pending_reactions <> coalesce(x.pending, 0)
     union all
     -- prune deletes only the front of a log
-    select 'R3 the log is gapless', r.run_id from r left join s using (run_id) group by r.run_id, r.signal_seq,
-           r.pruned_seq
-    having r.signal_seq - r.pruned_seq <> count(s.seq) or r.signal_seq <> coalesce(max(s.seq), r.pruned_seq)
+    select 'R3 the log is gapless', r.run_id from r left join s using (run_id) group by r.run_id, r.signal_seq, r.before
+    having r.signal_seq - r.before <> count(s.seq) or r.signal_seq <> coalesce(max(s.seq), r.before)
         or count(distinct s.seq) <> count(s.seq)
     union all
     select 'R4 an ended run has one workflow:end, and no other has one', r.run_id from r
@@ -37,7 +38,12 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
       left join s p on p.run_id = s.run_id and heliograph._signal_id(p.run_id, p.seq) = s.parent_id
      where (s.parent_id is null) <> (s.seq = 1) or (s.parent_id is not null and (p.seq >= s.seq or (p.seq is null
            and s.parent_id = rtrim(heliograph._signal_id(s.run_id, 0), '0') || substring(s.parent_id from '[0-9]+$')
-           and substring(s.parent_id from '[0-9]+$')::numeric > r.pruned_seq)))
+           and substring(s.parent_id from '[0-9]+$')::numeric > r.before)))
+    union all
+    select 'R8 a fork shares a log that is there', f.run_id from r f left join r on r.run_id = f.forked_from
+     where f.forked_from is not null
+       and (r.run_id is null or r.signal_seq < f.forked_seq or coalesce(r.forked_seq, 0) >= f.forked_seq
+            or r.pruned_seq > coalesce(r.forked_seq, 0))
     union all
     select 'R6 no run stays open without work', r.run_id from r
      where r.status <> 'ended' and r.open_turns = 0 and r.pending_reactions = 0
@@ -192,17 +198,22 @@ $$;
 --   Returns [{check, subject}]; empty if every check passes.
 --   raises: see _enter
 create function heliograph.doctor(p_project text, p_quiescent boolean) returns jsonb
-    language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off as $$
-    select heliograph._enter(p_project);
+    language plpgsql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
+    set plan_cache_mode = force_generic_plan as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
     -- the checks join whole tables: without statistics of a project the planner expects one row of it, and would
-    -- compare each row with each other row
-    select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject) order by f.found, f.subject),
-                    '[]')
-      from (select * from heliograph._doctor_turns(p_project, p_quiescent)
-            union all select * from heliograph._doctor_leases(p_project)
-            union all select * from heliograph._doctor_runs(p_project, p_quiescent)
-            union all select * from heliograph._doctor_waits(p_project)
-            union all select * from heliograph._doctor_boxes(p_project)
-            union all select * from heliograph._doctor_budgets(p_project)
-            union all select * from heliograph._doctor_circuits(p_project)) f
-$$;
+    -- compare each row with each other row. To plan them takes longer than to run them on a small project, and without
+    -- nested loops the plan is the same for each project: a session plans once
+    return (
+        select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject)
+                                  order by f.found, f.subject), '[]')
+          from (select * from heliograph._doctor_turns(v_project, p_quiescent)
+                union all select * from heliograph._doctor_leases(v_project)
+                union all select * from heliograph._doctor_runs(v_project, p_quiescent)
+                union all select * from heliograph._doctor_waits(v_project)
+                union all select * from heliograph._doctor_boxes(v_project)
+                union all select * from heliograph._doctor_budgets(v_project)
+                union all select * from heliograph._doctor_circuits(v_project)) f);
+end $$;

@@ -10,6 +10,7 @@ begin
     for v_function in
         select p.oid from pg_proc p join pg_language l on l.oid = p.prolang
          where p.pronamespace = 'heliograph'::regnamespace and l.lanname = 'plpgsql' and p.proname not like '\_%'
+           and p.proname <> 'doctor'
          order by p.oid
     loop
         foreach v_setting in array array['plan_cache_mode = force_generic_plan', 'enable_seqscan = off',

@@ -3,7 +3,8 @@
 --
 -- heliograph_owner   owns the schema, the tables and the functions; its members are operators
 -- heliograph_views   owns the views, so that they have their own policy; it has no members
--- heliograph_worker, heliograph_api, heliograph_reader   are granted to logins
+-- heliograph_worker, heliograph_api, heliograph_reader, heliograph_subscriber   are granted to logins; the last one
+--                    reads nothing but the signals that its grants name
 --
 -- If the installer may not create roles, it owns everything, and no other login has any right. All statements here can
 -- be repeated, and installers of several databases of one cluster may run them at once. An object that is already
@@ -15,7 +16,7 @@ declare
     v_role text;
 begin
     foreach v_role in array array['heliograph_owner', 'heliograph_views', 'heliograph_worker', 'heliograph_api',
-                                  'heliograph_reader'] loop
+                                  'heliograph_reader', 'heliograph_subscriber'] loop
         continue when exists (select from pg_roles where rolname = v_role);
         begin
             execute format('create role %I nologin', v_role);
@@ -30,7 +31,8 @@ begin
         end if;
     end loop;
     alter schema heliograph owner to heliograph_owner;
-    grant usage on schema heliograph to heliograph_views, heliograph_worker, heliograph_api, heliograph_reader;
+    grant usage on schema heliograph to heliograph_views, heliograph_worker, heliograph_api, heliograph_reader,
+                                          heliograph_subscriber;
 exception when insufficient_privilege then
     null;  -- without this right the installer owns the schema; the last block of this file returns early then
 end $$;
@@ -49,7 +51,7 @@ begin
           join pg_namespace n on n.nspname = 'heliograph' and n.nspowner::regrole::text = 'heliograph_owner'
          cross join (values ('idle_in_transaction_session_timeout', '5s'), ('lock_timeout', '8s'),
                             ('statement_timeout', '30s'), ('tcp_user_timeout', '30s')) s (name, value)
-         where r.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader')
+         where r.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader', 'heliograph_subscriber')
            and not exists (select from pg_db_role_setting g, unnest(g.setconfig) c
                             where g.setdatabase = 0 and g.setrole = r.oid and c like s.name || '=%')
          order by r.rolname, s.name
@@ -143,7 +145,7 @@ begin
     end if;
 
     -- the functions of each service; set_limits, prune, forget_wire, reset_rate, grant_project and revoke_project are
-    -- for operators
+    -- for operators; so are grant_signals and revoke_signals
     for v_each in
         select p.oid::regprocedure as name, array_to_string(g.roles, ', ') as roles
           from (values
@@ -159,9 +161,15 @@ begin
                  array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs',
                        'put_boxes', 'redeliver_callbacks',
                        'remember', 'forget']),
+                (array['heliograph_worker', 'heliograph_api', 'heliograph_subscriber'],
+                 array['subscribe', 'unsubscribe', 'take_signals', 'record_positions']),
+                (array['heliograph_worker', 'heliograph_api', 'heliograph_reader', 'heliograph_subscriber'],
+                 array['bell_key', 'list_signal_grants']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
-                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness', 'measure', 'list_workers',
-                       'bell_key'])) g (roles, names)
+                 array['read_log', 'read_recorded', 'read_open_turns', 'read_ended_turns', 'why', 'why_not',
+                       'read_tree', 'read_graph', 'read_box', 'recall', 'doctor', 'liveness', 'measure', 'list_workers',
+                       'read_shared_log', 'first_failure',
+                       'list_subscriptions'])) g (roles, names)
           join pg_proc p on p.pronamespace = 'heliograph'::regnamespace and p.proname = any (g.names) order by p.oid
     loop
         execute format('grant execute on function %s to %s', v_each.name, v_each.roles);
@@ -190,5 +198,5 @@ begin
     end loop;
     revoke create on schema heliograph from heliograph_views;
     grant select on heliograph.schema_version, heliograph.kernel_version, heliograph.head_transitions
-       to heliograph_worker, heliograph_api, heliograph_reader;
+       to heliograph_worker, heliograph_api, heliograph_reader, heliograph_subscriber;
 end $$;

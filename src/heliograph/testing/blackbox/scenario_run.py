@@ -1,4 +1,4 @@
-"""Play a scenario on a system: start its worker and its run, disturb it, and read its log."""
+"""Run a scenario on a system: start its worker and its run, disturb it, and read its log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from heliograph.testing.blackbox.scenarios import POOL, Scenario
 from heliograph.testing.blackbox.surface import Surface
 
 _PAUSE_SECONDS = 0.5
+# A pause takes at least this many times as long as the read of the log before it: reads without pauses would slow the system down.
+_PAUSE_TIMES = 3
 _END_SECONDS = 10.0
 _WRONG_POOL_SECONDS = 2.0  # in which a worker of another pool would take the turn
 
 
-def play(surface: Surface, scenario: Scenario, folder: Path) -> Evidence:
-    """Play a scenario in a folder of its own, and return what was observed. Raises InvalidInput for a command that cannot run."""
+def run_scenario(surface: Surface, scenario: Scenario, folder: Path) -> Evidence:
+    """Run a scenario in a folder of its own, and return what was observed. Raises InvalidInput for a command that cannot run."""
     folder.mkdir(parents=True)
     # a name of its own: a system may remember the runs of earlier suites
     application = f"conformance-{scenario.name}-{secrets.token_hex(4)}"
@@ -99,11 +101,14 @@ def _await(
     surface: Surface, values: dict[str, str], is_reached: Callable[[list[dict[str, Any]]], bool]
 ) -> tuple[bool, list[dict[str, Any]]]:
     """Read the log until it has reached a point; return whether it did in time, and the log."""
-    until = time.monotonic() + surface.seconds
+    began = time.monotonic()
+    until = began + surface.seconds
     while not is_reached(log := surface.lines("signals", values)):
-        if time.monotonic() > until:
+        now = time.monotonic()
+        if now > until:
             return False, log
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(max(_PAUSE_SECONDS, _PAUSE_TIMES * (now - began)))
+        began = time.monotonic()
     return True, log
 
 

@@ -1,8 +1,8 @@
-"""Describe signals: the short payload of a line, and the meaning of a signal."""
+"""Describe signals: the time of day and the short payload of a line, and the meaning of a signal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -29,6 +29,11 @@ _FAILURES = frozenset({"agent:failed", "agent:skipped", "error", "harness:error"
 _WIDTH, _WHOLE = 100, 100_000
 
 
+def clock(at: datetime) -> str:
+    """The local time of day, to the millisecond."""
+    return at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
 def line_payload(signal: Signal) -> str:
     """`short_payload` for a file or a pipe: reasons of failures are complete, other payloads are short."""
     return short_payload(signal, _WHOLE if signal.name in _FAILURES else _WIDTH)
@@ -39,8 +44,8 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     payload = signal.payload
     if not isinstance(payload, dict):
         return json_text(payload, width)
-    if signal.name == "agent:progress" and isinstance(payload.get("fraction", 0), int | float):
-        return safe_repr(f"{payload.get('fraction', 0):.0%} {payload.get('message', '')}".strip(), width)
+    if signal.name == "agent:progress" and (fraction := fraction_of(payload)) is not None:
+        return safe_repr(f"{fraction:.0%} {payload.get('message', '')}".strip(), width)
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
         return safe_repr(f"{error.get('code')}: {error.get('message')}", width)
     if signal.name in _ONE_PART:
@@ -52,6 +57,12 @@ def short_payload(signal: Signal, width: int = 100) -> str:
         )
     rest: dict[str, Any] = {key: value for key, value in payload.items() if (key, value) != ("agent", signal.agent)}
     return json_text(rest, width) if rest else ""
+
+
+def fraction_of(payload: dict[str, Any]) -> float | None:
+    """The fraction of an `agent:progress`, 0 if it has none; None for a value that is none, as in an edited recording."""
+    found = payload.get("fraction", 0)
+    return found if isinstance(found, int | float) and 0 <= found <= 1 else None
 
 
 def text_of(payload: object) -> str:
@@ -67,11 +78,6 @@ def meaning(signal: Signal) -> str:
     if entries:
         return f"{entries[0]}{who}"
     return f"Agent {signal.agent} emitted it." if signal.agent else "It came from outside."
-
-
-def woken_by(effects: Iterable[Signal]) -> list[str]:
-    """The agents that a signal woke, given its effects, in the order of the log."""
-    return [signal.agent for signal in effects if signal.name == "agent:activated" and signal.agent is not None]
 
 
 def json_text(value: Any, width: int) -> str:

@@ -1,0 +1,82 @@
+"""`helio play RUN`: play a run in the terminal, or print its snapshot at one position."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from argparse import Namespace
+from importlib.util import find_spec
+from signal import SIGTERM
+
+from heliograph.cli.output import json_line, line
+from heliograph.cli.play_positions import move_to, seq_of
+from heliograph.cli.signal_source import SignalSource, open_sources
+from heliograph.errors import InvalidInput, SetupError
+from heliograph.playback.player import Player
+
+TERMINATED = 128 + SIGTERM
+
+
+def play(options: Namespace) -> int:
+    if options.at is None and options.json:
+        raise InvalidInput(
+            "--json prints a snapshot: give its position with --at, for example --at end", code="usage", path="--json"
+        )
+    if options.at is None:
+        _check_terminal(options.run)
+    return asyncio.run(_play(options))
+
+
+async def _play(options: Namespace) -> int:
+    async with open_sources(options.run) as (source,):
+        if options.at is None:
+            return await _show(source)
+        player = await _loaded(source, seq_of(options.at))
+    move_to(player, options.at)
+    if options.json:
+        json_line(player.snapshot.as_json())
+        return 0
+    from heliograph.cli.play_text import snapshot_lines
+
+    for text in snapshot_lines(player.snapshot):
+        line(text)
+    return 0
+
+
+async def _show(source: SignalSource) -> int:
+    from heliograph.cli.play_screen import PlayScreen  # late: the terminal library is an extra
+
+    screen = PlayScreen(source)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(SIGTERM, lambda: screen.exit(return_code=TERMINATED))  # the terminal must be restored first
+    try:
+        await screen.run_async(mouse=False)
+    finally:
+        loop.remove_signal_handler(SIGTERM)
+    if screen.failure is not None:
+        raise screen.failure
+    return screen.return_code or 0
+
+
+async def _loaded(source: SignalSource, until: int | None) -> Player:
+    """Read the log up to a position; None: all of it."""
+    player = Player()
+    while (until is None or player.log.last_seq < until) and (page := await source.page()):
+        player.extend(page)
+    return player
+
+
+def _check_terminal(run: str) -> None:
+    """Raise InvalidInput (`no_terminal`) without a terminal, SetupError (`no_tui`) without the terminal library."""
+    if not _has_terminal():
+        raise InvalidInput("helio play needs a terminal", code="no_terminal",
+                           hint=f"helio play {run} --at end prints the situation at a position; add --json for programs")  # fmt: skip
+    if find_spec("textual") is None:
+        raise SetupError("helio play needs a terminal library: pip install 'heliograph[tui]'", code="no_tui",
+                         hint=f"helio play {run} --at end needs none")  # fmt: skip
+
+
+def _has_terminal() -> bool:
+    streams = (sys.stdin, sys.stdout, sys.stderr)  # the terminal library writes to stderr
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"

@@ -1,0 +1,83 @@
+"""`helio record export` and `helio record list`, and `helio replay`: recordings of runs."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+
+from heliograph.cli.existing_database import open_existing
+from heliograph.cli.load_application import load_app
+from heliograph.cli.output import json_line, line, moment, note, reserved_stdout, table
+from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput
+from heliograph.ledger.rows import RecordingRow
+from heliograph.recording.api import replay as replay_with
+from heliograph.recording.export import export_recording
+from heliograph.recording.file import read_recording, write_recording
+from heliograph.recording.recording import Recording
+
+
+def export(options: Namespace) -> int:
+    """Write the recording of a run to a file."""
+    recording = asyncio.run(_export(options.run))
+    write_recording(recording, options.file)
+    if options.json:
+        json_line({"file": options.file, "run_id": options.run, "signals": len(recording.signals), "parts": len(recording.parts),
+                   "gaps": [{"part": gap.part, "reason": gap.reason} for gap in recording.gaps]})  # fmt: skip
+        return 0
+    line(f"{options.file}: {len(recording.signals)} signals, {len(recording.parts)} parts, {len(recording.gaps)} gaps")
+    for gap in recording.gaps:
+        note(f"gap: {gap.part}: {gap.reason}")
+    return 0
+
+
+def list_recordings(options: Namespace) -> int:
+    rows = asyncio.run(_list(options))
+    if options.json:
+        for row in rows:
+            json_line(row)
+    elif rows:
+        table(("RUN", "APPLICATION", "NAME", "TAGS", "OUTCOME", "STARTED"),
+              [(row.run_id, row.target, safe_repr(row.name or "-", 60), safe_repr(" ".join(row.tags) or "-", 60), row.outcome or "running",
+                moment(row.started_at)) for row in rows])  # fmt: skip
+    else:
+        note("no such recordings; helio run FILE.py:app --record FILE makes one")
+    return 0
+
+
+def replay(options: Namespace) -> int:
+    """Replay a recording. Returns 0 if the code does the same, and 1 if it diverges."""
+    recording = read_recording(options.file, edited=options.edited)
+    with reserved_stdout() as own:  # the application's file may print while it is loaded, and its agents while they run
+        app = load_app(options.app)
+        result = replay_with(
+            recording, app, accept=options.accept, renamed_tools=dict(map(_renamed, options.renamed_tools))
+        )
+        if options.json:
+            json_line({"run_id": recording.header.run_id, "is_same": result.is_same, "reproduced": result.reproduced,
+                       "signals": len(result.signals), "line": result.line(),
+                       "divergences": [each.as_json() for each in result.divergences],
+                       "gaps": [{"part": gap.part, "reason": gap.reason} for gap in result.gaps]}, own)  # fmt: skip
+        elif options.ci:
+            line(result.line(), own)
+        else:
+            for text in result.lines():
+                line(text, own)
+    return 0 if result.is_same else 1
+
+
+async def _export(run_id: str) -> Recording:
+    async with open_existing(f"run {run_id}") as reader:
+        return await export_recording(reader, run_id)
+
+
+async def _list(options: Namespace) -> list[RecordingRow]:
+    async with open_existing() as reader:
+        return await reader.recordings(options.name, options.tag, options.limit)
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    old, _, new = text.partition("=")
+    if not (old and new):
+        raise InvalidInput(f"--renamed-tool is OLD=NEW, not {safe_repr(text)}", code="usage", path="--renamed-tool")
+    return old, new

@@ -1,0 +1,155 @@
+"""The text in which a commit keeps what its writer has read. It repeats nothing that its row, or the log of its run, has.
+
+The text is a JSON list: part, from, entries, call, function, item, data, gap. It ends after its last value. See `heliograph.execution.tape`
+for the entries, `packed_claim` for the data of a turn, `packed_item` for the item of the call that the commit is.
+
+- A claim is a list of values without names. The ids of the run and the turn are left out, and ids that follow from them: the row has
+  them. So the part of a claim is its epoch alone.
+- The cause of a claim has only its position, if it is a signal of the same run: the log has the rest.
+- The memory of a reaction has only what has changed since its part began, and the state only if it is another one.
+- The call that the commit is has no names of signals: the position of its row is theirs.
+- Quotes and backslashes have changed places with two characters that JSON seldom has. The text is a string within the JSON of a
+  kernel call, where each quote would take a backslash, and an escape at each pass over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from heliograph.ids import signal_id
+from heliograph.records import Claimed
+from heliograph.redaction import STARS, is_clean, redacted_text
+from heliograph.types import JsonObject
+
+_SWAPPED = bytes.maketrans(b'"\\`^', b'`^"\\')
+_EARLIER = "{"  # texts were objects
+# The fields of a claim after its run, which most claims do not have: only those with another value than their default are kept.
+_OPTIONAL = Claimed.__struct_fields__[Claimed.__struct_fields__.index("run") + 1 :]
+_DEFAULTS = tuple(
+    field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    for field in msgspec.structs.fields(Claimed)[-len(_OPTIONAL) :]
+)
+_options_of = attrgetter(*_OPTIONAL)
+
+
+class EarlierFormat(ValueError):
+    """A text of an earlier version of Heliograph."""
+
+
+def packed_text(body: Sequence[Any]) -> str:
+    """The text of a body, without known secrets."""
+    text = msgspec.json.encode(body)
+    if not is_clean(text):
+        text = msgspec.json.encode(_without_secrets(msgspec.json.decode(text)))
+    return text.translate(_SWAPPED).decode()
+
+
+def unpacked_text(text: str, turn_id: str | None) -> dict[str, Any]:
+    """The body of a text: {part, from, call, entries, data, gap}. Its last entry is the call that the commit is.
+
+    turn_id: of the row. Raises EarlierFormat, and TypeError or ValueError for a damaged text.
+    """
+    if text.startswith(_EARLIER):
+        raise EarlierFormat("it was recorded by an earlier version of Heliograph")
+    part, after, entries, number, function, item, *rest = msgspec.json.decode(text.encode().translate(_SWAPPED))
+    if isinstance(part, int):
+        part = f"{turn_id}:{part}"
+    found = {"part": part, "from": after, "call": number, "entries": [*entries, ["call", number, function, item]]}
+    return found | dict(zip(("data", "gap"), rest, strict=False))
+
+
+def _without_secrets(value: Any) -> Any:
+    """A JSON value with stars in place of secrets. A number with the digits of one becomes a text, so that the text of a body stays JSON."""
+    if isinstance(value, dict):
+        return {redacted_text(key): _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    if isinstance(value, str):
+        return redacted_text(value)
+    return value if is_clean(msgspec.json.encode(value)) else STARS
+
+
+def packed_claim(claimed: Claimed, project: str, *, is_observed: bool) -> list[Any]:
+    """What a claimed turn starts from."""
+    run, run_id, cause, inbox, options = claimed.run, claimed.run_id, claimed.cause, claimed.inbox, _options_of(claimed)
+    activation, caused_at = _seq_in(run_id, claimed.activation_id), _seq_in(run_id, cause.id)
+    is_woken = len(inbox) == 1 and inbox[0].correlation_id == cause.id and inbox[0].message_type == "turn"
+    return [
+        project, is_observed, claimed.agent, claimed.target, claimed.epoch, claimed.priority, claimed.attempts, claimed.max_attempts,
+        claimed.ttl_seconds, claimed.context_box_id,
+        None if claimed.agent_id == f"{run_id}/{claimed.agent}" else claimed.agent_id,
+        None if claimed.output_box_id == f"box_{claimed.turn_id}" else claimed.output_box_id,
+        claimed.activation_id if activation is None else activation, cause if caused_at is None else caused_at,
+        None if is_woken else inbox,
+        run.status, run.version, run.state, run.memory, run.open_turns, run.pending_reactions, run.activations,
+        {} if options == _DEFAULTS else dict(zip(_OPTIONAL, options, strict=True)),
+    ]  # fmt: skip
+
+
+def unpacked_data(data: Any, run_id: str, turn_id: str | None, cause_of: Callable[[str], JsonObject]) -> JsonObject:
+    """What a part started from. cause_of: reads the cause with an id from the log. Raises KeyError, TypeError, ValueError."""
+    if not isinstance(data, list):
+        return data  # type: ignore[no-any-return]  # of a start or a reaction
+    (
+        project, is_observed, agent, target, epoch, priority, attempts, max_attempts, ttl_seconds, context_box_id, agent_id,
+        output_box_id, activation, cause, inbox, status, version, state, memory, open_turns, pending, activations, options,
+    ) = data  # fmt: skip
+    if isinstance(cause, int):
+        cause = cause_of(signal_id(run_id, cause))
+    claimed = {
+        "agent_id": agent_id or f"{run_id}/{agent}", "agent": agent, "run_id": run_id, "target": target, "turn_id": turn_id,
+        "epoch": epoch, "priority": priority, "attempts": attempts, "max_attempts": max_attempts, "ttl_seconds": ttl_seconds,
+        "context_box_id": context_box_id, "output_box_id": output_box_id or f"box_{turn_id}",
+        "activation_id": signal_id(run_id, activation) if isinstance(activation, int) else activation, "cause": cause,
+        "inbox": [{"message_type": "turn", "correlation_id": cause["id"]}] if inbox is None else inbox,
+        "run": {"run_id": run_id, "status": status, "version": version, "state": state, "memory": memory,
+                "open_turns": open_turns, "pending_reactions": pending, "activations": activations},
+        **options,
+    }  # fmt: skip
+    return {"claimed": claimed, "project": project, "is_observed": is_observed}
+
+
+def packed_item(item: JsonObject, state: Any, memory: Mapping[str, Any] | None) -> JsonObject:
+    """The item of the call that a commit is. state, memory: of the run when the part began."""
+    reaction: Any = item.get("reaction")
+    after = reaction.get("memory") if reaction else None
+    if after is None or memory is None or not memory.keys() <= after.keys():
+        return item
+    short = {
+        **reaction,
+        "changed": {key: value for key, value in after.items() if key not in memory or memory[key] != value},
+    }
+    del short["memory"]
+    if state is not None and short.get("state") is state:
+        short["state"] = None
+    return {**item, "reaction": short}
+
+
+def unpack_call(entry: list[Any], place: Mapping[str, int], data: JsonObject) -> None:
+    """Add to the entry of a committed call the place of its signals in the log, and the state and the memory of its reaction."""
+    entry[4:] = [place]
+    reaction = entry[3].get("reaction")
+    if reaction and "changed" in reaction:
+        state, memory = _began(data)
+        reaction["memory"] = {**memory, **reaction.pop("changed")}
+        if "state" in reaction and reaction["state"] is None:
+            reaction["state"] = state
+
+
+def _began(data: Any) -> tuple[Any, Any]:
+    """The state and the memory of the run when a part began."""
+    if "caller" in data:
+        return data["state"], data["caller"]
+    run = data["claimed" if "claimed" in data else "pending"]["run"]
+    return run["state"], run["memory"]
+
+
+def _seq_in(run_id: str, identifier: str) -> int | None:
+    """The position of a signal in the log of this run; None for a signal of another run."""
+    prefix = f"sig_{run_id}_"
+    seq = identifier.removeprefix(prefix)  # of run_1 where this is run, it is 1_SEQ
+    return int(seq) if seq.isdigit() and identifier.startswith(prefix) else None

@@ -1,0 +1,237 @@
+"""The recording of one part of a run: the values from outside that it read, and its kernel calls, in their order.
+
+A part is one claim of a turn, the start of a run, or one reaction. Each entry is a list, [kind, ...], of one of three sorts.
+A value is read at once. A call begins, and has a number. An answer belongs to the call with its number:
+
+| Entry | Sort |
+|---|---|
+| now T · monotonic S · id KIND ID · harness NAME · cost USD · credentials PROBLEM · view RUN | value |
+| call N FUNCTION ITEM SIGNALS · step N CALL · model N NAME HASH REQUEST · sleep N SECONDS · thread N · tools N · cleanup N | call |
+| answer N VALUE · raised N ERROR · text N CONTENT · thinking N CONTENT · reply N REPLY · timeout N · stop REASON | answer |
+| progress PAYLOAD TIME, which the function of a step has reported | answer |
+
+A replay gives an answer at its place in this order, so it repeats the order in which tasks ran (decision 0067).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import msgspec
+
+from heliograph.error_text import is_network_error
+from heliograph.errors import HeliographError
+from heliograph.execution.packed_commit import packed_claim, packed_item, packed_text
+from heliograph.records import BeginResult, Claimed, PendingRun, RunFailure, WriteResult
+from heliograph.redaction import redacted_text
+from heliograph.signals.error_payload import details_of
+from heliograph.types import JsonObject
+
+R = TypeVar("R", BeginResult, WriteResult)
+
+ANSWERS = frozenset(("answer", "raised", "text", "thinking", "reply", "timeout", "stop", "progress"))
+VALUES = frozenset(("now", "monotonic", "id", "harness", "cost", "credentials", "view"))
+NUMBERLESS = frozenset(("timeout", "stop", "progress"))  # the answers that belong to no call
+RECORDED = "recording"  # in the memory of a run that is recorded
+BODY_BYTES_MAX = 64 * 1024 * 1024  # of one commit; the kernel accepts no more
+
+_OWNER = frozenset(("agent_id", "turn_id", "epoch", "signals", "recording", "run_id", "signals_emitted"))
+_unrecorded: ContextVar[bool] = ContextVar("heliograph_unrecorded", default=False)
+is_unrecorded = _unrecorded.get  # whether the reads of the code that runs now are not recorded
+
+
+def is_recorded(memory: Mapping[str, Any]) -> bool:
+    """Whether the memory of a run lets its parts be recorded."""
+    return RECORDED in memory
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Code whose reads are not recorded, because only its result is: the function of a step, or a cleanup."""
+    before = _unrecorded.get()
+    _unrecorded.set(True)
+    try:
+        yield
+    finally:
+        _unrecorded.set(before)  # not `reset`: a dropped coroutine is closed in another context
+
+
+def resume_recording() -> None:
+    """Let a new task, which a step has spawned for its turn, record its reads."""
+    _unrecorded.set(False)
+
+
+def tape_of_turn(claimed: Claimed, project: str, *, is_observed: bool) -> Tape:
+    """The tape of one claim of a turn."""
+    return Tape(
+        claimed.epoch, packed_claim(claimed, project, is_observed=is_observed), claimed.run.state, claimed.run.memory
+    )
+
+
+def tape_of_reaction(pending: PendingRun, failure: RunFailure | None) -> Tape:
+    """The tape of a reaction to recorded signals."""
+    run = pending.run
+    return Tape(f"reaction:{run.version}", {"pending": pending, "failure": failure}, run.state, run.memory)
+
+
+def tape_of_start(run_id: str, state: JsonObject, caller: JsonObject) -> Tape:
+    """The tape of the start of a run. caller: what its memory keeps of it besides the counters."""
+    return Tape("start", {"run_id": run_id, "state": state, "caller": caller}, state, caller)
+
+
+class Tape:
+    """The entries of one part that no commit is known to have kept.
+
+    part: its name among the parts of the run; of a claim, its epoch. data: what it started from. state, memory: of the run when the
+    part began. withins: how many time limits it has set.
+    """
+
+    __slots__ = (
+        "_calls", "_kept", "_memory", "_own", "_repeated", "_state", "data", "entries", "gap", "part", "read", "withins",
+    )  # fmt: skip
+
+    def __init__(
+        self, part: str | int, data: Any, state: JsonObject | None = None, memory: Mapping[str, Any] | None = None
+    ):
+        self.part = part
+        self.data = data
+        self._state = state
+        self._memory = memory
+        self.entries: list[Any] = []
+        self.read = self.entries.append  # records a value that was read at once, as a tuple
+        self.withins = 0
+        self.gap: str | None = None
+        self._calls = 0
+        self._kept = 0  # how many entries commits have kept, which are no longer here
+        self._own: list[Any] | None = None  # the entry of the newest commit, while it has the whole item
+        self._repeated: int | None = None  # the call whose reply was lost, by its count of signals
+
+    def begin(self, kind: str, *detail: Any) -> int:
+        """Record the start of a call; return its number."""
+        self._calls += 1
+        self.entries.append((kind, self._calls, *detail))
+        return self._calls
+
+    def answer(self, number: int, value: Any, kind: str = "answer") -> None:
+        self.entries.append((kind, number, value))
+
+    def raised(self, number: int, error: BaseException) -> None:
+        self.entries.append(("raised", number, error_item(error)))
+
+    def called(self, function: str, item: Mapping[str, Any]) -> int:
+        """Record a kernel call without a commit of signals; return its number."""
+        return self.begin("call", function, without_owner(item), signals_of(item))
+
+    def commit(self, function: str, item: Mapping[str, Any]) -> tuple[int, JsonObject]:
+        """Record a kernel call that commits signals. Returns its number, and the field `recording` of its item: the entries that no
+        commit of this part has kept before."""
+        if self._own is not None:
+            self._settle()
+        self._calls = number = self._calls + 1
+        try:
+            body = self._packed(
+                self.entries, number, function, packed_item(without_owner(item), self._state, self._memory)
+            )
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            self.gap = f"a value cannot be recorded: {error}"
+            body = self._packed([], number, function, {})
+        if 4 * len(body) > BODY_BYTES_MAX and len(body.encode()) > BODY_BYTES_MAX:
+            self.gap = f"a commit would have recorded more than {BODY_BYTES_MAX} bytes"
+            body = self._packed([], number, function, {})
+        self._own = ["call", number, function, item]
+        self.entries.append(self._own)
+        return number, {"body": body}
+
+    def kept(self, number: int, signals_emitted: int | None) -> None:
+        """Note that the commit of kernel call `number` has kept the entries before it.
+
+        signals_emitted: by which the kernel recognizes a call that is repeated, because its reply was lost. It may have kept
+        the first one, so the next commit has these entries again.
+        """
+        if signals_emitted is None or signals_emitted != self._repeated:
+            entries, place = self.entries, len(self.entries) - 1
+            while entries[place][1] != number or entries[place][0] != "call":
+                place -= 1
+            if entries[place] is self._own:
+                self._own = None
+            self._kept += place + 1
+            self.data = None
+            del entries[: place + 1]
+
+    def lost(self, signals_emitted: int | None) -> None:
+        """Note that the reply to a kernel call was lost: nobody knows whether it was committed."""
+        self._repeated = signals_emitted
+
+    def _settle(self) -> None:
+        """Give the newest commit, which may have failed, the entry of a call: another commit keeps it."""
+        assert self._own is not None
+        item = self._own[3]
+        self._own[3:] = [without_owner(item), signals_of(item)]
+        self._own = None
+
+    def _packed(self, entries: list[Any], number: int, function: str, item: JsonObject) -> str:
+        place = (self.part, self._kept, entries, number, function, item)
+        if self.gap is not None:
+            return packed_text((*place, None, self.gap))
+        return packed_text(place if self._kept else (*place, self.data))
+
+
+class WholeTape(Tape):
+    """A tape that no commit keeps: it has all entries of its part at the end."""
+
+    __slots__ = ()
+
+    def commit(self, function: str, item: Mapping[str, Any]) -> tuple[int, JsonObject]:
+        return self.called(function, item), {}
+
+    def kept(self, number: int, signals_emitted: int | None) -> None:
+        """Nothing is stored elsewhere."""
+
+
+def without_owner(item: Mapping[str, Any]) -> JsonObject:
+    """An item of a kernel call without its owner and its signals; and without tokens, which are secret and random."""
+    found = {key: value for key, value in item.items() if key not in _OWNER}
+    if "calls" in found:
+        found["calls"] = [_without_token(call) for call in found["calls"]]
+    return found
+
+
+def _without_token(call: Mapping[str, Any]) -> JsonObject:
+    kept = {**call, "token": call.get("token") is not None}
+    command = kept.get("command")
+    if isinstance(command, dict) and isinstance(command.get("body"), dict) and "trace" in command["body"]:
+        kept["command"] = {**command, "body": {k: v for k, v in command["body"].items() if k != "trace"}}
+    return kept
+
+
+def signals_of(item: Mapping[str, Any]) -> JsonObject:
+    """The names of the signals of a kernel call, and the time of the last: they identify its signals in the log."""
+    signals = item.get("signals") or []
+    return {} if not signals else {"names": [each["name"] for each in signals], "at": signals[-1].get("at")}
+
+
+def error_item(error: BaseException) -> JsonObject:
+    """An exception as an entry has it."""
+    item: JsonObject = {"type": type(error).__name__, "message": redacted_text(str(error))}
+    if is_network_error(error):
+        item["base"] = "ConnectionError"
+    elif isinstance(error, OSError):
+        item["base"] = "OSError"
+    if isinstance(error, HeliographError):
+        item |= {"message": redacted_text(error.message), "code": error.code, "recoverable": error.recoverable}
+        if error.hint:
+            item["hint"] = error.hint
+        if error.details:
+            item["details"] = details_of(error.details)
+        for name in ("tokens", "retry_after_seconds"):
+            if getattr(error, name, None) is not None:
+                item[name] = getattr(error, name)
+    return item
+
+
+def without_targets(result: R) -> R:
+    """A result of the kernel without the queues for which its caller rings: a replay rings for none."""
+    return msgspec.structs.replace(result, targets=[]) if isinstance(result, WriteResult) and result.targets else result

@@ -1,0 +1,389 @@
+"""Replay a turn that nobody recorded: run its code on the results that the ledger has, and compare its signals with the log.
+
+The turn runs again from its beginning. Each step and each call receives its recorded result, and each model call the reply in the log, so the
+turn never waits and calls no model. The clock, new ids and the moments at which workers died are not in the ledger; the signals do not
+have them, except for the values that `expected_signals` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
+from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, RATE_LIMITED, RESOURCE_EXHAUSTED
+from heliograph.error_text import format_exception
+from heliograph.errors import HeliographError, SetupError
+from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.runner import TurnRunner
+from heliograph.json_differences import Difference, differences
+from heliograph.ports import ModelReply
+from heliograph.reactive.workflow import Workflow
+from heliograph.recording.detached_world import never
+from heliograph.recording.divergence import Divergence, Kind
+from heliograph.recording.expected_signals import UNCOMPARED, ExpectedSignals, is_outside
+from heliograph.recording.ledger_parts import LEDGER
+from heliograph.recording.ledger_world import InputsOfTurn, LedgerOfTurn
+from heliograph.recording.logged_replies import LoggedCall, logged_calls
+from heliograph.recording.policy import ReplayPolicy
+from heliograph.recording.recording import Part, Recording
+from heliograph.recording.redaction import without_secrets
+from heliograph.recording.replay_loop import ReplayLoop
+from heliograph.recording.server_tools import ServerTools
+from heliograph.recording.virtual_world import VirtualWorld
+from heliograph.records import BeginResult, Claimed, RunView, Wait, WriteResult
+from heliograph.signals.model import Signal
+from heliograph.turn.call_id import CallId
+from heliograph.turn.calls import CallResult, result_of
+from heliograph.turn.conversation import reply_of
+from heliograph.turn.deliverable import read_output
+from heliograph.turn.interruptions import Interruption
+from heliograph.turn.journal import call_label
+from heliograph.types import Json, JsonObject
+
+_TTL_SECONDS = 86_400.0
+_AMOUNT = 10**15  # of a budget: what the turn could use is in its results
+_THREAD_SECONDS = 1.0
+_NOT_ADMITTED = (BUDGET_EXCEEDED, CIRCUIT_OPEN, RATE_LIMITED)
+_ENDS = ("agent:completed", "agent:failed")
+_FROM_OUTSIDE = (
+    "canceled",
+    "timeout",
+)  # a stop or a deadline ended the turn, at a moment that the ledger does not have
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOfLedger:
+    """What a replay reads of an ended turn. view_before: returns the run before the signal at a position."""
+
+    recording: Recording
+    part: Part
+    workflow: Workflow
+    policy: ReplayPolicy
+    claimed_view: RunView
+    view_before: Callable[[int], RunView]
+
+
+class LedgerReplay:
+    """The replay of one turn. divergence: the first difference. gap: why it could be compared only in part."""
+
+    def __init__(self, turn: TurnOfLedger):
+        self._turn = turn
+        ended = msgspec.convert(turn.part.data["claimed"], Claimed)
+        self._claimed = _first_claim(ended, turn.claimed_view)
+        data: Any = turn.part.data[LEDGER]
+        self._outcome, self._content = data["outcome"], data["content"]
+        self._boxes: Mapping[str, Any] = data.get("boxes", {})
+        self._deaths, self._deferrals = ended.attempts, ended.defer_count
+        self._is_ended_outside = self._outcome in _FROM_OUTSIDE or ended.attempts + 1 >= ended.max_attempts
+        self._why_incomplete = _why_incomplete(self._outcome, self._content, ended.attempts)
+        self._waits = {wait.call_id: wait for wait in ended.waits}
+        own = [s for s in turn.recording.signals if s.turn_id == self._claimed.turn_id]
+        reported = {wait.call_id for wait in self._waits.values() if wait.kind != "inline"}
+        self._expected = ExpectedSignals(
+            own, reported, {wait.call_id for wait in self._waits.values() if _is_not_admitted(wait)}
+        )
+        self._calls = logged_calls(own)
+        self._made: dict[str, Wait] = {}  # the calls that the code has made
+        self._recorded: set[str] = set()  # the steps among them whose results it has recorded
+        self._model_call: Wait | None = None
+        self._request: JsonObject | None = None
+        self._place: int | None = None  # where the last commit begins, once it is known
+        self._made_deferrals = 0
+        self._defers = False
+        self._is_over = False
+        self.divergence: Divergence | None = None
+        self.gap: str | None = None
+
+    @property
+    def signals(self) -> dict[int, Signal]:
+        return self._expected.reproduced
+
+    def run(self) -> None:
+        """Replay the turn. Sets `divergence` and `gap`."""
+        if self._claimed.agent not in self._turn.workflow.agents:
+            self._diverge("error", f"the application has no agent {self._claimed.agent} any more")
+            return
+        self._loop = ReplayLoop(self._is_waiting)
+        try:
+            self._loop.create_task(self._run_turn())
+            self._loop.run_forever()
+        finally:
+            self._loop.drop()
+        if self.divergence is None and not self._is_over:
+            self._end_outside(f"the turn waits, where the log has signal {self._expected.next_seq}")
+        if self.divergence is None and self.gap is None:
+            self._compare_rest()
+
+    async def _run_turn(self) -> None:
+        turn, claimed = self._turn, self._claimed
+        world = VirtualWorld(turn.recording.signals[0].timestamp)
+        servers = ServerTools().of(turn.workflow.agents[claimed.agent], self._waits.values())
+        ledger = LedgerOfTurn(world, "replayed", self, self._boxes)
+        services = ProjectServices(world, ledger, {claimed.target: turn.workflow}, inputs=InputsOfTurn(self, servers))
+        try:
+            while True:
+                runner = TurnRunner(claimed, services, ModelAgentLoop(_no_harness))
+                runner.task = asyncio.current_task()
+                await runner.run()
+                if not self._defers:
+                    break
+                self._defers = False
+                claimed = replace(
+                    claimed, defer_count=claimed.defer_count + 1, waits=self._resolved, has_emitted_signals=True
+                )
+        except (Exception, Interruption) as error:  # of the application, where the runtime does not expect it
+            message = error.message if isinstance(error, HeliographError) else format_exception(error)
+            self._diverge("error", f"the turn cannot be replayed: {message}")
+        self._loop.stop()
+
+    def _is_waiting(self) -> bool:
+        if self.divergence is not None or self._is_over:
+            return False
+        return (not self._loop.is_endless and self._loop.pass_time()) or self._loop.is_woken(_THREAD_SECONDS)
+
+    # ── What the turn does ──
+
+    async def commit(self, item: Mapping[str, Any]) -> None:
+        for draft in item.get("signals") or []:
+            if self.divergence is None and draft["name"] not in UNCOMPARED:
+                self._compare(draft)
+        await self._unless_diverged()
+
+    async def record(self, item: Mapping[str, Any]) -> None:
+        call_id = str(item["call_id"])
+        if call_id not in self._made:  # it has no intent, because it has no effect
+            await self._known(call_id, "inline", str(item["open_as"]["tool"]))
+        self._recorded.add(call_id)
+        await self.commit(item)
+
+    @property
+    def _resolved(self) -> list[Wait]:
+        """The calls that have their results at this place of the turn."""
+        return [wait for call_id, wait in self._waits.items() if call_id in self._recorded or (
+                call_id in self._made and wait.kind != "inline" and wait.state == "resolved")]  # fmt: skip
+
+    async def begin(self, item: Mapping[str, Any]) -> BeginResult:
+        call_id = str(item["call_id"])
+        wait = await self._known(call_id, "inline", str(item["tool"]))
+        self._model_call = wait if wait.tool == "model" and _is_model_call(call_id) else self._model_call
+        is_in_doubt = wait.status == "unknown" and not self._expected.has_result(call_id)  # its worker died
+        if is_in_doubt or _is_not_admitted(wait):
+            self._recorded.add(call_id)
+            return BeginResult("in_doubt" if is_in_doubt else "done", wait.status, wait.content)
+        return BeginResult("fresh")
+
+    async def suspend(self, item: Mapping[str, Any]) -> WriteResult:
+        for call in item["calls"]:
+            wait = await self._known(call["call_id"], call["kind"], call["tool"])
+            if _is_not_admitted(wait):
+                self._recorded.add(wait.call_id)
+        await self.commit(item)
+        if any(wait.state != "resolved" and wait.kind != "inline" for wait in self._made.values()):
+            self._end_outside("the turn waits for a call without a result")
+            await never()
+        return WriteResult(item["turn_id"], "resolved", waits=self._resolved)
+
+    async def result_of(self, call_id: str) -> CallResult:
+        wait = self._waits[call_id]
+        if wait.state != "resolved":
+            self._end_outside(f"step {wait.tool} ({call_id}) has no result")
+            await never()
+        return result_of(wait)
+
+    def deferred(self) -> None:
+        self._made_deferrals += 1
+        if self._made_deferrals <= self._deferrals:
+            self._defers = True
+        elif _error_code(self._content) == RESOURCE_EXHAUSTED:  # the kernel ended it in place of this deferral
+            self._is_over = True
+        else:  # it may wait for something outside: each run of it would defer it again
+            self._end_outside(f"the turn was deferred {self._deferrals} times, and is deferred once more now")
+
+    async def finish(self, item: Mapping[str, Any]) -> WriteResult:
+        drafts = item["signals"]
+        if self._place is None:  # the run at the commit is known once it is known how many drafts precede the end
+            own = next(
+                n for n, each in enumerate(drafts) if each["name"] in _ENDS and each["agent"] == self._claimed.agent
+            )
+            end = next(
+                (s for s in reversed(self._expected.all) if s.name in _ENDS and s.agent == self._claimed.agent), None
+            )
+            self._place = self._expected.next_seq if end is None else self._expected.commit_before(end, own)
+            view = self._turn.view_before(self._place)
+            is_last = any(s.name == "workflow:end" for s in self._expected.all)
+            return WriteResult(item["turn_id"], "conflict", run=replace(view, pending_reactions=0 if is_last else 1))
+        if self._is_ended_outside and _plain(item["content"]) != without_secrets(self._content):
+            self._end_outside(f"the turn ends with {item['outcome']}")
+            await never()
+        await self.commit(item)
+        self._compare_end(item)
+        await self._unless_diverged()
+        self._is_over = True
+        return WriteResult(item["turn_id"], "ok", first_seq=self._place)
+
+    # ── Models ──
+
+    def next_model_call(self, name: str, request: JsonObject) -> LoggedCall | None:
+        self._request = {"model": name, **request}
+        if self._calls:
+            return self._calls.pop(0)
+        self._end_outside(
+            f"the ledger has no reply of {name} for this request; a replay calls no model, so restore the code that made fewer requests",
+            "request", None, request,
+        )  # fmt: skip
+        return None
+
+    def compare_prompt(self, name: str, call: LoggedCall, prompt: Json) -> bool:
+        if self._turn.policy.accepts_prompts or call.prompt is None:
+            return True
+        recorded, replayed = without_secrets(call.prompt), _plain(prompt)
+        if found := tuple(differences(recorded, replayed)):
+            self._diverge("request", f"{name} would receive another prompt", recorded, replayed, found, call.start.seq)
+        return self.divergence is None
+
+    def reply_to(self, call: LoggedCall) -> ModelReply | None:
+        wait, self._model_call = self._model_call, None
+        if wait is not None and wait.status == "success":
+            try:
+                return reply_of(result_of(wait).output)
+            except (AssertionError, KeyError, TypeError):  # of a file that was edited
+                self._diverge(
+                    "error", f"the recorded reply {wait.call_id} cannot be read; restore the file from its history"
+                )
+                return None
+        output: Json = None
+        if self._turn.workflow.agents[self._claimed.agent].output is not None and self._content is not None:
+            output = read_output(self._content)
+        return call.reply(output, is_cut=self._outcome == "partial")
+
+    # ── Comparison ──
+
+    async def _known(self, call_id: str, kind: str, tool: str) -> Wait:
+        """The record of a call that the code makes."""
+        wait = self._waits.get(call_id)
+        if wait is None:
+            self._end_outside(f"the ledger has no {call_label(kind, tool)} ({call_id})", "call")
+        elif (wait.kind, wait.tool) != (kind, tool) and not _is_not_admitted(wait):
+            self._diverge("call", f"call {call_id} was {call_label(wait.kind, wait.tool)}, and is {call_label(kind, tool)} now",
+                          {"kind": wait.kind, "name": wait.tool}, {"kind": kind, "name": tool})  # fmt: skip
+        await self._unless_diverged()
+        if wait is None:
+            await never()
+        self._made[call_id] = wait
+        return wait
+
+    def _compare(self, draft: Mapping[str, Any]) -> None:
+        name, agent, payload = draft["name"], draft.get("agent"), _plain(draft.get("payload", {}))
+        trust = draft.get("trust", "trusted")
+        replayed: JsonObject = {"name": name, "payload": payload, "agent": agent, "trust": trust}
+        next_seq = self._expected.next_seq
+        signal = self._expected.take(name, agent, payload)
+        if signal is None:
+            self._end_outside(f"there is one more signal, {name}", "signal", None, replayed, next_seq)
+            return
+        is_untrusted = signal.seq in self._turn.recording.untrusted
+        recorded: JsonObject = {"name": signal.name, "payload": without_secrets(signal.payload), "agent": signal.agent,
+                                "trust": "untrusted" if is_untrusted else "trusted"}  # fmt: skip
+        found = tuple(
+            each for each in differences(_ordered(recorded), _ordered(replayed)) if not is_outside(name, each.path)
+        )
+        if found := self._turn.policy.counted(recorded, found):
+            del self._expected.taken[signal.seq]
+            self._diverge("signal", f"{signal.name} differs", recorded, replayed, found, signal.seq)
+
+    def _compare_end(self, item: Mapping[str, Any]) -> None:
+        recorded = {"outcome": self._outcome, "content": without_secrets(self._content)}
+        replayed = {"outcome": item["outcome"], "content": _plain(item["content"])}
+        if self.divergence is None and (found := tuple(differences(recorded, replayed))):
+            self._diverge("end", "the turn delivers something else", recorded, replayed, found)
+
+    def _compare_rest(self) -> None:
+        """What the code has not done again: calls, then signals. A turn with a dead worker or a deferral may have both twice."""
+        if self._deaths or self._made_deferrals or self._deferrals:
+            return
+        unmade = next((wait for wait in self._waits.values() if wait.call_id not in self._made and wait.state == "resolved"
+                       and not _is_not_admitted(wait)), None)  # fmt: skip
+        if unmade is not None:
+            self._diverge("call", f"the code no longer makes {call_label(unmade.kind, unmade.tool)} ({unmade.call_id})")
+        elif (missing := self._expected.missing) is not None:
+            lone: JsonObject = {"name": missing.name, "payload": missing.payload, "agent": missing.agent}
+            self._diverge("signal", f"there is one signal less, {missing.name}", lone, None, seq=missing.seq)
+
+    def _end_outside(
+        self, message: str, kind: Kind = "end", recorded: Any = None, replayed: Any = None, seq: int | None = None
+    ) -> None:
+        """The log has less than the code does: with a gap if the turn was ended from outside, and with a divergence otherwise."""
+        if self._why_incomplete is None:
+            self._diverge(kind, message, recorded, replayed, seq=seq)
+        elif self.gap is None:
+            self.gap = f"{self._why_incomplete}, and the ledger does not have where; from there on it is not compared: {message}"
+            self._is_over = True
+
+    def _diverge(
+        self, kind: Kind, message: str, recorded: Any = None, replayed: Any = None, found: tuple[Difference, ...] = (),
+        seq: int | None = None,
+    ) -> None:  # fmt: skip
+        if self.divergence is None:
+            self.divergence = Divergence(kind, self._turn.part.name, self._claimed.agent, self._expected.next_seq if seq is None else seq,
+                                         message, recorded, replayed, found, self._request)  # fmt: skip
+
+    async def _unless_diverged(self) -> None:
+        if self.divergence is not None or self._is_over:
+            await never()
+
+
+def _first_claim(claimed: Claimed, view: RunView) -> Claimed:
+    """The first claim of an ended turn: before its first call. view: the run that it read."""
+    budget = None if claimed.budget is None else dict.fromkeys(claimed.budget, _AMOUNT)
+    return replace(claimed, run=view, waits=[], attempts=0, defer_count=0, ttl_seconds=_TTL_SECONDS, budget=budget,
+                   stop=None)  # fmt: skip
+
+
+def _why_incomplete(outcome: str, content: Any, deaths: int) -> str | None:
+    """Why the log may have less of a turn than its code does; None for a turn that came to its own end."""
+    if outcome in _FROM_OUTSIDE:
+        return f"the turn ended as {outcome}"
+    if deaths:
+        return "its worker died" if deaths == 1 else f"its workers died {deaths} times"
+    is_limited = outcome == "partial" or _error_code(content) in _NOT_ADMITTED
+    return "a limit ended the turn" if is_limited else None
+
+
+def _error_code(content: Any) -> Any:
+    """The code of the error of a deliverable; None if it has none."""
+    error = content.get("error") if isinstance(content, dict) else None
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def _is_not_admitted(wait: Wait) -> bool:
+    """Whether a budget, a breaker or a rate limit rejected the call."""
+    error = wait.content.get("error") if isinstance(wait.content, dict) else None
+    return isinstance(error, dict) and (error.get("code") in _NOT_ADMITTED or "first_failed_call" in error)
+
+
+def _is_model_call(call_id: str) -> bool:
+    parsed = CallId.parse(call_id)
+    return parsed is not None and parsed.is_model_call
+
+
+def _ordered(signal: JsonObject) -> JsonObject:
+    """A signal with the reads of its guard in one order: a guard reads the keys of a state in the order in which its worker had them."""
+    payload: Any = signal["payload"]
+    guard = payload.get("guard") if isinstance(payload, dict) else None
+    if not isinstance(guard, dict) or not isinstance(guard.get("reads"), list):
+        return signal
+    return {**signal, "payload": {**payload, "guard": {**guard, "reads": sorted(guard["reads"], key=repr)}}}
+
+
+def _no_harness(model: Any) -> Any:
+    raise SetupError("a replay calls no model")
+
+
+def _plain(value: Any) -> Any:
+    return without_secrets(msgspec.json.decode(msgspec.json.encode(value)))

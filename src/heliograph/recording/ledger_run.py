@@ -1,0 +1,117 @@
+"""Replay a run that nobody recorded: its start, then each turn in the order in which they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heliograph.codes import RESULT_MISSING
+from heliograph.json_differences import differences
+from heliograph.reactive.react import react_to_start
+from heliograph.reactive.workflow import Workflow
+from heliograph.recording.divergence import Divergence
+from heliograph.recording.expected_signals import is_outside
+from heliograph.recording.ledger_parts import LEDGER
+from heliograph.recording.ledger_replay import LedgerReplay, TurnOfLedger
+from heliograph.recording.outside_reads import outside_reads
+from heliograph.recording.policy import ReplayPolicy, agents_of
+from heliograph.recording.recording import Gap, Part, Recording
+from heliograph.recording.redaction import without_secrets
+from heliograph.recording.run_views import RunViews, claimed_views
+from heliograph.signals.model import Signal
+from heliograph.turn.calls import DELEGATION
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedPart:
+    """The outcome of one part."""
+
+    divergence: Divergence | None = None
+    gap: Gap | None = None
+    signals: Mapping[int, Signal] = field(default_factory=dict)
+
+
+def replays_from_ledger(recording: Recording, workflow: Workflow, policy: ReplayPolicy) -> Iterator[ReplayedPart]:
+    """Replay the parts of a run from the ledger."""
+    start = recording.start
+    agents = sorted(workflow.agents) if start is None else sorted(agents_of(start))
+    if start is not None:
+        yield _replayed_start(recording, start, workflow)
+    turns: dict[str, Part] = {part.name: part for part in recording.parts if part is not start}
+    claimed: dict[str, Any] = {name: part.data["claimed"] for name, part in turns.items()}
+    views = claimed_views(recording, workflow, agents, {name: each["activation_id"] for name, each in claimed.items()})
+    ends = {s.turn_id: s.seq for s in recording.signals if s.name in ("agent:completed", "agent:failed")}
+    newest = RunViews(recording, workflow, agents)
+    for name, part in sorted(turns.items(), key=lambda each: ends.get(each[0], 0)):
+        turns_at = [TurnOfLedger(recording, part, workflow, policy, view, newest.before) for view in views[name]]
+        try:
+            yield _with_reads(*_first_that_matches(turns_at))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # of a file that was edited
+            message = f"the part cannot be replayed: {type(error).__name__}: {error}"
+            seq = next((s.seq for s in recording.signals if s.turn_id == name), 1)
+            yield ReplayedPart(Divergence("error", name, claimed[name]["agent"], seq, message))
+        newest.partial += _is_partial(part)
+
+
+def _is_partial(part: Part) -> bool:
+    """Whether a turn counts as one with a partial output, as in `count_ending`."""
+    ledger: Any = part.data[LEDGER]
+    content = ledger.get("content")
+    error = content.get("error") if isinstance(content, dict) else None
+    return ledger.get("outcome") == "partial" or (isinstance(error, dict) and error.get("code") == RESULT_MISSING)
+
+
+def _first_that_matches(turns: Sequence[TurnOfLedger]) -> tuple[TurnOfLedger, LedgerReplay]:
+    """The replay of a turn at the moment of its claim that reproduces it; of the most probable one if none does."""
+    found = []
+    for turn in turns:
+        replay = LedgerReplay(turn)
+        replay.run()
+        if replay.divergence is None:
+            return turn, replay
+        found.append((turn, replay))
+    return found[0]
+
+
+def _with_reads(turn: TurnOfLedger, replay: LedgerReplay) -> ReplayedPart:
+    """The outcome of a turn. A difference of a turn that reads the clock or chance is a gap: it may come from there."""
+    name, divergence = turn.part.name, replay.divergence
+    if divergence is None or divergence.kind not in ("signal", "request", "end"):
+        return ReplayedPart(divergence, None if replay.gap is None else Gap(name, replay.gap), replay.signals)
+    again = LedgerReplay(turn)
+    with outside_reads() as reads:
+        again.run()
+    if not reads:
+        return ReplayedPart(divergence, None, replay.signals)
+    gap = (f"the code reads {', '.join(reads)} outside of a step, which the ledger does not have, and from there on it may differ: "
+           f"{divergence.line()}")  # fmt: skip
+    return ReplayedPart(None, Gap(name, gap), replay.signals)
+
+
+def _is_received(signals: Sequence[Signal]) -> bool:
+    """Whether the run executes a task of another system, see `react_to_task`: its start activates nobody."""
+    return len(signals) > 1 and signals[1].name == DELEGATION and signals[1].turn_id is None
+
+
+def _replayed_start(recording: Recording, part: Part, workflow: Workflow) -> ReplayedPart:
+    first, data = recording.signals[0], part.data
+    state: Any = data["state"]
+    reaction = react_to_start(workflow, str(data["run_id"]), state, first.timestamp, lambda kind: kind, {})
+    found: dict[int, Signal] = {}
+    for n, draft in enumerate(reaction.drafts[:1] if _is_received(recording.signals) else reaction.drafts):
+        signal = recording.signals[n] if n < len(recording.signals) else None
+        recorded = (
+            None
+            if signal is None
+            else {"name": signal.name, "payload": without_secrets(signal.payload), "agent": signal.agent}
+        )
+        replayed = {"name": draft.name, "payload": without_secrets(draft.payload), "agent": draft.agent}
+        different = tuple(each for each in differences(recorded, replayed) if not is_outside(draft.name, each.path))
+        if signal is None or different:
+            divergence = Divergence(
+                "signal", part.name, None, n + 1, f"{draft.name} differs", recorded, replayed, different
+            )
+            return ReplayedPart(divergence, None, found)
+        found[signal.seq] = signal
+    return ReplayedPart(None, None, found)

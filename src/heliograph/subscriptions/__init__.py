@@ -1,0 +1,1 @@
+"""Deliver the signals of durable subscriptions: to functions of an application, and to programs that iterate over them."""

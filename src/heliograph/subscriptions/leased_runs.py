@@ -1,0 +1,111 @@
+"""The runs that the subscribers of a process have taken: one call renews the leases of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from heliograph.errors import HeliographError
+from heliograph.ledger.signal_feed import SignalFeed, TakenRun
+from heliograph.world.seam import World
+
+log = logging.getLogger("heliograph.subscriptions")
+
+LEASE_SECONDS = 60.0
+
+
+class LeasedRun:
+    """A run under a lease. done: the last processed position. delay_seconds: the time after its release in which nobody takes it.
+
+    is_lost: its lease is lost, so that another subscriber may have it.
+    """
+
+    def __init__(self, name: str, subscriber: str, taken: TakenRun, owner: asyncio.Task[object] | None):
+        self.name = name
+        self.subscriber = subscriber
+        self.run_id = taken.run_id
+        self.done = taken.after + taken.pruned
+        self.delay_seconds = 0.0
+        self.is_lost = False
+        self.owner = owner
+
+    def item(self, **seconds: float) -> dict[str, Any]:
+        """Its item for `record_positions`."""
+        return {
+            "name": self.name,
+            "subscriber": self.subscriber,
+            "run_id": self.run_id,
+            "position": self.done,
+        } | seconds
+
+
+class LeasedRuns:
+    """The runs of the subscribers of one project in this process. It renews their leases three times while they last."""
+
+    def __init__(self, world: World, feed: SignalFeed, lease_seconds: float):
+        self.lease_seconds = lease_seconds
+        self._world = world
+        self._feed = feed
+        self._leased: set[LeasedRun] = set()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def renewing(
+        self, name: str, subscriber: str, taken: TakenRun, owner: asyncio.Task[object] | None = None
+    ) -> AsyncIterator[LeasedRun]:
+        """Renew the lease of a run in the block. At its end, record how far the subscriber came, and release the run.
+
+        owner: a task to cancel if the lease is lost.
+        """
+        if taken.pruned:
+            log.warning(
+                "subscription %s missed up to %d signals of run %s, which were pruned", name, taken.pruned, taken.run_id
+            )
+        leased = LeasedRun(name, subscriber, taken, owner)
+        self._leased.add(leased)
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep(), name="subscriptions renew")
+        try:
+            yield leased
+        finally:
+            self._leased.discard(leased)
+            if not self._leased and self._keeper is not None:
+                self._keeper.cancel()
+                self._keeper = None
+            if not leased.is_lost:
+                await asyncio.shield(self._release(leased))
+
+    async def _release(self, leased: LeasedRun) -> None:
+        try:
+            [result] = await self._feed.record([leased.item(delay_seconds=leased.delay_seconds)])
+            problem = result.message if result.outcome == "rejected" else None
+        except HeliographError as error:
+            problem = error.message
+        if problem is not None:  # the signals are delivered again after the lease
+            log.warning(
+                "subscription %s: the position in run %s is not recorded: %s", leased.name, leased.run_id, problem
+            )
+
+    async def _keep(self) -> None:
+        renewed_at = self._world.monotonic()
+        while True:
+            await self._world.sleep(self.lease_seconds / 3)
+            leased = list(self._leased)
+            started_at = self._world.monotonic()
+            try:
+                results = await self._feed.record([each.item(lease_seconds=self.lease_seconds) for each in leased])
+                kept = {each for each, result in zip(leased, results, strict=True) if result.outcome == "ok"}
+            except HeliographError as error:  # also one that passes, such as a right that a login gets back
+                log.info("the leases of subscriptions are not renewed: %s", error.message)
+                if self._world.monotonic() - renewed_at < self.lease_seconds:
+                    continue
+                kept = set()
+            renewed_at = started_at
+            for each in leased:
+                if each not in kept and each in self._leased:
+                    each.is_lost = True
+                    if each.owner is not None:
+                        each.owner.cancel()

@@ -1,0 +1,62 @@
+"""When a subscriber searches the database for signals: after a ring for one of its patterns, and in long intervals without a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heliograph.world.ring_limit import TokenBucket
+from heliograph.world.seam import ANNOUNCE_SECONDS, SIGNALS, SUBSCRIBERS, UNNAMED, Subscription, World, bell_keys
+from heliograph.world.signal_bells import signal_bell
+
+POLL_SECONDS = 5.0  # the delay of a signal whose ring was lost
+OUTAGE_SECONDS = 0.5  # between two attempts to reach the database
+# Searches that find nothing, because their rings were for other names, or forged: after the first _BURST of them, a search waits for an
+# interval, which doubles up to _LONGEST_SECONDS.
+_BURST = 10
+_INTERVAL_SECONDS = 0.05
+_LONGEST_SECONDS = 0.5
+
+
+class SearchSchedule:
+    """Waits until a search may find signals. Call `clear`, search, report `found`, and `wait`, in this order.
+
+    It announces the subscriber to all processes, because commits ring only where subscribers have announced themselves (`world.signal_bells`).
+    """
+
+    def __init__(self, world: World, project: str, patterns: Iterable[str]):
+        self._world = world
+        bells = sorted({UNNAMED, *map(signal_bell, patterns)})
+        self._bells = bell_keys(project, [f"{SIGNALS}{bell}" for bell in bells])
+        self._announcement = bell_keys(project, [f"{SUBSCRIBERS}{bell}" for bell in bells])
+        self._announced_at = float("-inf")
+        self._bell: Subscription | None = None
+        self._pace = TokenBucket(_INTERVAL_SECONDS, _LONGEST_SECONDS, _BURST)
+
+    def clear(self) -> None:
+        """Forget earlier rings: the search that follows sees their signals."""
+        if self._world.monotonic() - self._announced_at >= ANNOUNCE_SECONDS:
+            self._announced_at = self._world.monotonic()
+            self._world.ring(self._announcement)
+        if self._bell is None:
+            self._bell = self._world.subscribe(self._bells)
+        self._bell.clear()
+
+    def found(self) -> None:
+        """Report that the search found signals: it does not delay the next one."""
+        self._pace.refund()
+        if self._bell is not None:
+            self._bell.found()
+
+    async def wait(self, due_seconds: float | None) -> None:
+        """Wait for a ring, for at most `due_seconds` and POLL_SECONDS. Rings that lead to no signals are merged."""
+        seconds = POLL_SECONDS if due_seconds is None else min(due_seconds, POLL_SECONDS)
+        if self._bell is None:
+            await self._world.sleep(seconds)
+        elif await self._bell.wait(seconds):
+            await self._world.sleep(self._pace.take(self._world.monotonic()))
+
+    def close(self) -> None:
+        """Receive no rings until the next `clear`."""
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None

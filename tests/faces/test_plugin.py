@@ -1,0 +1,128 @@
+"""The pytest plugin in projects outside this one, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import asyncpg
+import pytest
+
+from heliograph.embedded.cluster import NoDatabase
+from heliograph.testing import database
+from heliograph.testing.database import TestServer
+
+PROJECT = {
+    "shop.py": """
+        from heliograph import Context, Heliograph
+
+        app = Heliograph("shop")
+
+        @app.agent(activate_on=["workflow:start"], emits=["words:counted"], updates="words")
+        async def counter(ctx: Context) -> int:
+            return len(ctx.state["text"].split())
+        """,
+    "test_shop.py": """
+        import shop
+        from heliograph.testing import ApplicationServer, Simulation, contains, in_order, signal, simulate
+
+        async def test_words_are_counted(heliograph_app: ApplicationServer) -> None:
+            async with heliograph_app(shop.app) as served:
+                result = await served.run({"text": "three short words"})
+            assert result.state["words"] == 3
+            in_order(result, "workflow:start", "words:counted", "workflow:end")
+
+        @simulate(seeds=2)
+        async def test_words_are_counted_under_faults(sim: Simulation) -> None:
+            assert (await sim.serve(shop.app).run({"text": "two words"})).state["words"] == 2
+
+        async def test_that_fails(heliograph_app: ApplicationServer) -> None:
+            async with heliograph_app(shop.app) as served:
+                result = await served.run({"text": "two words"})
+            contains(result, signal("state:words:changed", payload={"value": 3}))
+        """,
+}
+
+
+def project(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        lines = text.strip("\n").splitlines()
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        (folder / name).write_text("".join(f"{line[indent:]}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def run_pytest(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *args]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.more
+def test_project_outside_the_tree_uses_the_fixtures_without_any_line_in_conftest(
+    tmp_path: Path, postgres: TestServer
+) -> None:
+    done = run_pytest(project(tmp_path, PROJECT), "-o", "asyncio_mode=auto", "-o", "pythonpath=.",
+                      HELIOGRAPH_TEST_DATABASE_URL=postgres.url("postgres"))  # fmt: skip
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    shown = [line.removeprefix("E").strip() for line in done.stdout.splitlines() if line.startswith("E ")]
+    assert "nearest miss: #9 state:words:changed by counter" in shown, done.stdout
+    assert "payload /value: expected 3, was 2" in shown
+
+
+def test_project_that_does_not_use_the_plugin_loads_nothing_of_it() -> None:
+    code = "import sys, heliograph.testing.plugin; print(sorted(m for m in sys.modules if m.split('.')[0] in {!r}))".format(
+        ("heliograph", "asyncpg", "pydantic", "pydantic_core", "msgspec", "rich")
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "['heliograph', 'heliograph.testing', 'heliograph.testing.plugin']"
+
+
+def test_plugin_is_registered_once(request: pytest.FixtureRequest) -> None:
+    plugins = [name for name, _ in request.config.pluginmanager.list_name_plugin() if "heliograph" in name]
+    assert plugins == ["heliograph.testing.plugin"]
+
+
+def test_environment_without_a_server_receives_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HELIOGRAPH_TEST_DATABASE_URL", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with (
+        pytest.raises(NoDatabase, match=r"pip install 'heliograph\[test\]', or set HELIOGRAPH_TEST_DATABASE_URL"),
+        database.open_test_server(tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.more
+async def test_database_of_its_own_takes_a_test_under_50_ms(
+    postgres: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The median, or four times that of an empty database in the same seconds, because this machine has other work."""
+    await postgres.drop(await postgres.create())  # makes the template
+
+    async def install(_connection: object) -> None:
+        raise AssertionError("the schema is copied, not installed again")
+
+    monkeypatch.setattr(database, "install", install)
+    own, empty = [], []
+    connection = await asyncpg.connect(postgres.url("postgres"))
+    try:
+        for _ in range(5):
+            started = time.perf_counter()
+            url = await asyncio.to_thread(database.beside, postgres.create)
+            made = time.perf_counter()
+            await connection.execute("create database empty_one strategy file_copy")
+            own.append(made - started)
+            empty.append(time.perf_counter() - made)
+            await postgres.drop(url)
+            await connection.execute("drop database empty_one")
+    finally:
+        await connection.close()
+    print(f"own {median(own) * 1000:.1f} ms, empty {median(empty) * 1000:.1f} ms")
+    assert median(own) < max(0.05, 4 * median(empty))

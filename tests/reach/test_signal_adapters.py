@@ -1,0 +1,384 @@
+"""Adapters, without a database: what reaches a webhook, a file, a log, the metrics and a terminal."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import os
+import signal as signals_of_the_os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph import InvalidInput, JsonLines, Logs, Metrics, SetupError, Terminal, Webhook, verify_webhook
+from heliograph.adapters.base import (
+    AdapterServices,
+    DeliveryFailed,
+    Receive,
+    TargetElsewhere,
+    TargetGone,
+    TargetUnavailable,
+)
+from heliograph.adapters.line_file import LineFile
+from heliograph.adapters.signal_lines import SignalLines
+from heliograph.adapters.webhook import BODY_BYTES_MAX, body_of
+from heliograph.definitions.signal_subscribers import signal_subscriber
+from heliograph.egress.messenger import Messenger
+from heliograph.policy.egress import EgressPolicy, EgressRejected
+from heliograph.redaction import keep_out
+from heliograph.signals.model import Signal, Source
+from heliograph.telemetry.metrics import Registry
+from heliograph.telemetry.metrics_text import text_of
+from heliograph.world import user_code
+from tests.kept_logging import kept_logging
+from tests.reach.hook_server import Hook, hooked
+
+SECRETS = ["whsec_" + base64.b64encode(bytes(32)).decode()]
+CANARY = "canary-adapters-51c7"
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class PlainWorld:
+    """The parts of a World that adapters use. Functions that may block run at once."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def within(self, seconds: float | None, work: Awaitable[Any]) -> Any:
+        return await user_code.within(seconds, work)
+
+    async def run_sync(self, function: Callable[..., Any], *args: object, ended: Callable[[], None]) -> Any:
+        try:
+            return function(*args)
+        finally:
+            ended()
+
+
+def logged(seq: int, name: str = "order:placed", payload: Any = None, agent: str | None = "clerk") -> Signal:
+    return Signal(f"sig_r_{seq}", name, payload, NOW, Source(agent, "sig_r_1"), "r", seq, "turn_1")
+
+
+@asynccontextmanager
+async def opened(adapter: Any, *patterns: str, **offers: Any) -> AsyncIterator[Receive]:
+    services = AdapterServices(PlainWorld(), "default", **offers)  # type: ignore[arg-type]
+    subscriber = signal_subscriber("shop.target", patterns or ("**",), adapter, "now", 5)
+    async with adapter.open(services, subscriber) as receive:
+        yield receive
+    assert services.threads == 0
+
+
+def messenger(hook: Hook) -> Messenger:
+    return Messenger(SECRETS, EgressPolicy(frozenset([hook.origin])))
+
+
+def status(code: int, *headers: str) -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {code} X", *headers, "", ""]).encode()
+
+
+@pytest.mark.proves("P-17")
+async def test_webhook_is_signed_under_the_id_of_its_signal_and_redacted() -> None:
+    keep_out(CANARY)
+    async with hooked() as hook, opened(Webhook(f"{hook.url}?token=t"), messenger=messenger(hook)) as receive:
+        await receive([logged(7, payload={"key": f"a {CANARY} b"})])
+    [request] = hook.requests
+    assert verify_webhook(request.headers, request.body, SECRETS, datetime.now(UTC)) == "sig_r_7"
+    assert request.path == "/hook?token=t"
+    assert json.loads(request.body) == {
+        "id": "sig_r_7", "name": "order:placed", "payload": {"key": "a *** b"}, "timestamp": "2026-01-31T12:00:00.000000Z",
+        "source": {"agent": "clerk", "parent": "sig_r_1"}, "run_id": "r", "seq": 7,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "after"),
+    [
+        (status(503, "Retry-After: 7"), TargetUnavailable, 7.0),
+        (status(404), TargetUnavailable, 0.0),
+        (status(302, "Location: /x"), TargetUnavailable, 0.0),
+        (status(422), DeliveryFailed, None),
+        (status(410), TargetGone, None),
+        (None, TargetUnavailable, 0.0),
+        (b"nonsense\r\n\r\n", TargetUnavailable, 0.0),
+    ],
+    ids=["away", "wrong URL", "redirect", "rejected", "gone", "hangs", "no HTTP"],
+)
+@pytest.mark.proves("P-18")
+async def test_answer_of_a_receiver_decides_whether_signals_wait(
+    answer: bytes | None, error: type[Exception], after: float | None
+) -> None:
+    async with (
+        hooked(answer) as hook,
+        opened(Webhook(hook.url, timeout_seconds=0.1), messenger=messenger(hook)) as receive,
+    ):
+        with pytest.raises(error) as caught:
+            await receive([logged(1)])
+    assert hook.origin in str(caught.value)
+    assert "/hook" not in str(caught.value)  # a path may be a secret
+    assert getattr(caught.value, "retry_after_seconds", None) == after
+
+
+async def test_webhook_of_a_run_with_any_id_has_an_id_that_a_header_holds() -> None:
+    signal: Signal = Signal(f"sig_\u00e9 {'x' * 190}%_7", "a:b", None, NOW, None, "r", 7, None)
+    async with hooked() as hook, opened(Webhook(hook.url), messenger=messenger(hook)) as receive:
+        await receive([signal])
+    [request] = hook.requests
+    expected = f"sig_%C3%A9%20{'x' * 190}%25_7"
+    assert verify_webhook(request.headers, request.body, SECRETS, datetime.now(UTC)) == expected
+    assert json.loads(request.body)["id"] == signal.id
+
+
+async def test_webhook_is_not_sent_without_a_secret_or_to_another_host() -> None:
+    async with hooked() as hook:
+        with pytest.raises(SetupError, match="HELIOGRAPH_WEBHOOK_SECRETS"):
+            async with opened(Webhook(hook.url)):
+                pass
+        with pytest.raises(EgressRejected, match="HELIOGRAPH_EGRESS_ALLOW"):
+            async with opened(Webhook(hook.url), messenger=Messenger(SECRETS, EgressPolicy())):
+                pass
+        assert hook.connections == 0
+
+
+def test_webhook_omits_a_payload_that_is_too_large() -> None:
+    assert json.loads(body_of(logged(1, payload="x" * BODY_BYTES_MAX))).keys() == {
+        "id", "name", "timestamp", "source", "run_id", "seq", "left_out"
+    }  # fmt: skip
+
+
+@pytest.mark.proves("P-19")
+async def test_file_has_a_redacted_line_per_signal_and_follows_its_name(tmp_path: Path) -> None:
+    keep_out(CANARY)
+    path = tmp_path / "signals.jsonl"
+    async with opened(JsonLines(path)) as receive:
+        await receive([logged(1, payload=CANARY), logged(2, payload="two\nlines")])
+        path.rename(tmp_path / "rotated.jsonl")
+        await receive([logged(3)])
+        path.unlink()
+        await receive([logged(4)])
+    assert [line["payload"] for line in lines_of(tmp_path / "rotated.jsonl")] == ["***", "two\nlines"]
+    assert [line["id"] for line in lines_of(path)] == ["sig_r_4"]
+
+
+async def test_signals_wait_while_their_file_cannot_be_written(tmp_path: Path) -> None:
+    async with opened(JsonLines(tmp_path / "later" / "signals.jsonl")) as receive:
+        with pytest.raises(TargetUnavailable, match=r"signals\.jsonl cannot be written: No such file"):
+            await receive([logged(1)])
+        (tmp_path / "later").mkdir()
+        await receive([logged(1)])
+    os.mkfifo(tmp_path / "pipe")
+    async with opened(JsonLines(tmp_path / "pipe")) as receive:
+        with pytest.raises(TargetUnavailable, match="no regular file"):
+            await receive([logged(1)])
+
+
+def test_failed_write_leaves_no_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "signals.jsonl", os.write
+    file = LineFile(str(path))
+    file.append(b'{"id":"1"}\n')
+
+    def full(number: int, data: Any) -> int:
+        if len(data) > 4:
+            return write(number, bytes(data)[:4])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            file.append(b'{"id":"2"}\n')
+    assert path.read_bytes() == b'{"id":"1"}\n'
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'{"id":"1"}\n{"id":"2","na', b'{"id":"1"}\n'),
+        (b'{"i', b""),
+        (b'{"id":"' + b"x" * 200_000, b""),
+        (b'{"id":"1","n":{}}', b'{"id":"1","n":{}}\n'),
+        (b"a note", b"a note\n"),
+        (b'{"id":"1"}\n{"other', b'{"id":"1"}\n{"other\n'),
+        (b"", b""),
+    ],
+    ids=["half a line", "its first bytes", "a long one", "a whole one", "a note", "other JSON", "an empty file"],
+)
+def test_half_a_line_of_a_killed_process_is_removed_and_nothing_else(
+    tmp_path: Path, before: bytes, after: bytes
+) -> None:
+    path = tmp_path / "signals.jsonl"
+    path.write_bytes(before)
+    file = LineFile(str(path))
+    file.append(b'{"id":"9"}\n')
+    file.close()
+    assert path.read_bytes() == after + b'{"id":"9"}\n'
+
+
+WRITER = """
+import sys
+from heliograph.adapters.line_file import LineFile
+file, line = LineFile(sys.argv[1]), b'{"id":"' + b"x" * 3_000_000 + b'"}\\n'
+while True:
+    file.append(line)
+"""
+
+
+@pytest.mark.more  # it starts processes
+def test_file_has_whole_lines_after_its_writers_were_killed(tmp_path: Path) -> None:
+    path = tmp_path / "signals.jsonl"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) for _ in range(2)]
+    for writer in writers:
+        while not path.exists() or path.stat().st_size < 20_000_000:
+            time.sleep(0.005)
+        writer.send_signal(signals_of_the_os.SIGKILL)
+        writer.wait()
+    file = LineFile(str(path))
+    file.append(b'{"id":"last"}\n')
+    file.close()
+    *killed, last = lines_of(path)
+    assert last == {"id": "last"}
+    assert {len(line["id"]) for line in killed} == {3_000_000}
+
+
+def lines_of(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def records() -> Iterator[list[logging.LogRecord]]:
+    found: list[logging.LogRecord] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record)
+
+    with kept_logging("heliograph.signals"):
+        logger = logging.getLogger("heliograph.signals")
+        handler = Kept()
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        yield found
+        logger.removeHandler(handler)
+
+
+@pytest.mark.proves("P-20")
+async def test_records_have_levels_by_name_and_ids_as_fields(records: list[logging.LogRecord]) -> None:
+    keep_out(CANARY)
+    logs = Logs({"order:lost": "critical", "order:**": "warning", "agent:failed": "debug"})
+    names = ["order:lost", "order:placed", "agent:failed", "error", "text:delta", "workflow:end"]
+    async with opened(logs) as receive:
+        await receive([logged(n, name, {"key": CANARY}, "cl\nerk") for n, name in enumerate(names)])
+    assert [(record.getMessage().split()[0], record.levelname) for record in records] == [
+        ("order:lost", "CRITICAL"), ("order:placed", "WARNING"), ("error", "ERROR"), ("workflow:end", "INFO"),
+    ]  # fmt: skip
+    assert records[1].getMessage() == 'order:placed  cl\\nerk  {"key":"***"}'
+    fields = vars(records[1])
+    assert CANARY not in str(fields)
+    assert {key: fields[key] for key in ("signal_id", "signal_name", "run_id", "seq", "turn_id", "agent", "payload")} == {
+        "signal_id": "sig_r_1", "signal_name": "order:placed", "run_id": "r", "seq": 1, "turn_id": "turn_1", "agent": "cl\nerk",
+        "payload": {"key": "***"},
+    }  # fmt: skip
+
+
+async def test_metrics_count_names_within_bounds_and_no_ids() -> None:
+    registry = Registry()
+    with pytest.raises(TargetElsewhere, match="--listen"):
+        async with opened(Metrics()):
+            pass
+    async with opened(Metrics(), "order:**", "order:placed", registry=registry) as receive:
+        await receive([logged(n, f"order:{n}:seen") for n in range(300)])
+        await receive([logged(900), logged(901)])
+    text = text_of(registry.collect())
+    assert 'heliograph_signals_total{subscription="shop.target",signal="order:placed"} 2\n' in text
+    assert 'heliograph_signals_total{subscription="shop.target",signal="other"} 201\n' in text
+    assert text.count("heliograph_signals_total{") == 101
+    assert "sig_r_" not in text
+
+
+async def test_terminal_prints_redacted_lines_without_control_characters() -> None:
+    keep_out(CANARY)
+    out = io.StringIO()
+    async with opened(Terminal(out)) as receive:
+        await receive([logged(1, payload={"text": f"\x1b[2J{CANARY}"}), logged(2, "text:delta", {"content": "x\ny"})])
+    first, second = out.getvalue().splitlines()
+    assert first.endswith('sig_r_1  order:placed  clerk  {"text":"\\u001b[2J***"}')
+    assert "sig_r_2  text:delta" in second
+
+
+async def test_terminal_escapes_what_its_encoding_lacks_and_ends_when_it_is_closed() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    async with opened(Terminal(out)) as receive:
+        await receive([logged(1, payload={"text": "caf\u00e9"})])
+        assert raw.getvalue().endswith(b'{"text":"caf\\xe9"}\n')
+        out.close()
+        with pytest.raises(TargetGone, match="is closed"):
+            await receive([logged(2)])
+
+
+def test_streamed_text_with_a_secret_is_redacted_before_it_is_broken_into_lines() -> None:
+    keep_out("canary first line\ncanary second line")
+    lines: list[str] = []
+    view = SignalLines(lines.append)
+    for delta in ("the key: canary first", " line\ncanary second line and more\n"):
+        view.show(logged(1, "text:delta", {"content": delta}))
+    assert [line.split("  ")[-1].strip() for line in lines] == ["the key: *** and more"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [(BrokenPipeError(), TargetGone), (OSError(28, "No space left on device"), TargetUnavailable)],
+    ids=["closed", "full"],
+)
+async def test_closed_pipe_ends_a_terminal_and_a_full_disk_does_not(raised: OSError, error: type[Exception]) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise raised
+
+    async with opened(Terminal(Broken())) as receive:
+        with pytest.raises(error):
+            await receive([logged(1)])
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: JsonLines(""), "invalid_path"),
+        (lambda: JsonLines("a\0b"), "invalid_path"),
+        (lambda: JsonLines("\ud800"), "invalid_path"),
+        (lambda: JsonLines(7), "wrong_type"),  # type: ignore[arg-type]
+        (lambda: Logs({"a:b": "loud"}), "invalid_log_level"),
+        (lambda: Logs({"a:b*": "info"}), "invalid_wildcard"),
+        (lambda: Logs({"a:b": []}), "invalid_log_level"),  # type: ignore[dict-item]
+        (lambda: Logs({7: "info"}), "wrong_type"),  # type: ignore[dict-item]
+        (lambda: Terminal("out.txt"), "wrong_type"),  # type: ignore[arg-type]
+        (lambda: Terminal(io.BytesIO()), "wrong_type"),  # type: ignore[arg-type]
+        (lambda: Logs("info"), "wrong_type"),  # type: ignore[arg-type]
+        (lambda: Webhook("https://a.example", timeout_seconds=0), "out_of_range"),
+    ],
+    ids=[
+        "no path",
+        "NUL",
+        "a surrogate",
+        "a number",
+        "a level",
+        "a pattern",
+        "a list",
+        "no pattern",
+        "a name",
+        "bytes",
+        "no object",
+        "no time",
+    ],
+)
+def test_invalid_argument_of_an_adapter_is_rejected(make: Callable[[], object], code: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        make()
+    assert caught.value.code == code

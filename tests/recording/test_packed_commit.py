@@ -1,0 +1,114 @@
+"""The text of a commit: it comes back as it was, and repeats nothing that its row or the log of its run has."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from heliograph.execution.packed_commit import (
+    EarlierFormat,
+    packed_claim,
+    packed_item,
+    packed_text,
+    unpack_call,
+    unpacked_data,
+    unpacked_text,
+)
+from heliograph.records import Cause, Claimed, InboxRow, Wait
+from heliograph.types import JsonObject
+from tests.recording.claims import MEMORY, RUN, TURN, claim
+
+CAUSE: dict[str, Any] = {"id": "sig_run_a_1", "name": "note", "payload": {"n": 1}, "agent": None, "turn_id": None}
+FOREIGN = Cause("sig_run_a_1_1", "note", {"n": 1})  # of the run run_a_1
+
+
+def plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def unpacked(claimed: Claimed, cause: JsonObject) -> tuple[Claimed, Any]:
+    """A claim after it was packed, and its project. cause: what the log has."""
+    data = plain(packed_claim(claimed, "p", is_observed=False))
+    found: Any = unpacked_data(data, RUN, TURN, {CAUSE["id"]: cause}.__getitem__)
+    return msgspec.convert(found["claimed"], Claimed), found["project"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", '"`\\^', "a\x01b\x02\x00\x1f\x7f", "\u2713 \U0001f600", "\\u0001 `run_a` ^turn_b^", "1"]
+)
+def test_text_comes_back_as_it_was(text: str) -> None:
+    found = unpacked_text(
+        packed_text((7, 2, [[text, 1.5, {text: None}]], 3, "append", {"phase": text}, None, text)), TURN
+    )
+    assert found == {
+        "part": "turn_a:7", "from": 2, "call": 3, "data": None, "gap": text,
+        "entries": [[text, 1.5, {text: None}], ["call", 3, "append", {"phase": text}]],
+    }  # fmt: skip
+
+
+def test_text_has_no_characters_to_escape() -> None:
+    assert packed_text(("start", 0, [], 1, "start_runs", {})) == "[`start`,0,[],1,`start_runs`,{}]"
+
+
+def test_text_of_an_earlier_version_is_recognized() -> None:
+    for text in ('{"part":"start"}', "{`part`:`start`}"):
+        with pytest.raises(EarlierFormat):
+            unpacked_text(text, None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"waits": [Wait("c1", "search", "tool", "resolved", 1, content={"a": 1}, opened_at=datetime(2026, 1, 1, tzinfo=UTC))],
+         "defer_count": 2, "budget": {"tokens": 5}, "age_seconds": 1.5, "message_type": "ui_action"},
+    ],
+    ids=["usual", "with options"],
+)  # fmt: skip
+def test_claim_comes_back_as_it_was(options: dict[str, Any]) -> None:
+    own = claim(msgspec.convert(CAUSE, Cause), **options)
+    assert unpacked(own, CAUSE) == (own, "p")
+    odd = msgspec.structs.replace(
+        own, agent_id=f"{RUN}/ann/2", output_box_id="box_other", activation_id="sig_run_b_1", inbox=[InboxRow("turn", "m"), InboxRow("a", "b")]
+    )  # fmt: skip
+    assert unpacked(odd, CAUSE)[0] == odd
+
+
+def test_cause_in_the_log_of_the_run_has_only_its_position() -> None:
+    own, foreign = (
+        packed_claim(claim(cause), "p", is_observed=True) for cause in (msgspec.convert(CAUSE, Cause), FOREIGN)
+    )
+    assert "note" not in str(own)
+    assert FOREIGN in foreign, "another run has this signal, although its id begins like one of this run"
+    assert unpacked(claim(FOREIGN), {}) == (claim(FOREIGN), "p")
+
+
+@pytest.mark.parametrize(
+    ("after", "short"),
+    [
+        ({**MEMORY, "turns": 2, "code": "x"}, {"version": 1, "changed": {"turns": 2, "code": "x"}}),
+        (MEMORY, {"version": 1, "changed": {}}),
+        ({"turns": 2}, {"version": 1, "memory": {"turns": 2}}),
+    ],
+    ids=["changed", "same", "without a key"],
+)  # fmt: skip
+@pytest.mark.parametrize("of", ["claimed", "pending"])
+def test_memory_of_a_reaction_has_only_its_changes(after: Any, short: Any, of: str) -> None:
+    found = plain(packed_item({"reaction": {"version": 1, "memory": after}}, None, MEMORY))
+    assert found == {"reaction": short}
+    entry = ["call", 1, "finish", found]
+    unpack_call(entry, {"first": 3, "count": 1}, {of: {"run": {"memory": MEMORY, "state": {}}}})
+    assert entry == ["call", 1, "finish", {"reaction": {"version": 1, "memory": after}}, {"first": 3, "count": 1}]
+
+
+def test_state_of_a_start_is_recorded_once() -> None:
+    state: JsonObject = {"text": "long"}
+    item: JsonObject = {"reaction": {"state": state, "memory": {"trace": 1, "turns": 0}}}
+    found = plain(packed_item(item, state, {"trace": 1}))
+    assert found == {"reaction": {"state": None, "changed": {"turns": 0}}}
+    entry = ["call", 1, "start_runs", found]
+    unpack_call(entry, {"first": 1, "count": 1}, {"state": state, "caller": {"trace": 1}})
+    assert entry[3] == item

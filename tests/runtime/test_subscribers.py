@@ -1,0 +1,304 @@
+"""Subscribers of an application and programs that iterate: order, sharing, failures, and runs that nothing delays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+import pydantic
+import pytest
+
+from heliograph import Client, Conflict, Context, Heliograph, InvalidInput, NotFound, Signal, define_signal
+from heliograph.adapters.base import AdapterServices
+from heliograph.adapters.callback import function_subscriber
+from heliograph.ledger.signal_feed import SignalFeed
+from heliograph.subscriptions import deliveries, serving
+from heliograph.subscriptions.deliveries import Deliveries
+from heliograph.world.real import RealWorld
+from heliograph.world.seam import BellKey
+from tests.runtime.kit import SOON_SECONDS, START, Rig, until
+
+CANARY = "canary-90e2"
+
+
+class Order(pydantic.BaseModel):
+    number: int
+
+
+PLACED = define_signal("order:placed", Order)
+
+
+def shop(count: int = 3) -> Heliograph:
+    app = Heliograph("shop")
+
+    @app.agent(activate_on=START, emits=[PLACED])
+    def clerk(ctx: Context) -> None:
+        for number in range(count):
+            ctx.emit(PLACED, Order(number=number))
+
+    return app
+
+
+async def read(client: Client, name: str, count: int, *patterns: Any, **options: Any) -> list[Signal[Any]]:
+    found: list[Signal[Any]] = []
+    async with asyncio.timeout(SOON_SECONDS):
+        signals = client.subscribe(name, list(patterns) or ["**"], **options)
+        async for signal in signals:
+            found.append(signal)
+            if len(found) == count:
+                break
+        await signals.aclose()  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.more  # it waits
+async def test_handlers_receive_models_in_order_and_raising_or_hanging_ones_delay_no_run_and_no_other(
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CLOSE_SECONDS", 1.0)
+    app, orders, plain = shop(), list[int](), list[str]()
+
+    @app.on_signal(PLACED, since="start")
+    async def audit(signal: Signal[Order]) -> None:
+        orders.append(signal.payload.number)
+
+    @app.on_signal("workflow:*", name="plain")
+    def note(signal: Signal) -> None:
+        plain.append(signal.name)
+
+    @app.on_signal("order:*", name="raising", max_attempts=1)
+    def fail(signal: Signal) -> None:
+        raise RuntimeError(CANARY)
+
+    @app.on_signal("order:*", name="hanging", timeout_seconds=3600)
+    async def hang(signal: Signal) -> None:
+        await asyncio.Event().wait()
+
+    with caplog.at_level(logging.INFO, "heliograph"):
+        result = await rig.run(app)
+    assert result.outcome == "success"
+    assert orders == [0, 1, 2]
+    assert plain == ["workflow:start", "workflow:end"]
+    assert caplog.text.count("subscription raising skips sig_") == 3
+    assert CANARY not in caplog.text
+    behind = {row.name: row.behind for row in await rig.client.subscriptions()}
+    assert behind["shop.audit"] == behind["plain"] == behind["raising"] == 0
+    assert behind["hanging"] > 0
+
+
+class Counted:
+    """Counts what a process does in its world: calls of the kernel, and rings by the kind of their bell."""
+
+    def __init__(self, world: RealWorld, monkeypatch: pytest.MonkeyPatch):
+        self.found: Counter[str] = Counter()
+        call, ring = world.call, world.ring
+
+        async def counted_call(function: str, *arguments: object) -> Any:
+            self.found[function] += 1
+            return await call(function, *arguments)
+
+        def counted_ring(keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
+            keys = list(keys)
+            self.found.update(f"rings {key.name.partition(':')[0]}" for key in keys)
+            ring(keys, agents)
+
+        monkeypatch.setattr(world, "call", counted_call)
+        monkeypatch.setattr(world, "ring", counted_ring)
+
+    async def of(self, work: Awaitable[object]) -> dict[str, int]:
+        """Return what the work does, without the loops of the worker, which depend on time."""
+        self.found.clear()
+        await work
+        loops = ("sweep", "read_outbox", "mark_published", "claim", "beat", "deregister", "rings slot", "bell_key")
+        return {name: count for name, count in self.found.items() if not name.startswith(loops)}
+
+
+@pytest.mark.more  # it starts seven runs
+async def test_turn_costs_no_call_and_no_ring_more_beside_subscribers_that_hang(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "RUNS_MAX", 1)
+    monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)
+    counted, app, hanging, begun = Counted(rig.runtime.world, monkeypatch), shop(), shop(), list[str]()
+
+    async def hang(signal: Signal) -> None:
+        begun.append(signal.name)
+        await asyncio.Event().wait()
+
+    for number in range(100):
+        hanging.on_signal("**", name=f"hanging-{number}", since="start", timeout_seconds=3600)(hang)
+    await rig.run(app)
+    alone = [await counted.of(rig.run(app)) for _ in range(3)]
+    async with rig.runtime.serving_subscribers([hanging.workflow]):
+
+        async def all_hang() -> bool:
+            return len(begun) == 100
+
+        await until(all_hang)
+        beside = [await counted.of(rig.run(app)) for _ in range(3)]
+    assert alone[0]["finish"] == alone[0]["start_runs"] == 1
+    assert beside == alone
+
+
+@pytest.mark.more  # it waits
+async def test_leases_of_all_subscribers_of_a_process_are_renewed_by_one_call(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(serving, "LEASE_SECONDS", 0.6)
+    counted, app, begun = Counted(rig.runtime.world, monkeypatch), shop(), list[str]()
+
+    async def hang(signal: Signal) -> None:
+        begun.append(signal.id)
+        await asyncio.Event().wait()
+
+    for number in range(10):
+        app.on_signal("**", name=f"hanging-{number}", since="start", timeout_seconds=3600)(hang)
+    for _ in range(3):
+        await rig.run(shop())
+    async with rig.runtime.serving_subscribers([app.workflow]):
+
+        async def all_hang() -> bool:
+            return len(begun) == 30
+
+        await until(all_hang)
+        found = await counted.of(asyncio.sleep(1.3))
+    assert len(begun) == 30  # no lease was lost
+    assert 4 <= found["record_positions"] <= 7
+
+
+@pytest.mark.more  # it waits
+async def test_failed_signal_is_delivered_again_before_those_that_follow(rig: Rig) -> None:
+    seen: list[int] = []
+
+    async def once(signal: Signal[Order]) -> None:
+        seen.append(signal.payload.number)
+        if seen == [0, 1]:
+            raise RuntimeError("once")
+
+    subscriber = function_subscriber("s", [PLACED], once, "start", 60.0, 5)
+    made = Deliveries(AdapterServices(rig.runtime.world, rig.runtime.settings.project), subscriber)
+    await made.subscribe()
+    await rig.run(shop())
+    task = asyncio.create_task(made.run())
+
+    async def is_read() -> bool:
+        return len(seen) == 4
+
+    await until(is_read)
+    made.drain()
+    await task
+    assert seen == [0, 1, 1, 2]
+
+
+@pytest.mark.more  # it waits
+async def test_plain_function_that_hangs_on_one_signal_costs_no_attempt_of_another(rig: Rig) -> None:
+    seen: list[tuple[str, int]] = []
+    release = threading.Event()
+
+    def hang_once(signal: Signal[Order]) -> None:
+        seen.append((signal.run_id, signal.payload.number))
+        if len(seen) == 1:
+            release.wait(SOON_SECONDS)
+
+    subscriber = function_subscriber("s", [PLACED], hang_once, "start", 0.3, 1)
+    made = Deliveries(AdapterServices(rig.runtime.world, rig.runtime.settings.project), subscriber)
+    await made.subscribe()
+    runs = [(await rig.run(shop())).run_id for _ in range(2)]
+    made.drain()
+    await made.run()
+    release.set()
+    assert sorted(seen) == sorted((run_id, number) for run_id in runs for number in range(3))
+
+
+@pytest.mark.more  # it waits
+async def test_iterator_that_lost_its_lease_records_nothing(rig: Rig) -> None:
+    feed = SignalFeed(rig.runtime.world, rig.runtime.settings.project)
+    await feed.subscribe("s", ["order:placed"], "start", {})
+    await rig.run(shop())
+    first = rig.client.subscribe("s", [PLACED], lease_seconds=0.3)
+    assert (await anext(first)).payload.number == 0
+    time.sleep(0.5)  # noqa: ASYNC251  a process that is frozen for longer than its lease
+    [taken], _, _ = await feed.take("s", "another", 1, 60.0)
+    assert [signal.payload for signal in taken.signals] == [{"number": n} for n in range(3)]
+    await asyncio.sleep(0.3)  # its renewal finds that the run is lost
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await anext(first)
+    item = {"name": "s", "subscriber": "another", "run_id": taken.run_id, "position": taken.upto}
+    assert [each.outcome for each in await feed.record([item])] == ["ok"]
+
+
+async def test_iterators_of_one_name_share_the_runs_and_a_signal_in_progress_is_delivered_again(rig: Rig) -> None:
+    with pytest.raises(NotFound, match="no run run_x"):
+        await read(rig.client, "s", 1, after={"run_x": 0})
+    runs = [await rig.run(shop()) for _ in range(2)]
+    first = await read(rig.client, "s", 2, PLACED, since="start")
+    assert [signal.payload for signal in first] == [Order(number=0), Order(number=1)]
+    rest = await read(rig.client, "s", 5, PLACED)
+    by_run = {run.run_id: [s.payload.number for s in rest if s.run_id == run.run_id] for run in runs}
+    assert sorted(by_run.values()) == [[0, 1, 2], [1, 2]]
+    with pytest.raises(Conflict, match="exists with other patterns"):
+        await read(rig.client, "s", 1, "order:other")
+    await rig.client.unsubscribe("s")
+    with pytest.raises(NotFound, match="helio signal subscriptions lists them"):
+        await rig.client.unsubscribe("s")
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "options", "code"),
+    [
+        ("x" * 10_000, ["a:b"], {}, "invalid_identifier"),
+        ("", ["a:b"], {}, "invalid_identifier"),
+        ("a b\0'; drop", ["a:b"], {}, "invalid_identifier"),
+        ("s", "a:b", {}, "wrong_type"),
+        ("s", [], {}, "required_field"),
+        ("s", ["a:b"] * 101, {}, "too_many"),
+        ("s", ["a:b*"], {}, "invalid_wildcard"),
+        ("s", ["a:b"], {"since": "later"}, "invalid_enum"),
+        ("s", ["a:b"], {"after": {"run_a": -1}}, "out_of_range"),
+        ("s", ["a:b"], {"after": ["run_a"]}, "wrong_type"),
+        ("s", ["a:b"], {"lease_seconds": 0}, "out_of_range"),
+    ],
+)  # fmt: skip
+async def test_invalid_subscription_is_rejected_before_a_call(
+    name: str, patterns: Any, options: dict[str, Any], code: str, rig: Rig
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await read_raw(rig.client, name, patterns, options)
+    assert caught.value.code == code
+    assert len(caught.value.message) < 500
+
+
+async def read_raw(client: Client, name: str, patterns: Any, options: dict[str, Any]) -> None:
+    async for _ in client.subscribe(name, patterns, **options):
+        raise AssertionError("it is rejected")
+
+
+def test_subscribers_of_an_application_are_checked() -> None:
+    app = Heliograph("shop")
+    app.on_signal("a:b", name="s")(lambda signal: None)
+    for register, code in (
+        (lambda: app.on_signal("a:b", name="s")(lambda signal: None), "duplicate_subscriber"),
+        (lambda: app.on_signal(name="t")(lambda signal: None), "required_field"),
+        (lambda: app.on_signal("a:b", name="t")(lambda: None), "wrong_type"),
+        (lambda: app.on_signal("a:b", name="t", timeout_seconds=0)(lambda signal: None), "out_of_range"),
+        (lambda: app.on_signal("a:b", name="t", max_attempts=1.5)(lambda signal: None), "out_of_range"),  # type: ignore[call-overload]
+        (lambda: app.on_signal("a:b")(lambda signal: None), "required_field"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            register()
+        assert caught.value.code == code
+
+
+def test_number_of_a_subscriber_is_rejected_with_its_bounds() -> None:
+    app = Heliograph("shop")
+    with pytest.raises(InvalidInput, match="timeout_seconds must be a number over 0, up to 86400, not 0"):
+        app.on_signal("a:b", name="s", timeout_seconds=0)(lambda signal: None)
+    with pytest.raises(InvalidInput, match=r"max_attempts must be a whole number from 1 to 1000, not 1\.5"):
+        app.on_signal("a:b", name="s", max_attempts=1.5)(lambda signal: None)  # type: ignore[call-overload]
