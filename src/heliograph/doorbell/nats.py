@@ -30,7 +30,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from heliograph.doorbell.base import Bell
+from heliograph.doorbell.base import Bell, cancel
 from heliograph.errors import SetupError
 from heliograph.records import Event
 
@@ -139,10 +139,16 @@ class NatsDoorbell(Bell):
         self._client = client
 
     async def _disconnect(self) -> None:
-        await asyncio.gather(*self._at_work, return_exceptions=True)  # each has its own timeout
+        await self._settle()
         if self._client is not None:
             await _closed(self._client)
-        await asyncio.gather(*self._at_work, return_exceptions=True)
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Wait for what runs beside; each has its own timeout, which nats-py may lose."""
+        if self._at_work:
+            _, late = await asyncio.wait(set(self._at_work), timeout=2 * _TIMEOUT_SECONDS)
+            await cancel(late)
 
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         self._events.append((subject, body))
@@ -188,9 +194,14 @@ async def flushed(client: Any) -> None:
 
 async def _closed(client: Any) -> None:
     """Close a connection within the timeout, because a server that does not read would block it forever."""
-    with suppress(TimeoutError, NatsError, OSError):
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
-            await client.close()
+    closing: asyncio.Task[None] = asyncio.create_task(client.close(), name="doorbell closes NATS")
+    try:
+        await asyncio.wait({closing}, timeout=_TIMEOUT_SECONDS)
+    finally:
+        await cancel({closing})
+    if closing.done() and not closing.cancelled():
+        with suppress(NatsError, OSError):
+            closing.result()
 
 
 def subject_of(key: str) -> str:
