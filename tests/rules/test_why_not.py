@@ -58,6 +58,7 @@ def test_nearest_names_differ_in_one_segment_or_are_spelled_alike() -> None:
     assert set(near) == {"draft:a:read", "draft:b:c", "other:a:ready"}
     assert nearest_names(compile_pattern("words:counts"), ["workflow:start", "words:counted"])[0] == "words:counted"
     assert nearest_names(compile_pattern("a:b"), []) == []
+    assert nearest_names(compile_pattern("answered"), ["plan_ready", "answer"]) == ["answer"]
 
 
 @pytest.mark.parametrize(

@@ -154,10 +154,11 @@ def _never_emitted(
 
 
 def nearest_names(pattern: Pattern, names: Iterable[str]) -> list[str]:
-    """Return at most three names: those that differ from the pattern in one segment, and then those of a similar spelling."""
+    """Return at most three names: those that differ from the pattern in one of several segments, and then those of a similar
+    spelling."""
     wanted = pattern.text.split(":")
     known = sorted(names)
-    one_off = [name for name in known if _differing(wanted, name.split(":")) == 1]
+    one_off = [name for name in known if len(wanted) > 1 and _differing(wanted, name.split(":")) == 1]
     return list(dict.fromkeys([*get_close_matches(pattern.text, one_off, NEAR_MAX, 0.0),
                                *get_close_matches(pattern.text, known, NEAR_MAX)]))[:NEAR_MAX]  # fmt: skip
 

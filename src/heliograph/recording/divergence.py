@@ -44,7 +44,7 @@ class Divergence:
     def lines(self) -> Iterator[str]:
         """The divergence for people: both sides, and what differs."""
         yield self.line()
-        for title, value in (("recorded", self.recorded), ("replayed", self.replayed)):
+        for title, value in (("recorded", self.recorded), ("replayed", self.replayed)):  # with keys in one order
             yield f"  {title}: {_short(value, 4 * _VALUE_MAX)}"
         for difference in self.differences[:_DIFFERENCES_MAX]:
             yield f"  {_described(difference)}"
@@ -72,5 +72,5 @@ def _described(difference: Difference) -> str:
 def _short(value: Any, most: int = _VALUE_MAX) -> str:
     if value is ABSENT:
         return "absent"
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
     return text if len(text) <= most else f"{text[: most - 1]}…"

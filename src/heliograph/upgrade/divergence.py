@@ -102,5 +102,5 @@ def bounded(side: Any) -> Any:
 
 
 def _short(side: Any) -> str:
-    text = json.dumps(side, ensure_ascii=False, default=str)
+    text = json.dumps(side, ensure_ascii=False, default=str, sort_keys=True)
     return text if len(text) <= _SIDE_MAX else f"{text[: _SIDE_MAX - 1]}…"
