@@ -1,6 +1,6 @@
 """The bells that wake subscribers: a commit rings for the names of its signals, and only where somebody listens for them.
 
-A subscriber listens to a bell for each of its patterns: of one name, of all names that begin with a segment, or of all names
+A subscriber listens to a bell for each of its patterns: of one name, of all names that begin or end with a segment, or of all names
 (`signal_bell`). It announces these bells every ANNOUNCE_SECONDS, between its searches. A process that has not received the announcement of a
 bell for PRESENCE_SECONDS does not ring it any more. A process that has just started cannot know of the subscribers yet, so it rings UNNAMED,
 to which all of them listen. For the same time, UNKNOWN_SECONDS, it rings all bells of a name that is new to it. Nothing of this is stored:
@@ -93,7 +93,7 @@ class SignalBells:
         return keys
 
     def _bells_of(self, name: str) -> list[tuple[BellKey, Presence]]:
-        bells = [name, f"{name.partition(':')[0]}:*", "*"]
+        bells = [name, f"{name.partition(':')[0]}:*", f"*:{name.rpartition(':')[2]}", "*"]
         for bell in bells:
             if bell not in self._presences:
                 self._presences[bell] = self._listen(f"{SUBSCRIBERS}{bell}")
@@ -113,11 +113,13 @@ class SignalBells:
 
 
 def signal_bell(pattern: str) -> str:
-    """The bell that rings for all names that a pattern matches: the pattern without a wildcard, `segment:*`, or `*`."""
+    """The bell that rings for all names that a pattern matches: the pattern without a wildcard, `first:*`, `*:last`, or `*`."""
     if "*" not in pattern:
         return pattern
-    first = pattern.partition(":")[0]
-    return "*" if "*" in first else f"{first}:*"
+    first, last = pattern.partition(":")[0], pattern.rpartition(":")[2]
+    if "*" not in first:
+        return f"{first}:*"
+    return "*" if "*" in last else f"*:{last}"
 
 
 def names_of(function: str, arguments: tuple[Any, ...], answer: Any) -> set[str]:
