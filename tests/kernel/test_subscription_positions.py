@@ -53,6 +53,34 @@ async def test_one_call_records_for_several_subscriptions_in_the_order_of_its_it
     assert seqs(await take(kernel, name="s2")) == {"run_b": [2]}
 
 
+async def test_several_items_that_keep_one_run_have_one_result(kernel: Kernel) -> None:
+    await subscribe(kernel, since="now")
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    for positions in ((2, 1), (1, 2)):
+        assert seqs(await take(kernel)) in ({"run_a": [1, 2]}, {"run_a": [2]})
+        seconds = iter((30, 40))
+        items = [of("s", "w1", "run_a", position, lease_seconds=next(seconds)) for position in positions]
+        assert [row["outcome"] for row in await kernel.call("record_positions", items)] == ["ok", "ok"]
+        [row] = await kernel.rows("subscription_runs")
+        assert (row["position"], (row["lease_until"] - kernel.now).total_seconds()) == (2, 40)
+        await kernel.connection.execute("update heliograph.subscription_runs set position = 1")
+        kernel.wait(41)
+    assert seqs(await take(kernel)) == {"run_a": [2]}
+
+
+@pytest.mark.parametrize("field", ["lease_seconds", "delay_seconds"])
+async def test_seconds_too_small_for_a_number_are_none(kernel: Kernel, field: str) -> None:
+    await subscribe(kernel, since="now")
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    await take(kernel)
+    [row] = await kernel.connection.fetchval(
+        "select heliograph.record_positions($1, jsonb_build_array(jsonb_build_object('name', 's', 'subscriber', 'w1', 'run_id', 'run_a',"
+        " 'position', 1, $2::text, 1e-400)), $3)", kernel.project, field, kernel.now,
+    )  # fmt: skip
+    assert row["outcome"] == "ok"
+    assert seqs(await take(kernel)) == {"run_a": [2]}
+
+
 async def test_list_of_subscriptions_has_pages_and_reads_a_part_of_many_runs(kernel: Kernel) -> None:
     for name in ("s1", "s2", "s3"):
         await subscribe(kernel, name, since="now")

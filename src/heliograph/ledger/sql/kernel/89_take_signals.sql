@@ -167,7 +167,8 @@ end $$;
 --   subscriptions, so that a process renews all of its leases in one commit.
 --   p_items: [{name, subscriber, run_id, position, lease_seconds, delay_seconds}]. name: the subscription. position:
 --   the last signal that was processed, at most upto of take_signals. lease_seconds: keep the run for so long; null:
---   release it. delay_seconds: of a released run: nobody takes it before.
+--   release it. delay_seconds: of a released run: nobody takes it before. Of several items that keep one run, the
+--   greatest position and the longest lease count; an item that releases it counts more than those.
 --   Returns [{run_id, outcome}] in the order of p_items: 'ok', or 'stale' if another subscriber may have the run, the
 --   subscription is gone, or another login has created it; then nothing changes. 'rejected' with code and message for
 --   a position after the signals that the subscriber has taken (unknown_position): nothing changes for this item.
@@ -191,7 +192,9 @@ begin
                i.delay
           from (select e.n::integer, e.item ->> 'name' collate "C" as name, e.item ->> 'run_id' collate "C" as run_id,
                        e.item ->> 'subscriber' as subscriber, (e.item -> 'position')::bigint as position,
-                       (e.item ->> 'lease_seconds')::float8 as lease, (e.item ->> 'delay_seconds')::float8 as delay
+                       -- in microseconds, as times are: 1e-400 is no float8
+                       round((e.item -> 'lease_seconds')::numeric, 6)::float8 as lease,
+                       round((e.item -> 'delay_seconds')::numeric, 6)::float8 as delay
                   from jsonb_array_elements(p_items) with ordinality e (item, n)
                  order by 2, 3, 5) i
          cross join lateral (  -- by the key, whatever the planner believes about the number of items
@@ -220,7 +223,8 @@ begin
     end loop;
     update heliograph.subscription_runs s
        set position = k.position, lease_until = p_now + make_interval(secs => k.lease)
-      from unnest(v_kept, v_positions, v_leases) k (at, position, lease) where s.ctid = k.at;
+      from (select u.at, max(u.position) as position, max(u.lease) as lease
+              from unnest(v_kept, v_positions, v_leases) u (at, position, lease) group by u.at) k where s.ctid = k.at;
     return (select coalesce(jsonb_agg(jsonb_build_object('run_id', i.item -> 'run_id')
                                       || coalesce(v_results[i.n], '{"outcome": "stale"}') order by i.n), '[]')
               from jsonb_array_elements(p_items) with ordinality i (item, n));
