@@ -25,16 +25,19 @@ THIN = {"text": "hello"}
 
 
 def thin(reply: str = "The answer is W.", *, prompt: str = "Look up {state.text}", tool_name: str = "look",
-         more: bool = False, guard: Callable[[Any], bool] = lambda state: True) -> Heliograph:  # fmt: skip
+         more: bool = False, guard: Callable[[Any], bool] = lambda state: True, system: str | None = None,
+         description: str | None = None) -> Heliograph:  # fmt: skip
     """Two prompt agents in parallel, one with a tool, and an agent that joins them with a step."""
     app = Heliograph("thin")
 
-    @tool(name=tool_name, effect="idempotent")
+    @tool(name=tool_name, description=description, effect="idempotent")
     async def look(word: str) -> str:
         return word.upper()
 
     model = ScriptedModel([ToolCall("1", tool_name, {"word": "w"}), reply])
-    app.prompt_agent("ann", prompt, model=model, tools=[look], activate_on=["workflow:start"], updates="ann")
+    app.prompt_agent(
+        "ann", prompt, model=model, tools=[look], activate_on=["workflow:start"], updates="ann", system=system
+    )
     app.prompt_agent(
         "bob", "Greet", model=ScriptedModel(["Hello to all."]), activate_on=["workflow:start"], updates="bob"
     )

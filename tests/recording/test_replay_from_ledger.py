@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from heliograph import Context, Heliograph
+from heliograph.recording.ended_turn import why_incomplete
 from heliograph.recording.file import RecordingRejected, lines_of, read_recording, write_recording
-from heliograph.recording.ledger_replay import _why_incomplete
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Part, Recording
 from heliograph.recording.replay import replay_recording
@@ -60,6 +60,21 @@ def test_changed_code_is_named_at_its_signal(
         return
     assert (signal.name, signal.agent) == (name, agent)
     assert str(first.recorded) != str(first.replayed)
+
+
+@pytest.mark.parametrize(("change", "text"), [
+    ({"system": "Be brief."}, "another system text than"), ({"description": "Finds words."}, "another list of tools than"),
+    ({"system": "Be brief.", "description": "Finds words."}, "another system text and the list of tools than"),
+])  # fmt: skip
+def test_changed_system_text_and_tools_are_named_before_the_recorded_reply(
+    unrecorded: Recording, change: dict[str, Any], text: str
+) -> None:
+    first = replay_recording(unrecorded, thin(**change).workflow).first
+    assert first is not None
+    assert (first.kind, first.agent) == ("request", "ann")
+    assert f"request m1 has {text} the one whose reply is recorded" in first.message
+    assert {each.path.lstrip("/") for each in first.differences} == {*first.recorded}
+    assert replay_recording(unrecorded, thin(**change).workflow, ReplayPolicy(["prompts"])).is_same
 
 
 def test_policies_apply_to_recordings_from_the_ledger(unrecorded: Recording) -> None:
@@ -163,7 +178,7 @@ def test_more_generated_applications_are_reproduced_from_the_ledger() -> None:
 
 
 def test_gap_names_one_worker_or_several_that_died() -> None:
-    found = [_why_incomplete("success", None, deaths) for deaths in (0, 1, 2)]
+    found = [why_incomplete("success", None, deaths) for deaths in (0, 1, 2)]
     assert found == [None, "its worker died", "its workers died 2 times"]
 
 

@@ -16,7 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
-from heliograph.codes import BUDGET_EXCEEDED, CIRCUIT_OPEN, RATE_LIMITED, RESOURCE_EXHAUSTED
+from heliograph.agent_loop.request_marks import changed_marks
+from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.error_text import format_exception
 from heliograph.errors import HeliographError, SetupError
 from heliograph.execution.project_services import ProjectServices
@@ -26,6 +27,14 @@ from heliograph.ports import ModelReply
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.detached_world import never
 from heliograph.recording.divergence import Divergence, Kind
+from heliograph.recording.ended_turn import (
+    FROM_OUTSIDE,
+    error_code,
+    first_claim,
+    is_model_call,
+    is_not_admitted,
+    why_incomplete,
+)
 from heliograph.recording.expected_signals import UNCOMPARED, ExpectedSignals, is_outside
 from heliograph.recording.ledger_parts import LEDGER
 from heliograph.recording.ledger_world import InputsOfTurn, LedgerOfTurn
@@ -38,7 +47,6 @@ from heliograph.recording.server_tools import ServerTools
 from heliograph.recording.virtual_world import VirtualWorld
 from heliograph.records import BeginResult, Claimed, RunView, Wait, WriteResult
 from heliograph.signals.model import Signal
-from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallResult, result_of
 from heliograph.turn.conversation import reply_of
 from heliograph.turn.deliverable import read_output
@@ -46,15 +54,9 @@ from heliograph.turn.interruptions import Interruption
 from heliograph.turn.journal import call_label
 from heliograph.types import Json, JsonObject
 
-_TTL_SECONDS = 86_400.0
-_AMOUNT = 10**15  # of a budget: what the turn could use is in its results
 _THREAD_SECONDS = 1.0
-_NOT_ADMITTED = (BUDGET_EXCEEDED, CIRCUIT_OPEN, RATE_LIMITED)
+_TEXTS = {"system": "system text", "tools": "list of tools"}
 _ENDS = ("agent:completed", "agent:failed")
-_FROM_OUTSIDE = (
-    "canceled",
-    "timeout",
-)  # a stop or a deadline ended the turn, at a moment that the ledger does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +77,18 @@ class LedgerReplay:
     def __init__(self, turn: TurnOfLedger):
         self._turn = turn
         ended = msgspec.convert(turn.part.data["claimed"], Claimed)
-        self._claimed = _first_claim(ended, turn.claimed_view)
+        self._claimed = first_claim(ended, turn.claimed_view)
         data: Any = turn.part.data[LEDGER]
         self._outcome, self._content = data["outcome"], data["content"]
         self._boxes: Mapping[str, Any] = data.get("boxes", {})
         self._deaths, self._deferrals = ended.attempts, ended.defer_count
-        self._is_ended_outside = self._outcome in _FROM_OUTSIDE or ended.attempts + 1 >= ended.max_attempts
-        self._why_incomplete = _why_incomplete(self._outcome, self._content, ended.attempts)
+        self._is_ended_outside = self._outcome in FROM_OUTSIDE or ended.attempts + 1 >= ended.max_attempts
+        self._why_incomplete = why_incomplete(self._outcome, self._content, ended.attempts)
         self._waits = {wait.call_id: wait for wait in ended.waits}
         own = [s for s in turn.recording.signals if s.turn_id == self._claimed.turn_id]
         reported = {wait.call_id for wait in self._waits.values() if wait.kind != "inline"}
         self._expected = ExpectedSignals(
-            own, reported, {wait.call_id for wait in self._waits.values() if _is_not_admitted(wait)}
+            own, reported, {wait.call_id for wait in self._waits.values() if is_not_admitted(wait)}
         )
         self._calls = logged_calls(own)
         self._made: dict[str, Wait] = {}  # the calls that the code has made
@@ -97,6 +99,7 @@ class LedgerReplay:
         self._made_deferrals = 0
         self._defers = False
         self._is_over = False
+        self._request_divergence: Divergence | None = None  # hashes say less than a signal: the next commit comes first
         self.divergence: Divergence | None = None
         self.gap: str | None = None
 
@@ -153,6 +156,7 @@ class LedgerReplay:
         for draft in item.get("signals") or []:
             if self.divergence is None and draft["name"] not in UNCOMPARED:
                 self._compare(draft)
+        self.divergence = self.divergence or self._request_divergence
         await self._unless_diverged()
 
     async def record(self, item: Mapping[str, Any]) -> None:
@@ -171,9 +175,9 @@ class LedgerReplay:
     async def begin(self, item: Mapping[str, Any]) -> BeginResult:
         call_id = str(item["call_id"])
         wait = await self._known(call_id, "inline", str(item["tool"]))
-        self._model_call = wait if wait.tool == "model" and _is_model_call(call_id) else self._model_call
+        self._model_call = wait if wait.tool == "model" and is_model_call(call_id) else self._model_call
         is_in_doubt = wait.status == "unknown" and not self._expected.has_result(call_id)  # its worker died
-        if is_in_doubt or _is_not_admitted(wait):
+        if is_in_doubt or is_not_admitted(wait):
             self._recorded.add(call_id)
             return BeginResult("in_doubt" if is_in_doubt else "done", wait.status, wait.content)
         return BeginResult("fresh")
@@ -181,7 +185,7 @@ class LedgerReplay:
     async def suspend(self, item: Mapping[str, Any]) -> WriteResult:
         for call in item["calls"]:
             wait = await self._known(call["call_id"], call["kind"], call["tool"])
-            if _is_not_admitted(wait):
+            if is_not_admitted(wait):
                 self._recorded.add(wait.call_id)
         await self.commit(item)
         if any(wait.state != "resolved" and wait.kind != "inline" for wait in self._made.values()):
@@ -200,7 +204,7 @@ class LedgerReplay:
         self._made_deferrals += 1
         if self._made_deferrals <= self._deferrals:
             self._defers = True
-        elif _error_code(self._content) == RESOURCE_EXHAUSTED:  # the kernel ended it in place of this deferral
+        elif error_code(self._content) == RESOURCE_EXHAUSTED:  # the kernel ended it in place of this deferral
             self._is_over = True
         else:  # it may wait for something outside: each run of it would defer it again
             self._end_outside(f"the turn was deferred {self._deferrals} times, and is deferred once more now")
@@ -228,6 +232,21 @@ class LedgerReplay:
         return WriteResult(item["turn_id"], "ok", first_seq=self._place)
 
     # ── Models ──
+
+    def prompted(self, call_id: str, marks: Mapping[str, str]) -> None:
+        """Compare what the ledger has of a request beside its prompt. It has it of replies that called tools: the others end their turns."""
+        wait, policy = self._waits.get(call_id), self._turn.policy
+        if wait is None or wait.status != "success" or policy.accepts_prompts:
+            return
+        recorded: Any = result_of(wait).output
+        known = recorded.get("marks") if isinstance(recorded, dict) else None
+        compared = {"system"} if policy.renamed_tools else {"system", "tools"}  # the prompt itself is in the log
+        if isinstance(known, dict) and (changed := compared.intersection(changed_marks(known, marks))):
+            was, now = ({name: each[name] for name in sorted(changed)} for each in (known, marks))
+            texts = " and the ".join(_TEXTS[name] for name in sorted(changed))
+            self._request_divergence = self._divergence_of(
+                "request", f"request {call_id} has another {texts} than the one whose reply is recorded; the ledger has hashes of them",
+                was, now, tuple(differences(was, now)), self._calls[0].start.seq if self._calls else None)  # fmt: skip
 
     def next_model_call(self, name: str, request: JsonObject) -> LoggedCall | None:
         self._request = {"model": name, **request}
@@ -269,7 +288,7 @@ class LedgerReplay:
         wait = self._waits.get(call_id)
         if wait is None:
             self._end_outside(f"the ledger has no {call_label(kind, tool)} ({call_id})", "call")
-        elif (wait.kind, wait.tool) != (kind, tool) and not _is_not_admitted(wait):
+        elif (wait.kind, wait.tool) != (kind, tool) and not is_not_admitted(wait):
             self._diverge("call", f"call {call_id} was {call_label(wait.kind, wait.tool)}, and is {call_label(kind, tool)} now",
                           {"kind": wait.kind, "name": wait.tool}, {"kind": kind, "name": tool})  # fmt: skip
         await self._unless_diverged()
@@ -308,7 +327,7 @@ class LedgerReplay:
         if self._deaths or self._made_deferrals or self._deferrals:
             return
         unmade = next((wait for wait in self._waits.values() if wait.call_id not in self._made and wait.state == "resolved"
-                       and not _is_not_admitted(wait)), None)  # fmt: skip
+                       and not is_not_admitted(wait)), None)  # fmt: skip
         if unmade is not None:
             self._diverge("call", f"the code no longer makes {call_label(unmade.kind, unmade.tool)} ({unmade.call_id})")
         elif (missing := self._expected.missing) is not None:
@@ -330,46 +349,17 @@ class LedgerReplay:
         seq: int | None = None,
     ) -> None:  # fmt: skip
         if self.divergence is None:
-            self.divergence = Divergence(kind, self._turn.part.name, self._claimed.agent, self._expected.next_seq if seq is None else seq,
-                                         message, recorded, replayed, found, self._request)  # fmt: skip
+            self.divergence = self._divergence_of(kind, message, recorded, replayed, found, seq)
+
+    def _divergence_of(
+        self, kind: Kind, message: str, recorded: Any, replayed: Any, found: tuple[Difference, ...], seq: int | None
+    ) -> Divergence:
+        return Divergence(kind, self._turn.part.name, self._claimed.agent, self._expected.next_seq if seq is None else seq,
+                          message, recorded, replayed, found, self._request)  # fmt: skip
 
     async def _unless_diverged(self) -> None:
         if self.divergence is not None or self._is_over:
             await never()
-
-
-def _first_claim(claimed: Claimed, view: RunView) -> Claimed:
-    """The first claim of an ended turn: before its first call. view: the run that it read."""
-    budget = None if claimed.budget is None else dict.fromkeys(claimed.budget, _AMOUNT)
-    return replace(claimed, run=view, waits=[], attempts=0, defer_count=0, ttl_seconds=_TTL_SECONDS, budget=budget,
-                   stop=None)  # fmt: skip
-
-
-def _why_incomplete(outcome: str, content: Any, deaths: int) -> str | None:
-    """Why the log may have less of a turn than its code does; None for a turn that came to its own end."""
-    if outcome in _FROM_OUTSIDE:
-        return f"the turn ended as {outcome}"
-    if deaths:
-        return "its worker died" if deaths == 1 else f"its workers died {deaths} times"
-    is_limited = outcome == "partial" or _error_code(content) in _NOT_ADMITTED
-    return "a limit ended the turn" if is_limited else None
-
-
-def _error_code(content: Any) -> Any:
-    """The code of the error of a deliverable; None if it has none."""
-    error = content.get("error") if isinstance(content, dict) else None
-    return error.get("code") if isinstance(error, dict) else None
-
-
-def _is_not_admitted(wait: Wait) -> bool:
-    """Whether a budget, a breaker or a rate limit rejected the call."""
-    error = wait.content.get("error") if isinstance(wait.content, dict) else None
-    return isinstance(error, dict) and (error.get("code") in _NOT_ADMITTED or "first_failed_call" in error)
-
-
-def _is_model_call(call_id: str) -> bool:
-    parsed = CallId.parse(call_id)
-    return parsed is not None and parsed.is_model_call
 
 
 def _ordered(signal: JsonObject) -> JsonObject:

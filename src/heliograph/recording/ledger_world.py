@@ -43,6 +43,10 @@ class TurnJudge(ReplyJudge, Protocol):
         """The result of a step."""
         ...
 
+    def prompted(self, call_id: str, marks: Mapping[str, str]) -> None:
+        """Compare the marks of a model request."""
+        ...
+
     def deferred(self) -> None:
         """The turn is deferred."""
         ...
@@ -115,6 +119,9 @@ class InputsOfTurn(TurnInputs):
 
     def problem_of_credentials(self, names: Sequence[str], secrets: Resolver | None) -> str | None:
         return None
+
+    def prompted(self, call_id: str, marks: Mapping[str, str]) -> None:
+        self._judge.prompted(call_id, marks)
 
     def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
         return view
