@@ -98,3 +98,8 @@ def repr_of(value: object) -> str:
         return repr(value)
     except Exception:
         return f"a {type(value).__name__} that cannot be shown"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 call`, `2 calls`: a number with its noun, which forms its plural with an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from tempfile import TemporaryFile
 from typing import Any
 
-from heliograph.cli.output import counted, json_line, line, note, table
+from heliograph.cli.output import json_line, line, note, table
 from heliograph.cli.signal_source import open_sources, signals_of
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.json_differences import ABSENT
 from heliograph.playback.comparison import Comparison, FirstDifference
 from heliograph.playback.digest_queue import ChunkFile

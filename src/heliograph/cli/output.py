@@ -191,8 +191,3 @@ def duration(span: timedelta | None) -> str:
         return f"{seconds:.1f} s"
     minutes = int(seconds // 60)
     return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 call`, `2 calls`: a number with its noun, which forms its plural with an s."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

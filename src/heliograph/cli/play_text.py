@@ -12,8 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from heliograph.cli.output import counted
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.playback.player import Player
 from heliograph.playback.snapshot import AgentSnapshot, CallSnapshot, Snapshot
 from heliograph.signals.model import Signal

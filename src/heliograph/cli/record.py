@@ -8,7 +8,7 @@ from argparse import Namespace
 from heliograph.cli.existing_database import open_existing
 from heliograph.cli.load_application import load_app
 from heliograph.cli.output import json_line, line, moment, note, reserved_stdout, table
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.ledger.rows import RecordingRow
 from heliograph.recording.api import replay as replay_with
@@ -25,7 +25,8 @@ def export(options: Namespace) -> int:
         json_line({"file": options.file, "run_id": options.run, "signals": len(recording.signals), "parts": len(recording.parts),
                    "gaps": [{"part": gap.part, "reason": gap.reason} for gap in recording.gaps]})  # fmt: skip
         return 0
-    line(f"{options.file}: {len(recording.signals)} signals, {len(recording.parts)} parts, {len(recording.gaps)} gaps")
+    line(f"{options.file}: {counted(len(recording.signals), 'signal')}, {counted(len(recording.parts), 'part')}, "
+         f"{counted(len(recording.gaps), 'gap')}")  # fmt: skip
     for gap in recording.gaps:
         note(f"gap: {gap.part}: {gap.reason}")
     return 0

@@ -9,9 +9,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from heliograph.cli.approval import task_lines
-from heliograph.cli.output import counted, duration
+from heliograph.cli.output import duration
 from heliograph.cli.output_thread import OutputThread
 from heliograph.cli.waits import UnclaimedWatch, child_lines
+from heliograph.error_text import counted
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.rows import TurnRow
 from heliograph.runtime import Runtime

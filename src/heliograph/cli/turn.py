@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import counted, duration, fields, json_line, line, moment, note, table
+from heliograph.cli.output import duration, fields, json_line, line, moment, note, table
 from heliograph.cli.waits import child_lines
 from heliograph.cli.workers import last_beat
 from heliograph.client.budgets import Budget, budget_of
 from heliograph.control.pool_names import DEFAULT_POOL
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow, WorkerRow
 from heliograph.signals.model import Signal
 from heliograph.signals.signal_text import clock

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.tape import ANSWERS, NUMBERLESS, VALUES
 from heliograph.reactive.workflow import Workflow
@@ -56,11 +56,12 @@ class ReplayResult:
     def line(self) -> str:
         """The outcome in one line, for CI."""
         if self.first is not None:
-            more = f" (and {len(self.divergences) - 1} more parts)" if len(self.divergences) > 1 else ""
+            more = f" (and {counted(len(self.divergences) - 1, 'more part')})" if len(self.divergences) > 1 else ""
             return f"{self.first.line()}{more}"
         parts, signals = len(self.recording.parts), len(self.recording.signals)
-        gaps = f", {len(self.gaps)} gaps" if self.gaps else ""
-        return (f"replayed {self.recording.header.run_id}: {parts} parts, {self.reproduced} of {signals} signals reproduced, "
+        gaps = f", {counted(len(self.gaps), 'gap')}" if self.gaps else ""
+        return (f"replayed {self.recording.header.run_id}: {counted(parts, 'part')}, {self.reproduced} of "
+                f"{counted(signals, 'signal')} reproduced, "
                 f"{signals - self.reproduced} from outside{gaps}")  # fmt: skip
 
     def lines(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from heliograph.adapters.base import AdapterServices, DeliveryFailed, Receive, TargetGone, TargetUnavailable
 from heliograph.definitions.signal_subscribers import SignalSubscriber
-from heliograph.error_text import format_exception
+from heliograph.error_text import counted, format_exception
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.signal_feed import SignalFeed, Taken, TakenRun
 from heliograph.policy.retry import RetryPolicy
@@ -177,7 +177,7 @@ class Deliveries:
         what = signals[0].id if len(signals) == 1 else f"{signals[0].id} to {signals[-1].id}"
         if is_final or count >= most:
             self.skipped += len(signals)
-            log.error("subscription %s skips %s after %d attempt%s: %s", name, what, count, "s"[: count - 1], problem)
+            log.error("subscription %s skips %s after %s: %s", name, what, counted(count, "attempt"), problem)
             return True
         self._failures[leased.run_id] = signals[0].seq, count
         leased.delay_seconds = _BETWEEN.delay_seconds(count, signals[0].id)
