@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+_OWN_THREADS = "heliograph "  # begins the names of those that Heliograph starts
 _TIMERS_MAX = 100_000  # of one part: code that waits in a loop for what a replay does not have would never end
 
 
@@ -69,7 +70,7 @@ class ReplayLoop(base_events.BaseEventLoop):
     def is_woken(self, seconds: float) -> bool:
         """Whether a thread of the application wakes a task within `seconds`. Returns at once if there is no thread."""
         ends = time.monotonic() + seconds
-        while not self._ready and threading.active_count() > 1 and time.monotonic() < ends:
+        while not self._ready and _has_other_threads() and time.monotonic() < ends:
             time.sleep(0.01)
         return bool(self._ready)
 
@@ -88,3 +89,12 @@ class ReplayLoop(base_events.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
+
+
+def _has_other_threads() -> bool:
+    """Whether a thread runs that may belong to the application."""
+    return any(
+        not each.name.startswith(_OWN_THREADS)
+        for each in threading.enumerate()
+        if each is not threading.current_thread()
+    )

@@ -1,16 +1,15 @@
-"""Databases for tests: one embedded server for all test processes, a fresh database from a template for each test."""
+"""Databases for tests: one embedded server for all test processes, and fresh databases from a template."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -18,8 +17,6 @@ import asyncpg
 from heliograph.embedded.cluster import NoDatabase
 from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install, whole_sql
-
-T = TypeVar("T")
 
 # Tests need no durability.
 _SETTINGS: Mapping[str, str] = {
@@ -51,12 +48,6 @@ def open_test_server(shared: Path, version: int = 18) -> Iterator[TestServer]:
         server.close()
 
 
-def beside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of a coroutine that runs in a thread, so that plain fixtures serve the tests of every async plugin."""
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(lambda: asyncio.run(work())).result()
-
-
 @cache
 def template_name() -> str:
     """The name of the template of all test databases: it contains a hash of the schema, because a server may outlive its tests."""
@@ -76,7 +67,7 @@ class TestServer:
         self.version = version
         self._embedded = None if url else open_embedded(home, version=version, settings=_SETTINGS)
         self._admin_url = url or (self._embedded.url if self._embedded else "")
-        self._made = 0
+        self._numbers = count(1)
         self._has_template = False
 
     def url(self, database: str) -> str:
@@ -84,8 +75,7 @@ class TestServer:
 
     async def create(self) -> str:
         """The URL of a new database with the schema installed."""
-        self._made += 1
-        name = f"test_{os.getpid()}_{self._made}"
+        name = f"test_{os.getpid()}_{next(self._numbers)}"
         connection = await asyncpg.connect(self._admin_url)
         try:
             if not self._has_template:

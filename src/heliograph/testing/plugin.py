@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from heliograph.testing.database import TestServer
+    from heliograph.testing.prepared_databases import PreparedDatabases
     from heliograph.testing.recorded_run import RecordedRun
     from heliograph.testing.recording_files import RecordingFiles
     from heliograph.testing.served_application import ApplicationServer
@@ -107,14 +108,22 @@ def heliograph_postgres(
         yield server
 
 
-@pytest.fixture
-def heliograph_database_url(heliograph_postgres: TestServer) -> Iterator[str]:
-    """The URL of an empty database with the schema installed. It is dropped after the test."""
-    from heliograph.testing.database import beside
+@pytest.fixture(scope="session")
+def heliograph_databases(heliograph_postgres: TestServer) -> Iterator[PreparedDatabases]:
+    """The databases of this test process."""
+    from heliograph.testing.prepared_databases import PreparedDatabases
 
-    url = beside(heliograph_postgres.create)
+    databases = PreparedDatabases(heliograph_postgres)
+    yield databases
+    databases.close()
+
+
+@pytest.fixture
+def heliograph_database_url(heliograph_databases: PreparedDatabases) -> Iterator[str]:
+    """The URL of an empty database with the schema installed. It is dropped after the test."""
+    url = heliograph_databases.take()
     yield url
-    beside(lambda: heliograph_postgres.drop(url))
+    heliograph_databases.give_back(url)
 
 
 @pytest.fixture
