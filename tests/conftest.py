@@ -22,7 +22,7 @@ from heliograph.ledger.pool import Database
 from heliograph.testing.database import TestServer, open_test_server
 from tests.faces.cli_support import Running
 
-pytest_plugins = ["tests.time_limit"]  # the plugin of Heliograph is an entry point
+pytest_plugins = ["tests.time_limit", "tests.waiting_tasks"]  # the plugin of Heliograph is an entry point
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPORARY = Path(tempfile.gettempdir()).resolve()

@@ -1,0 +1,48 @@
+"""The list of tasks in the report of a test that did not end (tests/waiting_tasks.py)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TEST = """
+import asyncio
+import pytest
+
+async def forgotten():
+    await asyncio.Event().wait()
+
+@pytest.mark.timeout(0.2)
+async def test_waits():
+    task = asyncio.create_task(forgotten(), name="the forgotten one")
+    await task
+"""
+
+
+@pytest.mark.more  # a pytest of its own
+def test_report_of_a_test_that_does_not_end_names_each_task_and_its_place(tmp_path: Path) -> None:
+    (tmp_path / "test_hung.py").write_text(TEST)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.waiting_tasks",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, cwd=ROOT, check=False, text=True, capture_output=True)
+    [line] = [each for each in done.stdout.splitlines() if each.startswith("the forgotten one: ")]
+    place, wait = line.partition(": ")[2].split(" > ")
+    assert place.startswith("forgotten (")
+    assert place.endswith("test_hung.py:6)")
+    assert wait.startswith("wait (")
