@@ -12,6 +12,7 @@ import pytest
 from heliograph.doorbell import base, nats
 from heliograph.doorbell.base import Bell
 from heliograph.records import Event
+from heliograph.world import cancellation
 from tests.reach.nats_kit import NatsServer
 
 
@@ -47,7 +48,7 @@ class LosesCancellations(Bell):
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_RECONNECT_SECONDS", 0.001)
-    monkeypatch.setattr(base, "_CANCEL_SECONDS", 0.001)
+    monkeypatch.setattr(cancellation, "_CANCEL_SECONDS", 0.001)
 
 
 @pytest.mark.parametrize("lost", [1, 3])
@@ -63,12 +64,12 @@ async def test_tasks_that_ignore_every_cancellation_are_named_in_the_log(caplog:
     bell = LosesCancellations(1000)
     await bell.open()
     await bell.is_connecting.wait()
-    with caplog.at_level(logging.WARNING, "heliograph.doorbell"):
+    with caplog.at_level(logging.WARNING, "heliograph"):
         async with asyncio.timeout(10):
             await bell.close()
-    assert "did not end when they were cancelled: doorbell keep" in caplog.text
+    assert "these tasks ignored their cancellation, and are abandoned: doorbell keep" in caplog.text
     bell._lost_left = 0  # the next cancellation ends it
-    await base.cancel(task for task in asyncio.all_tasks() if task.get_name() == "doorbell keep")
+    await cancellation.cancel(task for task in asyncio.all_tasks() if task.get_name() == "doorbell keep")
 
 
 async def test_nats_bell_closes_beside_a_client_that_does_not(

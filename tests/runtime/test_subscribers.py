@@ -19,6 +19,7 @@ from heliograph.adapters.callback import function_subscriber
 from heliograph.ledger.signal_feed import SignalFeed
 from heliograph.subscriptions import deliveries, serving
 from heliograph.subscriptions.deliveries import Deliveries
+from heliograph.world import cancellation
 from heliograph.world.real import RealWorld
 from heliograph.world.seam import BellKey
 from tests.runtime.kit import SOON_SECONDS, START, Rig, until
@@ -89,6 +90,32 @@ async def test_handlers_receive_models_in_order_and_raising_or_hanging_ones_dela
     behind = {row.name: row.behind for row in await rig.client.subscriptions()}
     assert behind["shop.audit"] == behind["plain"] == behind["raising"] == 0
     assert behind["hanging"] > 0
+
+
+async def test_handler_that_ignores_its_cancellation_does_not_keep_a_run_from_its_end(
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(cancellation, "_CANCEL_SECONDS", 0.001)
+    app, release, has_begun = shop(1), asyncio.Event(), asyncio.Event()
+
+    @app.on_signal(PLACED, name="stubborn", since="start")
+    async def stubborn(signal: Signal[Order]) -> None:
+        while not release.is_set():
+            has_begun.set()
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    @app.agent(activate_on=[PLACED])
+    async def waits(ctx: Context) -> None:
+        await has_begun.wait()
+
+    async with asyncio.timeout(SOON_SECONDS):
+        assert (await rig.run(app)).outcome == "success"
+    assert "ignored their cancellation, and are abandoned: subscription stubborn" in caplog.text
+    release.set()
 
 
 class Counted:

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from heliograph.records import Event
+from heliograph.world.cancellation import cancel
 
 log = logging.getLogger("heliograph.doorbell")
 
@@ -22,7 +23,6 @@ _QUIET_SECONDS = 0.001  # after each batch: the rings of this time form the next
 _RECONNECT_SECONDS = 0.5
 _LAST_SECONDS = 1.0  # for the rings that are pending when the bell closes
 _AGENTS_MAX = 100  # agents named in one ring, as a hint
-_CANCEL_SECONDS, _CANCELS_MAX = 0.2, 25
 
 
 class Bell(ABC):
@@ -127,18 +127,3 @@ class Bell(ABC):
                 continue
             log.info("the doorbell is connected again")
             self._on_ring(["*"])
-
-
-async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait for their end. A task that continues is cancelled again, for five seconds at most.
-
-    Libraries lose cancellations: nats-py while it flushes, `asyncio.wait_for` of Python 3.11 if its result comes at that moment.
-    """
-    left = {task for task in tasks if not task.done()}
-    for _ in range(_CANCELS_MAX):
-        if not left:
-            return
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
-    log.warning("tasks did not end when they were cancelled: %s", ", ".join(sorted(task.get_name() for task in left)))

@@ -30,9 +30,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from heliograph.doorbell.base import Bell, cancel
+from heliograph.doorbell.base import Bell
 from heliograph.errors import SetupError
 from heliograph.records import Event
+from heliograph.world.cancellation import cancel
 
 try:
     from nats.aio.client import Client

@@ -21,6 +21,7 @@ from heliograph.signals.model import Signal
 from heliograph.subscriptions.leased_runs import LEASE_SECONDS, LeasedRun, LeasedRuns
 from heliograph.subscriptions.search_schedule import OUTAGE_SECONDS, SearchSchedule
 from heliograph.subscriptions.target_outage import TargetOutage
+from heliograph.world.cancellation import cancel
 
 log = logging.getLogger("heliograph.subscriptions")
 
@@ -71,10 +72,10 @@ class Deliveries:
                 while await self._take(receive):
                     pass
             finally:
-                for task in self._active:
-                    task.cancel()
-                await asyncio.gather(*self._active, return_exceptions=True)
-                self._schedule.close()
+                try:
+                    await cancel(self._active)
+                finally:
+                    self._schedule.close()
 
     def drain(self) -> None:
         """Let `run` return once all recorded signals are delivered, or the target accepts none."""
