@@ -68,6 +68,24 @@ async def test_several_items_that_keep_one_run_have_one_result(kernel: Kernel) -
     assert seqs(await take(kernel)) == {"run_a": [2]}
 
 
+async def test_items_that_keep_and_release_one_run_have_one_result_in_any_order(kernel: Kernel) -> None:
+    await subscribe(kernel, since="now")
+    claimed = await kernel.running()
+    await kernel.append(claimed, *(draft("x:y", claimed["activation_id"]) for _ in range(60)))
+    for released in (0, 30, 59):
+        assert len(await take(kernel)) == 1
+        items = [
+            of("s", "w1", "run_a", n, **({"delay_seconds": 5} if n == released else {"lease_seconds": 30}))
+            for n in range(60)
+        ]
+        assert {row["outcome"] for row in await kernel.call("record_positions", items)} == {"ok"}
+        [row] = await kernel.rows("subscription_runs")
+        assert (row["position"], row["subscriber"]) == (59, None)
+        assert (row["lease_until"] - kernel.now).total_seconds() == 5
+        await kernel.connection.execute("update heliograph.subscription_runs set position = 0")
+        kernel.wait(6)
+
+
 @pytest.mark.parametrize("field", ["lease_seconds", "delay_seconds"])
 async def test_seconds_too_small_for_a_number_are_none(kernel: Kernel, field: str) -> None:
     await subscribe(kernel, since="now")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,3 +94,24 @@ async def test_nats_bell_closes_beside_a_client_that_does_not(
     bell._client = Stuck()
     async with asyncio.timeout(10):
         await bell.close()
+
+
+async def test_nats_bell_with_many_events_closes_although_the_server_is_frozen(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bell = nats.NatsDoorbell(server.url, lambda _: None)
+    await bell.open()
+    monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 0.05)
+    bell._client._flush_timeout = 0.05  # for each of the events: without a bound, they take 40 s
+    assert server._process is not None
+    os.kill(server._process.pid, signal.SIGSTOP)
+    try:
+        for _ in range(1000):
+            bell.publish_event("evt.agent.a.state", {"text": "x" * 20_000})
+        closing = asyncio.create_task(bell.close())  # nats-py would lose the cancellation of a timeout
+        await asyncio.wait({closing}, timeout=10)
+        assert closing.done()
+    finally:
+        os.kill(server._process.pid, signal.SIGCONT)
+    await closing
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("doorbell")] == []

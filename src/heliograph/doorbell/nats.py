@@ -49,6 +49,8 @@ _WAKEUP = "cmd.agent.{}.wakeup"
 _BELL = "heliograph.bell.{}"
 _TIMEOUT_SECONDS = 2
 _EVENTS_MAX = 1000  # in one batch; older ones are dropped
+# nats-py blocks publishers while the server does not read, each for the timeout, and loses their cancellations
+_NOT_READING = "the NATS server does not read what is published"
 _PING_SECONDS = 10  # a lost server is detected after two of these
 
 
@@ -83,9 +85,9 @@ class NatsDoorbell(Bell):
         until = clock() + _TIMEOUT_SECONDS
         try:
             for event in events:
-                if clock() > until:  # nats-py blocks publishers while the server does not read
+                if clock() > until:
                     self._drain(client)
-                    raise ConnectionError("the NATS server does not read what is published")
+                    raise ConnectionError(_NOT_READING)
                 body, key = msgspec.json.encode(event.body), event.key
                 try:
                     headers = {**event.body.get("trace", {}), "Nats-Msg-Id": event.message_id}
@@ -157,13 +159,16 @@ class NatsDoorbell(Bell):
 
     async def _send(self, keys: list[str], agents: list[str]) -> None:
         events, self._events = self._events, deque(maxlen=_EVENTS_MAX)
-        client = self._connected()
+        client, clock, task = self._connected(), asyncio.get_running_loop().time, asyncio.current_task()
+        until = clock() + _TIMEOUT_SECONDS
         # a hint for observers; a worker looks for all work of its pool (S6)
         hint = msgspec.json.encode({"agent_id": agents[0] if agents else None, "metadata": {"agent_ids": agents}})
         try:
             for key in keys:
                 await client.publish(subject_of(key), hint if key.startswith("work:") else b"")
             for subject, body in events:
+                if clock() > until or (task and task.cancelling()):
+                    raise ConnectionError(_NOT_READING)
                 await client.publish(safe_subject(subject), msgspec.json.encode(body))
         except (NatsError, TimeoutError) as error:
             raise ConnectionError(f"NATS: {error}") from error

@@ -167,8 +167,8 @@ end $$;
 --   subscriptions, so that a process renews all of its leases in one commit.
 --   p_items: [{name, subscriber, run_id, position, lease_seconds, delay_seconds}]. name: the subscription. position:
 --   the last signal that was processed, at most upto of take_signals. lease_seconds: keep the run for so long; null:
---   release it. delay_seconds: of a released run: nobody takes it before. Of several items that keep one run, the
---   greatest position and the longest lease count; an item that releases it counts more than those.
+--   release it. delay_seconds: of a released run: nobody takes it before. Of several items for one run, the greatest
+--   position, the longest lease and the longest delay count; if one of them releases it, it is released.
 --   Returns [{run_id, outcome}] in the order of p_items: 'ok', or 'stale' if another subscriber may have the run, the
 --   subscription is gone, or another login has created it; then nothing changes. 'rejected' with code and message for
 --   a position after the signals that the subscriber has taken (unknown_position): nothing changes for this item.
@@ -181,9 +181,10 @@ declare
     v_may_use_all boolean;
     v_each record;
     v_results jsonb[] := '{}';  -- by the number of the item; null: stale
-    v_kept tid[] := '{}';       -- the rows to renew
+    v_rows tid[] := '{}';       -- by the number of the valid item, as the next three
     v_positions bigint[] := '{}';
-    v_leases float8[] := '{}';
+    v_leases float8[] := '{}';  -- null: release
+    v_delays float8[] := '{}';
 begin
     perform heliograph._check_positions(p_items);
     v_may_use_all := heliograph._may_read_logs();
@@ -212,19 +213,23 @@ begin
             continue;
         end if;
         v_results[v_each.n] := '{"outcome": "ok"}';
-        if v_each.lease is not null then
-            v_kept := v_kept || v_each.at;
-            v_positions := v_positions || v_each.position;
-            v_leases := v_leases || v_each.lease;
-        else
-            perform heliograph._move_position(p_project, v_each.name, v_each.run_id, v_each.position, null,
-                p_now + make_interval(secs => coalesce(v_each.delay, 0)), null);
-        end if;
+        v_rows := v_rows || v_each.at;
+        v_positions := v_positions || v_each.position;
+        v_leases := v_leases || v_each.lease;
+        v_delays := v_delays || v_each.delay;
     end loop;
+    -- after the loop, whose query does not find a row again that the loop has changed
     update heliograph.subscription_runs s
        set position = k.position, lease_until = p_now + make_interval(secs => k.lease)
       from (select u.at, max(u.position) as position, max(u.lease) as lease
-              from unnest(v_kept, v_positions, v_leases) u (at, position, lease) group by u.at) k where s.ctid = k.at;
+              from unnest(v_rows, v_positions, v_leases) u (at, position, lease)
+             group by u.at having count(*) = count(u.lease)) k where s.ctid = k.at;
+    perform heliograph._move_position(p_project, s.name, s.run_id, k.position, null,
+                                      p_now + make_interval(secs => k.delay), null)
+       from (select u.at, max(u.position) as position, coalesce(max(u.delay), 0) as delay
+               from unnest(v_rows, v_positions, v_leases, v_delays) u (at, position, lease, delay)
+              group by u.at having count(*) > count(u.lease)) k
+       join heliograph.subscription_runs s on s.ctid = k.at;
     return (select coalesce(jsonb_agg(jsonb_build_object('run_id', i.item -> 'run_id')
                                       || coalesce(v_results[i.n], '{"outcome": "stale"}') order by i.n), '[]')
               from jsonb_array_elements(p_items) with ordinality i (item, n));
