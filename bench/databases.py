@@ -32,13 +32,13 @@ async def rounds(server: TestServer, count: int, test_ms: float) -> dict[str, li
     found: dict[str, list[float]] = defaultdict(list)
     databases = PreparedDatabases(server)
     for _ in range(2):  # from here on, the next one is prepared
-        databases.give_back(databases.take())
+        databases.release(databases.take())
     for _ in range(count):
         started = perf_counter()
         url = databases.take()
         found[KIT].append((perf_counter() - started) * 1000)
         await asyncio.sleep(test_ms / 1000)  # the test
-        databases.give_back(url)
+        databases.release(url)
     databases.close()
     connection = await asyncpg.connect(server.url("postgres"))
     name = f"bench_{os.getpid()}"

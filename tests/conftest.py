@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from heliograph.ledger.pool import Database
 from heliograph.testing.database import TestServer, open_test_server
+from heliograph.world.cancellation import cancel
 from tests.faces.cli_support import Running
 
 pytest_plugins = ["tests.time_limit", "tests.waiting_tasks"]  # the plugin of Heliograph is an entry point
@@ -116,12 +117,11 @@ def no_module_left() -> Iterator[None]:
 
 @pytest_asyncio.fixture
 async def no_task_left() -> AsyncIterator[None]:
-    """Cancel the remaining tasks of a test after it, because all tests share an event loop."""
+    """Cancel the remaining tasks of a test after it, because all tests share an event loop. Fails if one does not end."""
     yield
     unfinished = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in unfinished:
-        task.cancel()
-    await asyncio.gather(*unfinished, return_exceptions=True)
+    await cancel(unfinished, again_seconds=2.0)
+    assert not {task for task in unfinished if not task.done()}
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ async def test_test_waits_less_than_50_ms_for_its_database(
         started = time.perf_counter()
         url = databases.take()
         waits.append(time.perf_counter() - started)
-        databases.give_back(url)
+        databases.release(url)
         databases.settle()
     databases.close()
     print(f"median {median(waits) * 1000:.2f} ms, longest {max(waits) * 1000:.1f} ms")
@@ -135,7 +135,7 @@ async def test_next_database_is_made_and_the_last_one_dropped_while_a_test_runs(
     databases = PreparedDatabases(postgres)
     first = databases.take()
     assert databases._next is None  # one test alone makes one database
-    databases.give_back(first)
+    databases.release(first)
     second = databases.take()
     assert first != second
     databases.settle()
@@ -155,7 +155,7 @@ async def test_next_database_is_made_and_the_last_one_dropped_while_a_test_runs(
     assert databases._next is not None
     fifth = databases._next.result()
     for url in (second, third, fourth):
-        databases.give_back(url)
+        databases.release(url)
     databases.close()
     assert await existing(second, third, fourth, fifth) == 0
     await connection.close()

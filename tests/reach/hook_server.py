@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from heliograph.world.cancellation import cancel
+
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
@@ -77,7 +79,4 @@ async def hooked(*answers: bytes | None, tls: ssl.SSLContext | None = None) -> A
         yield hook
     finally:
         server.close()
-        left = [task for task in hook._handlers if task is not None]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await cancel(task for task in hook._handlers if task is not None)

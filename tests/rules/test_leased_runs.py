@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -60,3 +61,27 @@ async def test_renewals_continue_after_an_error_and_leases_that_lapsed_are_lost(
     await asyncio.sleep(0)
     assert (leased.is_lost, ends.cancelled()) == (count > 1, count > 1)
     ends.cancel()
+
+
+async def test_renewals_end_although_the_driver_loses_the_cancellation() -> None:
+    class Loses(Feed):
+        """Its first renewal begins, loses a cancellation, and succeeds."""
+
+        begun = asyncio.Event()
+
+        async def record(self, items: Sequence[dict[str, Any]]) -> list[Recorded]:
+            if "lease_seconds" in items[0] and not self.begun.is_set():
+                self.begun.set()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+            return await super().record(items)
+
+    feed = Loses([])
+    leases = LeasedRuns(Clock(), feed, LEASE_SECONDS)  # type: ignore[arg-type]
+    async with leases.renewing("s", "w", TakenRun("run_a", 0, 1, 0, [])):
+        keeper = leases._keeper
+        await feed.begun.wait()
+    assert keeper is not None
+    async with asyncio.timeout(20):
+        await keeper
+    assert feed.renewals == 1

@@ -29,6 +29,7 @@ from heliograph.signals.payload import check_payload
 from heliograph.turn.calls import DELEGATION
 from heliograph.turn.drafts import draft_items
 from heliograph.types import JsonObject
+from heliograph.world.cancellation import cancel
 from heliograph.world.seam import bell_keys
 
 _DEPTH_MAX = 10_000  # above the limit of any project, and a small number for the database
@@ -165,6 +166,4 @@ async def either(work: asyncio.Task[TurnRow], gone: asyncio.Task[None]) -> TurnR
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         return work.result() if work.done() else None
     finally:
-        work.cancel()
-        gone.cancel()
-        await asyncio.gather(work, gone, return_exceptions=True)
+        await cancel((work, gone))

@@ -19,6 +19,7 @@ from ipaddress import ip_address
 
 from heliograph.errors import SetupError
 from heliograph.policy.listening import Listening
+from heliograph.world.cancellation import cancel
 
 try:
     import h11
@@ -84,7 +85,7 @@ class Listener:
             self._is_open = False
             for task in list(self._connections):
                 self._end(task)
-            await asyncio.gather(*self._ending, return_exceptions=True)
+            await cancel(self._ending)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

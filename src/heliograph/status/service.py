@@ -14,6 +14,7 @@ from heliograph.policy.listening import Listening
 from heliograph.status.measurements import Measurements
 from heliograph.telemetry.metrics import Family, Registry
 from heliograph.worker.claim_loop import Worker
+from heliograph.world.cancellation import cancel
 
 if TYPE_CHECKING:
     from heliograph.telemetry.otel_metrics import MetricExport
@@ -50,7 +51,7 @@ async def serve_status(
                 yield url
     finally:
         if sending is not None and export is not None:
-            sending.cancel()
+            await cancel((sending,))
             try:
                 async with asyncio.timeout(LAST_SECONDS):
                     await _send(await _collect_last(measurements), export)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from heliograph.world.cancellation import cancel
+
 T = TypeVar("T")
 
 
@@ -34,5 +36,4 @@ class Shared(Generic[T]):
     async def close(self) -> None:
         """Cancel a reading."""
         if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
+            await cancel((self._reading,))

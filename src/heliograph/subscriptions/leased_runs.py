@@ -91,7 +91,7 @@ class LeasedRuns:
 
     async def _keep(self) -> None:
         renewed_at = self._world.monotonic()
-        while True:
+        while self._keeper is asyncio.current_task():  # the driver may lose a cancellation
             await self._world.sleep(self.lease_seconds / 3)
             leased = list(self._leased)
             started_at = self._world.monotonic()

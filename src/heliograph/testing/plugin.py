@@ -123,7 +123,7 @@ def heliograph_database_url(heliograph_databases: PreparedDatabases) -> Iterator
     """The URL of an empty database with the schema installed. It is dropped after the test."""
     url = heliograph_databases.take()
     yield url
-    heliograph_databases.give_back(url)
+    heliograph_databases.release(url)
 
 
 @pytest.fixture

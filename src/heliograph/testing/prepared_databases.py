@@ -38,7 +38,7 @@ class PreparedDatabases:
             self._next = self._begin(self._server.create())
         return url
 
-    def give_back(self, url: str) -> None:
+    def release(self, url: str) -> None:
         """Drop a database in the background, and close its connections. An error of the drop is raised by a later call."""
         for drop in {each for each in self._drops if each.done()}:
             self._drops.remove(drop)
@@ -54,7 +54,7 @@ class PreparedDatabases:
         """Drop the database that no test has taken, and wait for all drops. Raises the first error of a drop."""
         if self._next is not None:
             with suppress(Exception):  # no test needs it
-                self.give_back(self._next.result())
+                self.release(self._next.result())
             self._next = None
         self._thread.shutdown()
         for drop in self._drops:

@@ -23,6 +23,7 @@ from heliograph.recording.recording import Recording
 from heliograph.run_result import RunResult
 from heliograph.testing.served_application import ServedApplication, serve_with
 from heliograph.testing.stubs import Models, Servers, StubbedModels, Tools, with_stubs
+from heliograph.world.cancellation import cancel
 
 Outside = Callable[[ServedApplication, str], Awaitable[None]]  # it receives the id of the run
 
@@ -153,9 +154,7 @@ async def _result(served: ServedApplication, run_id: str, outside: Outside | Non
             acting.result()
         return await ending
     finally:
-        ending.cancel()
-        acting.cancel()
-        await asyncio.gather(ending, acting, return_exceptions=True)
+        await cancel((ending, acting))
 
 
 async def _acted(outside: Outside, served: ServedApplication, run_id: str) -> None:

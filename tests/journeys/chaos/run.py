@@ -16,6 +16,7 @@ import asyncpg
 from heliograph.config import Settings
 from heliograph.ledger.install import install
 from heliograph.runtime import open_runtime
+from heliograph.world.cancellation import cancel
 from tests.journeys.chaos import logs, mutants
 from tests.journeys.chaos.calm import stop_in_calm
 from tests.journeys.chaos.checks import Evidence, judge
@@ -114,9 +115,7 @@ async def _site(folder: Path, options: Options, mutant: mutants.Mutant | None) -
     finally:
         if fleet is not None:
             fleet.end()
-        for task in listening:
-            task.cancel()
-        await asyncio.gather(*listening, return_exceptions=True)
+        await cancel(listening)
         for listener in listeners:
             await listener.disconnect()
         await proxy.close()
