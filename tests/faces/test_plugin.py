@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from itertools import count
 from pathlib import Path
 from statistics import median
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -121,6 +124,65 @@ async def test_test_waits_less_than_50_ms_for_its_database(
     databases.close()
     print(f"median {median(waits) * 1000:.2f} ms, longest {max(waits) * 1000:.1f} ms")
     assert median(waits) < 0.05
+
+
+class FlakyServer:
+    """A server of no databases: while it is down, each call fails."""
+
+    def __init__(self) -> None:
+        self.existing: set[str] = set()
+        self.is_down = False
+        self._numbers = count(1)
+
+    async def create(self) -> str:
+        if self.is_down:
+            raise ConnectionError("the server is down")
+        self.existing.add(url := f"database {next(self._numbers)}")
+        return url
+
+    async def drop(self, url: str) -> None:
+        if self.is_down:
+            raise ConnectionError("the server is down")
+        self.existing.remove(url)
+
+
+def test_test_that_restarts_the_server_neither_fails_the_next_one_nor_leaves_databases() -> None:
+    server: Any = FlakyServer()
+    databases = PreparedDatabases(server)
+    databases.release(databases.take())
+    second = databases.take()
+    databases.settle()
+    server.is_down = True
+    databases.release(second)
+    third = databases.take()  # it was ready
+    databases.settle()
+    server.is_down = False
+    databases.release(third)
+    databases.release(databases.take())
+    server.is_down = True
+    databases.settle()
+    databases._next = None  # as if the next one were not made
+    with pytest.raises(ConnectionError):
+        databases.take()
+    server.is_down = False
+    databases.release(databases.take())
+    databases.close()
+    assert server.existing == set()
+
+
+def test_interruption_while_a_test_waits_for_its_database_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    server: Any = FlakyServer()
+    databases = PreparedDatabases(server)
+
+    def interrupted(work: Future[str]) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            databases.take()
+    databases.close()
+    assert server.existing == set()
 
 
 async def test_next_database_is_made_and_the_last_one_dropped_while_a_test_runs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from heliograph.testing.database import TestServer
@@ -19,31 +18,30 @@ class PreparedDatabases:
     """Fresh databases of a test server, for one test after another. Fixtures of every async plugin may call it: it works in a thread of its own.
 
     The first database is made when it is taken. From the second on, the next one is ready, because a test process that takes two will
-    take more.
+    take more. A test may stop the server or end its connections: what fails while it runs is done again after it.
     """
 
     def __init__(self, server: TestServer):
         self._server = server
         self._thread = ThreadPoolExecutor(1, THREAD)
         self._next: Future[str] | None = None
-        self._drops: set[Future[None]] = set()
+        self._drops: dict[Future[None], str] = {}  # the URLs of the databases
         self._taken = 0
 
     def take(self) -> str:
         """Return the URL of a new database with the schema installed."""
-        ready, self._next = self._next or self._begin(self._server.create()), None
-        url = ready.result()
-        self._taken += 1
-        if self._taken > 1:
+        if self._next is None or _has_failed(self._next):
             self._next = self._begin(self._server.create())
+        url = self._next.result()  # an interruption leaves it for `close`
+        self._taken += 1
+        self._next = self._begin(self._server.create()) if self._taken > 1 else None
         return url
 
     def release(self, url: str) -> None:
-        """Drop a database in the background, and close its connections. An error of the drop is raised by a later call."""
-        for drop in {each for each in self._drops if each.done()}:
-            self._drops.remove(drop)
-            drop.result()
-        self._drops.add(self._begin(self._server.drop(url)))
+        """Drop a database in the background, and close its connections. Repeats drops that have failed, and raises the error of a repetition."""
+        ended = [each for each in self._drops if each.done()]
+        self._drops[self._begin(self._server.drop(url))] = url
+        self._repeat_failed(ended)
 
     def settle(self) -> None:
         """Wait until the next database is ready, and the others are dropped."""
@@ -51,14 +49,23 @@ class PreparedDatabases:
         wait(begun if self._next is None else [*begun, self._next])
 
     def close(self) -> None:
-        """Drop the database that no test has taken, and wait for all drops. Raises the first error of a drop."""
-        if self._next is not None:
-            with suppress(Exception):  # no test needs it
+        """Drop the database that no test has taken, and wait for all drops. Raises the first error of a drop that was repeated."""
+        try:
+            if self._next is not None and not _has_failed(self._next):
                 self.release(self._next.result())
             self._next = None
-        self._thread.shutdown()
-        for drop in self._drops:
-            drop.result()
+            self._repeat_failed([*self._drops])
+        finally:
+            self._thread.shutdown()
+
+    def _repeat_failed(self, drops: list[Future[None]]) -> None:
+        urls = [url for drop in drops if (url := self._drops.pop(drop)) and _has_failed(drop)]
+        for repeated in [self._begin(self._server.drop(url)) for url in urls]:
+            repeated.result()
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return self._thread.submit(asyncio.run, work)
+
+
+def _has_failed(work: Future[Any]) -> bool:
+    return work.exception() is not None  # waits for its end
