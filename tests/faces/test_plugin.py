@@ -185,6 +185,26 @@ def test_interruption_while_a_test_waits_for_its_database_leaves_none(monkeypatc
     assert server.existing == set()
 
 
+async def test_template_is_used_only_once_its_installation_is_complete(
+    postgres: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(connection: Any) -> None:
+        raise KeyboardInterrupt
+
+    template = "heliograph_template_of_a_test"
+    monkeypatch.setattr(database, "template_name", lambda: template)
+    monkeypatch.setattr(database, "install", interrupted)
+    monkeypatch.setattr(postgres, "_has_template", False)
+    with pytest.raises(KeyboardInterrupt):
+        await postgres.create()
+    connection = await asyncpg.connect(postgres.url("postgres"))
+    try:
+        assert not await connection.fetchval("select true from pg_database where datname = $1", template)
+        await connection.execute(f"drop database {template}_unfinished with (force)")
+    finally:
+        await connection.close()
+
+
 async def test_next_database_is_made_and_the_last_one_dropped_while_a_test_runs(
     postgres: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,13 +104,16 @@ class TestServer:
         try:
             if await connection.fetchval("select true from pg_database where datname = $1", template_name()):
                 return
-            await connection.execute(f"create database {template_name()}")
-            inside = await asyncpg.connect(self.url(template_name()))
+            unfinished = f"{template_name()}_unfinished"  # of a process that was killed meanwhile, too
+            await connection.execute(f"drop database if exists {unfinished} with (force)")
+            await connection.execute(f"create database {unfinished}")
+            inside = await asyncpg.connect(self.url(unfinished))
             try:
                 await install(inside)
                 # a copy takes as long as its bytes, and an installation leaves dead rows in the catalogs
                 await inside.execute(f"vacuum full {await inside.fetchval(_CATALOGS)}")
             finally:
                 await inside.close()
+            await connection.execute(f"alter database {unfinished} rename to {template_name()}")
         finally:
             await connection.execute(f"select pg_advisory_unlock({_TEMPLATE_LOCK})")
