@@ -19,7 +19,8 @@ from typing import Any
 
 from bench.history import database_with_history
 from bench.machine import read_header
-from bench.place import Place, Sample
+from bench.meter.sample import Sample
+from bench.place import Place
 from bench.plot import draw
 from bench.report import Row, as_json, print_report, row_of
 from bench.works import LOADS, PEER, Contender, contenders

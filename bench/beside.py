@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from bench.load import Done
+from bench.meter.sample import Done, Sample
 from bench.peers.catalog import Entry
-from bench.place import Place, Sample
+from bench.place import Place
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-bench"
@@ -54,7 +54,7 @@ async def measure_peer(entry: Entry, work: str, place: Place, callers: int, seco
                 async def load() -> Done:
                     return Done(**await _answer(process, entry, errors, continues=True))
 
-                sample = await place.measure(load)
+                sample = await place.measure(load, caller=process.pid)
                 await _continue(process)
                 await process.wait()
                 return sample

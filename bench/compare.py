@@ -4,9 +4,8 @@
     python -m bench.compare ../before --peer DBOS
 
 Each round measures all of them on one server, in alternating order, so that a slow minute of the machine affects both sides of
-a ratio. Prints for each load the median over the rounds of items/s and of CPU time per item (server and Python processes), and
-the ratio of this checkout to the other: its median, and the quartiles between which half of the rounds lie. Needs Linux (/proc);
-a peer needs `make bench-peers`.
+a ratio. Prints for each load the median over the rounds of each figure of `make bench`, and the ratio of this checkout to the
+other: its median, and the quartiles between which half of the rounds lie. A peer needs `make bench-peers`.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.__main__ import SERVER
+from bench.meter.sample import RATE, Spread
 from bench.place import Place
 from bench.works import MANY, PEER, SINGLE, SIXTEEN, Contender, contenders
 from heliograph.embedded.server import open_embedded
@@ -54,36 +54,28 @@ def measure_tree(
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"the measurement of {tree} failed: {done.stderr[-800:]}")
-    found = json.loads(done.stdout)
-    items = found["items"]
-    return {
-        "items/s": items / found["seconds"],
-        "commits": found["commits"] / items,
-        "server µs": 1e6 * found["server"] / items,
-        "python µs": 1e6 * found["python"] / items,
-        "CPU µs": 1e6 * (found["server"] + found["python"]) / items,
-    }
+    figures: Figures = json.loads(done.stdout)
+    return figures
 
 
 async def rate_of(peer: Contender, load: str, place: Place, seconds: float) -> float:
     measure, callers = peer.loads[load]
-    return (await measure(place, callers, seconds)).items_per_second
+    return (await measure(place, callers, seconds)).figures()[RATE]
 
 
 def ratios(before: Sequence[Figures], after: Sequence[Figures], key: str) -> str:
-    """The median and the quartiles of after / before, round by round."""
+    """The median and the quartiles of after / before, round by round; nothing if a round has zero before."""
+    if not all(each[key] for each in before):
+        return "-"
     found = [b[key] / a[key] for a, b in zip(before, after, strict=True)]
-    if len(found) < 2:
-        return f"{found[0]:.3f}"
-    low, _, high = statistics.quantiles(found, n=4, method="inclusive")
-    return f"{statistics.median(found):.3f} ({low:.3f} to {high:.3f})"
+    return f"{found[0]:.3f}" if len(found) < 2 else Spread.of(found).text(".3f")
 
 
 def print_cell(before: Sequence[Figures], after: Sequence[Figures], peers: Mapping[str, Sequence[float]]) -> None:
     for key in before[0]:
         old, new = (statistics.median(each[key] for each in side) for side in (before, after))
-        print(f"  {key:10} before {old:10,.2f}   now {new:10,.2f}   now/before {ratios(before, after, key)}")
-    now = statistics.median(each["items/s"] for each in after)
+        print(f"  {key:14} before {old:10,.2f}   now {new:10,.2f}   now/before {ratios(before, after, key)}")
+    now = statistics.median(each[RATE] for each in after)
     for name, rates in peers.items():
         rate = statistics.median(rates)
         print(f"  items/s of {name} {rate:,.1f}   now/peer {now / rate:.2f}")

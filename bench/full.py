@@ -14,7 +14,8 @@ import asyncpg
 
 from bench.app import app, calling
 from bench.load import MANY, PATIENCE_SECONDS, SINGLE, warm_up
-from bench.place import Place, Sample
+from bench.meter.sample import Sample
+from bench.place import Place
 from heliograph.config import Settings
 from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime
@@ -76,13 +77,21 @@ class Runs:
 
 
 async def measure_heliograph(
-    work: str, place: Place, callers: int, seconds: float, *, template: str | None = None, is_single: bool = False
+    work: str,
+    place: Place,
+    callers: int,
+    seconds: float,
+    *,
+    template: str | None = None,
+    is_single: bool = False,
+    by_relation: bool = False,
 ) -> Sample:
-    """Measure one work. template: the URL of a database that is copied first. is_single: one item at a time, for its latency."""
+    """Measure one work. template: the URL of a database that is copied first. is_single: one item at a time, for its latency.
+    by_relation: divide the log by relation."""
     load = (SINGLE if is_single else MANY)[work]
     async with place.database(template=template) as url, _worker(url), _opened(url) as runs:
         await warm_up(runs, work, callers)
-        return await place.measure(lambda: load(runs, callers, seconds))
+        return await place.measure(lambda: load(runs, callers, seconds), url=url if by_relation else None)
 
 
 async def run_one(url: str) -> str:

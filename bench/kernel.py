@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from bench.app import app
-from bench.load import Done, in_lanes
-from bench.place import Place, Sample
+from bench.load import in_lanes
+from bench.meter.sample import Done, Sample
+from bench.place import Place
 from heliograph.ids import signal_id
 from heliograph.ledger.pool import Database
 from heliograph.reactive.ending import Ending

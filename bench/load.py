@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
+
+from bench.meter.sample import Done
 
 WARM_SECONDS = 0.3
 PATIENCE_SECONDS = 120.0
@@ -49,16 +50,6 @@ class Contender(Protocol):
 
     async def count_finished(self, keys: Sequence[Any]) -> int:
         """Count those of these turns whose stored result is visible from outside."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """The result of a load. latencies: seconds from the request of an item to its stored result. resumes: the part of each
-    after the report."""
-
-    items: int
-    latencies: Sequence[float] = ()
-    resumes: Sequence[float] = ()
 
 
 Load = Callable[[Contender, int, float], Awaitable[Done]]

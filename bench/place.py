@@ -1,46 +1,29 @@
-"""Create fresh databases on one server, and read the server's counters around a measurement."""
+"""Create fresh databases on one server, and measure what happens in them."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from bench.load import Done
+from bench.meter.meter import Meter
+from bench.meter.sample import Done, Sample
 from heliograph.ledger.install import install
 
-
-@dataclass(frozen=True)
-class Sample:
-    """The result of one repetition. latencies, resumes: as in `bench.load.Done`, where they were measured.
-
-    transactions: the number that wrote anything. wal_bytes: their bytes in the whole server's log.
-    """
-
-    items: int
-    seconds: float
-    transactions: int
-    wal_bytes: int
-    latencies: Sequence[float] = ()
-    resumes: Sequence[float] = ()
-
-    @property
-    def items_per_second(self) -> float:
-        return self.items / self.seconds
+SQL = Path(__file__).with_name("sql")
 
 
 @dataclass
 class Place:
     """A server for the benchmark alone. url: one of its databases, with a user who may create more.
 
-    bin: the folder of `pgbench`.
+    bin: the folder of `pgbench` and `pg_waldump`.
     """
 
     url: str
@@ -69,28 +52,14 @@ class Place:
         finally:
             await self._execute(self.url, f'drop database if exists "{name}" with (force)')
 
-    async def measure(self, work: Callable[[], Awaitable[Done]]) -> Sample:
-        """Run `work` and return its result with the change of the server's counters."""
-        transactions, wal = await self._counters()
-        started = perf_counter()
-        done = await work()
-        seconds = perf_counter() - started
-        transactions_after, wal_after = await self._counters()
-        return Sample(
-            done.items, seconds, transactions_after - transactions, wal_after - wal, done.latencies, done.resumes
-        )
+    async def measure(
+        self, work: Callable[[], Awaitable[Done]], *, caller: int | None = None, url: str | None = None
+    ) -> Sample:
+        """Run `work` and return its result with the counts of the server and its processes: see `bench.meter.meter.Meter`.
 
-    async def _counters(self) -> tuple[int, int]:
-        connection = await asyncpg.connect(self.url)
-        try:
-            row = await connection.fetchrow(
-                "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint,"
-                " pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
-            )
-        finally:
-            await connection.close()
-        assert row is not None
-        return row[0], row[1]
+        url: the database, if the log is to be divided by its relations, which takes a while.
+        """
+        return await Meter(self.url, self.bin).measure(work, caller=caller, relations_of=url)
 
     async def _execute(self, url: str, *statements: str) -> None:
         connection = await asyncpg.connect(url)

@@ -7,23 +7,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
+from bench.meter.sample import RATE
 from bench.report import Row
-from bench.works import FLOOR, HELIOGRAPH, MANY, PEER, SIXTEEN, TITLES
+from bench.works import FLOOR, HELIOGRAPH, MANY, PEER, PROTOTYPE, SIXTEEN, TITLES
 
 WIDTH, LEFT, RIGHT, TOP = 960, 236, 84, 116
 BAR, GAP, ROW_GAP, PANEL_GAP = 12, 2, 12, 46
 INK, MUTED, GRID = "#1f2430", "#667085", "#e4e7ec"
 # by kind: the colour under 16 callers, and under 128
-COLOURS = {HELIOGRAPH: ("#f2a33c", "#c9720a"), FLOOR: ("#98a2b3", "#667085"), PEER: ("#8fb3d9", "#3f74ad")}
+COLOURS = {
+    HELIOGRAPH: ("#f2a33c", "#c9720a"), FLOOR: ("#98a2b3", "#667085"), PROTOTYPE: ("#b9a6d6", "#7a5fa8"), PEER: ("#8fb3d9", "#3f74ad"),
+}  # fmt: skip
 LOADS = (SIXTEEN, MANY)
 STYLE = "font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
 
 
 def draw(header: dict[str, Any], rows: Sequence[Row]) -> str:
     """Draw the whole picture as SVG. Rows without a rate under 16 or 128 callers have no bar."""
-    shown = [row for row in rows if row.load in LOADS and row.items_per_second]
+    shown = [row for row in rows if row.load in LOADS and row.figures]
     panels = [(work, [row for row in shown if row.work == work]) for work in TITLES]
-    scale = _decades([row.items_per_second or 1.0 for row in shown] or [1.0])
+    scale = _decades([row.median(RATE) or 1.0 for row in shown] or [1.0])
     body: list[str] = []
     y = TOP
     for work, of_work in panels:
@@ -76,7 +79,7 @@ def _panel(title: str, rows: Sequence[Row], scale: tuple[int, int], top: int) ->
         weight = 600 if of_name[0].kind == HELIOGRAPH else 400
         bars.append(_text(LEFT - 10, middle, name, size=12, anchor="end", weight=weight))
         for row in of_name:
-            rate = row.items_per_second or 1.0
+            rate = row.median(RATE) or 1.0
             colour = COLOURS[row.kind][LOADS.index(row.load)]
             bars.append(
                 f'<rect x="{LEFT}" y="{y}" width="{max(1.0, x_of(rate) - LEFT):.1f}" height="{BAR}" rx="2" fill="{colour}"/>'
@@ -95,7 +98,7 @@ def _panel(title: str, rows: Sequence[Row], scale: tuple[int, int], top: int) ->
 def _legend(rows: Sequence[Row]) -> Iterator[str]:
     """Draw the legend: a square for each colour in use."""
     x = 24
-    for label, kind in (("Heliograph", HELIOGRAPH), ("floor", FLOOR), ("others", PEER)):
+    for label, kind in (("Heliograph", HELIOGRAPH), ("floor", FLOOR), ("prototype", PROTOTYPE), ("others", PEER)):
         for colour, load in zip(COLOURS[kind], LOADS, strict=True):
             if any((row.kind, row.load) == (kind, load) for row in rows):
                 words = f"{label}, {load}"

@@ -1,26 +1,52 @@
-"""Report the measurements as a table for people and as JSON."""
+"""Report the measurements: one table per work and load for people, and JSON."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.place import Sample
-from bench.works import BASES, LOADS, MANY, ONE, PEER, SINGLE, SIXTEEN, TITLES, Contender
+from bench.meter.sample import (
+    BACKGROUND,
+    CALLER,
+    COMMITS,
+    CPU,
+    FSYNCS,
+    FULL_PAGES,
+    OTHERS,
+    P50,
+    P99,
+    RATE,
+    RESUME_P50,
+    RESUME_P99,
+    SERVER,
+    WAL,
+    WORKER,
+    Sample,
+    Spread,
+)  # fmt: skip
+from bench.works import BASES, LOADS, PEER, PROTOTYPE, SINGLE, SIXTEEN, TITLES, Contender
 
-WIDTH = 140
+WIDTH = 210
+# figure: its title and format; a figure in SPREAD is printed with its quartiles
+COLUMNS = {
+    RATE: ("items/s", ",.0f"), P50: ("p50 ms", ".1f"), P99: ("p99", ".1f"), RESUME_P50: ("resume p50", ".1f"), RESUME_P99: ("p99", ".1f"),
+    CPU: ("CPU µs", ",.0f"), SERVER: ("server", ",.0f"), BACKGROUND: ("backgr.", ",.0f"), WORKER: ("worker", ",.0f"),
+    CALLER: ("caller", ",.0f"), COMMITS: ("commits", ".2f"), FSYNCS: ("fsyncs", ".2f"), WAL: ("WAL B", ",.0f"),
+    FULL_PAGES: ("pages B", ",.0f"), OTHERS: ("others", ".1f"),
+}  # fmt: skip
+SPREAD = (RATE, P50, CPU)
 
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one line under one load. Rates and latencies are medians of the repetitions; `rates` has all, ascending.
+    """The result of one line under one load: the spread of each figure over the repetitions.
 
-    problem: the error of a repetition. Without a successful repetition there are no figures.
+    problem: the error of a repetition. Without a successful repetition there are no figures. relations: bytes of the log per item.
     """
 
     work: str
@@ -28,60 +54,59 @@ class Row:
     kind: str
     load: str
     problem: str = ""
-    items_per_second: float | None = None
-    rates: Sequence[float] = ()
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-    resume_p50_ms: float | None = None
-    resume_p99_ms: float | None = None
-    transactions_per_item: float | None = None
-    wal_bytes_per_item: float | None = None
+    figures: Mapping[str, Spread] = field(default_factory=dict)
+    relations: Mapping[str, float] = field(default_factory=dict)
+
+    def median(self, figure: str) -> float | None:
+        spread = self.figures.get(figure)
+        return None if spread is None else spread.median
 
 
 def row_of(line: Contender, load: str, samples: Sequence[Sample], problem: str = "") -> Row:
     """Summarise repetitions in a row. samples: the successful repetitions, with at least one item each."""
-    if not samples:
-        return Row(line.work, line.name, line.kind, load, problem)
-    latencies = [sample.latencies for sample in samples if sample.latencies]
-    resumes = [sample.resumes for sample in samples if sample.resumes]
-    return Row(
-        *(line.work, line.name, line.kind, load, problem),
-        items_per_second=round(statistics.median(s.items_per_second for s in samples), 1),
-        rates=sorted(round(s.items_per_second, 1) for s in samples),
-        p50_ms=_milliseconds(latencies, 0.50),
-        p99_ms=_milliseconds(latencies, 0.99),
-        resume_p50_ms=_milliseconds(resumes, 0.50),
-        resume_p99_ms=_milliseconds(resumes, 0.99),
-        transactions_per_item=round(statistics.median(s.transactions / s.items for s in samples), 2),
-        wal_bytes_per_item=round(statistics.median(s.wal_bytes / s.items for s in samples)),
-    )
+    measured = [sample.figures() for sample in samples]
+    figures = {name: Spread.of([each[name] for each in measured]) for name in (measured[0] if measured else ())}
+    names = samples[0].relations if samples else ()
+    relations = {
+        name: statistics.median(each.relations.get(name, 0) / each.done.items for each in samples) for name in names
+    }
+    return Row(line.work, line.name, line.kind, load, problem, figures, relations)
 
 
-def _milliseconds(repetitions: Sequence[Sequence[float]], share: float) -> float | None:
-    """Return the median, over the repetitions, of this quantile in milliseconds."""
-    if not repetitions:
-        return None
-    quantiles = [sorted(one)[min(len(one) - 1, int(share * len(one)))] for one in repetitions]
-    return round(statistics.median(quantiles) * 1000, 2)
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """A row's rate in relation to the floor with 16 clients, to the best whole peer and the prototype under the same load; the CPU
+    time of all its processes to the CPU time of that floor's server; its p50 to the floor at the pace of that load."""
+
+    floor: float | None
+    peer: float | None
+    prototype: float | None
+    floor_cpu: float | None
+    paced_floor: float | None
 
 
-def ratios(
-    rows: Sequence[Row], lines: Sequence[Contender], work: str
-) -> dict[tuple[str, str], tuple[float | None, ...]]:
-    """Return the ratios by line and load: to the floor's rate with 16 clients, and to the best whole peer's under the
-    same load. None without a rate to compare with."""
-    of_work = [row for row in rows if row.work == work and row.items_per_second]
+def ratios(rows: Sequence[Row], lines: Sequence[Contender], work: str) -> dict[tuple[str, str], Ratios]:
+    """Return the ratios by line and load. None without a figure to compare with."""
+    of_work = {(row.name, row.load): row for row in rows if row.work == work and row.figures}
     whole = {line.name for line in lines if line.work == work and line.kind == PEER and line.is_whole}
-    floor = next((row.items_per_second for row in of_work if (row.name, row.load) == (BASES[work], SIXTEEN)), None)
-    found: dict[tuple[str, str], tuple[float | None, ...]] = {}
-    for row in of_work:
-        rate = row.items_per_second or 0.0
-        best = max(
-            (each.items_per_second or 0.0 for each in of_work if each.name in whole and each.load == row.load),
-            default=0.0,
+    floor, paced = (of_work.get((BASES.get(work, ""), load)) for load in (SIXTEEN, SINGLE))
+    found: dict[tuple[str, str], Ratios] = {}
+    for (name, load), row in of_work.items():
+        peers = [rate for (other, at), each in of_work.items()
+                 if other in whole and at == load and (rate := each.median(RATE))]  # fmt: skip
+        found[name, load] = Ratios(
+            _ratio(row, RATE, floor),
+            row.figures[RATE].median / max(peers) if peers else None,
+            _ratio(row, RATE, of_work.get((PROTOTYPE, load))),
+            _ratio(row, CPU, floor, SERVER),
+            _ratio(row, P50, paced) if load == SINGLE else None,
         )
-        found[row.name, row.load] = (rate / floor if floor else None, rate / best if best else None)
     return found
+
+
+def _ratio(row: Row, figure: str, base: Row | None, of_base: str | None = None) -> float | None:
+    value, to = row.median(figure), base.median(of_base or figure) if base else None
+    return value / to if value is not None and to else None
 
 
 def print_report(header: dict[str, Any], lines: Sequence[Contender], rows: Sequence[Row]) -> None:
@@ -91,55 +116,78 @@ def print_report(header: dict[str, Any], lines: Sequence[Contender], rows: Seque
         f"heliograph {header['commit']}, {header['at']}: {header['machine']}, load {header['load_before']} before\n"
         f"Python {header['python']}, asyncpg {header['packages']['asyncpg']}, PostgreSQL {server['server_version']}, "
         f"fsync {server['fsync']}, synchronous_commit {server['synchronous_commit']}; "
-        f"medians of {header['repetitions']} x {header['seconds']:g} s"
+        f"medians (and quartiles) of {header['repetitions']} x {header['seconds']:g} s"
     )
     for work, title in TITLES.items():
         of_work = [line for line in lines if line.work == work]
-        if of_work:
-            console.print(f"\nWork {work}, {title}", style="bold")
-            console.print(_table(work, of_work, rows))
-            for line in of_work:
-                if line.absent:
-                    console.print(f"{line.name}: {line.absent}")
+        for load in LOADS:
+            if names := [line.name for line in of_work if any(_is(row, work, line.name, load) for row in rows)]:
+                console.print(f"\n{work}, {title}: {load}", style="bold")
+                console.print(_table(work, load, names, rows, ratios(rows, lines, work)))
+        for line in of_work:
+            if line.absent:
+                console.print(f"{line.name}: {line.absent}")
+    for row in rows:
+        if row.relations:
+            console.print(_relations(row))
     _print_notes(console, header, lines, rows)
 
 
-def _table(work: str, lines: Sequence[Contender], rows: Sequence[Row]) -> Table:
-    titles = ["items/s by\n1", "callers\n16", "\n128", "of the floor\n16 / 128", "of best peer\n16 / 128"]
-    titles += ["one at a time\np50 / p99, ms", *(["resume\np50 / p99, ms"] if work == "B" else [])]
-    titles += ["writing\ntx/item", "WAL\nB/item"]
+def _table(
+    work: str, load: str, names: Sequence[str], rows: Sequence[Row], compared: Mapping[tuple[str, str], Ratios]
+) -> Table:
+    measured = [row for name in names for row in rows if _is(row, work, name, load)]
+    shown = [figure for figure in COLUMNS if any(figure in row.figures for row in measured)]
+    if load == SINGLE:
+        shown.remove(RATE)
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    cells = {(row.name, row.load): row for row in rows if row.work == work}
-    compared = ratios(rows, lines, work)
-    for line in lines:
-        if by_load := {load: cells[line.name, load] for load in LOADS if (line.name, load) in cells}:
-            of_line = {load: compared.get((line.name, load), (None, None)) for load in LOADS}
-            table.add_row(line.name, *_figures(work, by_load, of_line))
+    for figure in shown:
+        table.add_column(COLUMNS[figure][0], justify="right", no_wrap=True)
+        if figure == RATE:
+            for title in ("of floor", "of peer", "of proto"):
+                table.add_column(title, justify="right", no_wrap=True)
+        if figure == P50:
+            table.add_column("of floor", justify="right", no_wrap=True)
+        if figure == CPU:
+            table.add_column("of floor", justify="right", no_wrap=True)
+    for row in measured:
+        cells = _cells(row, shown, compared.get((row.name, load))) if row.figures else ["failed"]
+        table.add_row(row.name, *cells)
     return table
 
 
-def _figures(work: str, by_load: Mapping[str, Row], compared: Mapping[str, tuple[float | None, ...]]) -> Iterator[str]:
-    """Format the figures of one line."""
-    for load in (ONE, SIXTEEN, MANY):
-        row = by_load.get(load)
-        yield "-" if row is None else "failed" if row.items_per_second is None else f"{row.items_per_second:,.0f}"
-    for which in (0, 1):
-        yield _pair(compared[SIXTEEN][which], compared[MANY][which], digits=2)
-    single = by_load.get(SINGLE)
-    yield _pair(single.p50_ms, single.p99_ms) if single else "-"
-    if work == "B":
-        yield _pair(single.resume_p50_ms, single.resume_p99_ms) if single else "-"
-    counted = by_load.get(SIXTEEN) or next(iter(by_load.values()))
-    yield _number(counted.transactions_per_item, ".2f")
-    yield _number(counted.wal_bytes_per_item, ",.0f")
+def _cells(row: Row, shown: Sequence[str], ratio: Ratios | None) -> Iterator[str]:
+    for figure in shown:
+        spread, form = row.figures.get(figure), COLUMNS[figure][1]
+        yield "-" if spread is None else spread.text(form) if figure in SPREAD else format(spread.median, form)
+        if figure == RATE:
+            yield from (
+                _number(each) for each in ((ratio.floor, ratio.peer, ratio.prototype) if ratio else (None,) * 3)
+            )
+        if figure == P50:
+            yield _number(ratio.paced_floor if ratio else None)
+        if figure == CPU:
+            yield _number(ratio.floor_cpu if ratio else None)
+
+
+def _relations(row: Row) -> Table:
+    table = Table(
+        box=None, pad_edge=False, title=f"\nWAL by relation, {row.work}, {row.name}, {row.load}", title_justify="left"
+    )
+    table.add_column("bytes per item", justify="right")
+    table.add_column("relation, or kind of the record")
+    for name, size in row.relations.items():
+        if size >= 1:
+            table.add_row(f"{size:,.0f}", name)
+    return table
 
 
 def _print_notes(console: Console, header: dict[str, Any], lines: Sequence[Contender], rows: Sequence[Row]) -> None:
     console.print(
-        "\nratios: to the floor with 16 clients; to the best peer, of those that keep results, under the same load"
+        "\nAll but rates, latencies and `others` is per item. of floor: the rate to that of the floor with 16 clients; the p50 to that of the\n"
+        "paced floor; all CPU to the CPU of the floor's server. of peer: to the best of those that keep results. WAL is without full pages\n"
+        "(pages B). fsyncs are counted once a second. others: processors that the rest of the machine used."
     )
     for name, setting in {line.name: line.setting for line in lines if line.setting and not line.absent}.items():
         console.print(f"  {name}: {setting}")
@@ -147,18 +195,16 @@ def _print_notes(console: Console, header: dict[str, Any], lines: Sequence[Conte
         console.print("  " + ", ".join(f"{name} {number}" for name, number in header["peers"].items()))
     for row in rows:
         if row.problem:
-            console.print(f"  failed: work {row.work}, {row.name}, {row.load}: {row.problem}", style="bold")
+            console.print(f"  failed: {row.work}, {row.name}, {row.load}: {row.problem}", style="bold")
 
 
 def as_json(header: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     return {"header": header, "rows": [asdict(row) for row in rows]}
 
 
-def _pair(first: float | None, second: float | None, digits: int = 1) -> str:
-    if first is None and second is None:
-        return "-"
-    return f"{_number(first, f'.{digits}f')} / {_number(second, f'.{digits}f')}"
+def _is(row: Row, work: str, name: str, load: str) -> bool:
+    return (row.work, row.name, row.load) == (work, name, load)
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -44,12 +44,12 @@ def measure_in_rounds(names: Sequence[str], rounds: int, measure: Measure) -> di
 def print_sides(sides: Mapping[str, Sequence[Figures]]) -> None:
     """Print the medians of each side, and the ratios to `off` round by round."""
     off = sides[OFF]
-    for key in ("items/s", "commits", "server µs", "python µs", "CPU µs"):
-        print(f"  {key:10} off {statistics.median(each[key] for each in off):10,.2f}")
+    for key in sides[OFF][0]:
+        print(f"  {key:14} off {statistics.median(each[key] for each in off):10,.2f}")
         for name, side in sides.items():
             if side is not off:
                 median = statistics.median(each[key] for each in side)
-                print(f"  {'':10} {name:9} {median:10,.2f}   {name}/off {ratios(off, side, key)}")
+                print(f"  {'':14} {name:9} {median:10,.2f}   {name}/off {ratios(off, side, key)}")
     sys.stdout.flush()
 
 

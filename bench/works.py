@@ -10,14 +10,17 @@ from bench.beside import are_installed, measure_peer
 from bench.floor import JOB, TURN, TURN_WITH_SIGNALS, Floor, measure_floor
 from bench.full import WORKS, measure_heliograph
 from bench.kernel import kernel
+from bench.meter.sample import Sample
 from bench.peers.catalog import CATALOG, Entry
-from bench.place import Place, Sample
+from bench.place import Place
+from bench.prototype import measure_prototype
 
 ONE, SIXTEEN, MANY, SINGLE = "1 caller", "16 callers", "128 callers", "one at a time"
 LOADS = (ONE, SIXTEEN, MANY, SINGLE)
 
 TITLES = {"A": "one durable job", "B": "one durable turn with one suspended call"}
-FLOOR, HELIOGRAPH, PEER = "floor", "heliograph", "peer"
+FLOOR, HELIOGRAPH, PEER, PROTOTYPE = "floor", "heliograph", "peer", "prototype"
+PACE = 50  # items a second of the floor "one at a time": about what Heliograph does under that load, with its pauses
 BASES = {"A": "floor, three calls", "B": "floor, five calls"}
 
 # (place, callers, seconds)
@@ -28,7 +31,7 @@ Measure = Callable[[Place, int, float], Awaitable[Sample]]
 class Contender:
     """One line of one work's table.
 
-    kind: floor, heliograph or peer. loads: the functions that measure it, by the number of callers. setting: notes on its
+    kind: floor, heliograph, prototype or peer. loads: the functions that measure it, by the number of callers. setting: notes on its
     configuration. absent: the reason why it has no figures. is_whole: whether it does the whole work, so that a ratio to it
     is meaningful.
     """
@@ -56,7 +59,7 @@ def contenders(histories: Mapping[int, str] | None = None) -> list[Contender]:
         _floor("B", "floor, five calls, signals", TURN_WITH_SIGNALS),
     ]
     for work in WORKS:
-        lines.append(_heliograph(work, "heliograph"))
+        lines += [_prototype(work), _heliograph(work, "heliograph")]
         lines += [_heliograph(work, f"heliograph, after {n:,} turns", url) for n, url in (histories or {}).items()]
     lines += [_peer(work, entry) for entry in CATALOG for work in TITLES]
     return sorted(lines, key=lambda line: line.work)
@@ -64,14 +67,25 @@ def contenders(histories: Mapping[int, str] | None = None) -> list[Contender]:
 
 def _floor(work: str, name: str, floor: Floor) -> Contender:
     measure = partial(measure_floor, floor)
-    return Contender(work, name, FLOOR, {SIXTEEN: (measure, 16), SINGLE: (measure, 1)})
+    paced = partial(measure_floor, floor, per_second=PACE)
+    return Contender(
+        work, name, FLOOR, {ONE: (measure, 1), SIXTEEN: (measure, 16), SINGLE: (paced, 1)},
+        f"one at a time: {PACE} a second",
+    )  # fmt: skip
+
+
+def _prototype(work: str) -> Contender:
+    many, single = partial(measure_prototype, work), partial(measure_prototype, work, is_single=True)
+    loads = {SIXTEEN: (many, 16), MANY: (many, 128), SINGLE: (single, 1)}
+    return Contender(work, PROTOTYPE, PROTOTYPE, loads, "what a queue costs with neither a runtime nor guarantees")
 
 
 def _heliograph(work: str, name: str, template: str | None = None) -> Contender:
     many = partial(measure_heliograph, work, template=template)
+    by_relation = partial(measure_heliograph, work, template=template, by_relation=True)
     single = partial(measure_heliograph, work, template=template, is_single=True)
     return Contender(
-        work, name, HELIOGRAPH, {ONE: (many, 1), SIXTEEN: (many, 16), MANY: (many, 128), SINGLE: (single, 1)}
+        work, name, HELIOGRAPH, {ONE: (many, 1), SIXTEEN: (by_relation, 16), MANY: (many, 128), SINGLE: (single, 1)}
     )
 
 

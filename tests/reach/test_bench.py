@@ -19,10 +19,13 @@ from bench import beside, compare, sides
 from bench.__main__ import RESULTS, measure_all
 from bench.beside import measure_peer
 from bench.history import database_with_history
-from bench.load import Done, in_lanes, jobs, single_turns, turns
+from bench.load import in_lanes, jobs, single_turns, turns
 from bench.machine import read_header
+from bench.meter import processes
+from bench.meter.processes import ROLES, is_supported
+from bench.meter.sample import COMMITS, CPU, P50, RATE, SERVER, WAL, Done, Sample, Spread
 from bench.peers.catalog import CATALOG
-from bench.place import Place, Sample
+from bench.place import Place
 from bench.plot import draw
 from bench.report import Row, as_json, print_report, ratios, row_of
 from bench.works import (
@@ -32,6 +35,7 @@ from bench.works import (
     LOADS,
     MANY,
     PEER,
+    PROTOTYPE,
     SINGLE,
     SIXTEEN,
     Contender,
@@ -102,10 +106,9 @@ async def test_every_line_without_a_peer_is_measured_and_printed(
     ]
     for row in rows:
         assert row.name in output
-        for figure in (row.items_per_second, row.transactions_per_item, row.wal_bytes_per_item):
-            assert figure is not None
-            assert figure > 0
-        assert row.p50_ms is not None or row.load != SINGLE
+        for figure in (RATE, COMMITS, WAL, *([SERVER, CPU] if is_supported() else [])):
+            assert row.figures[figure].median > 0, (row.name, row.load, figure)
+        assert P50 in row.figures or row.load != SINGLE
     document = json.loads(json.dumps(as_json(header, rows)))
     assert document["header"]["postgresql"]["server_version"].startswith("18")
 
@@ -129,7 +132,7 @@ async def test_failing_peer_is_reported_and_stops_no_other(place: Place, capsys:
         raise RuntimeError("no such schema")
 
     async def works(place: Place, callers: int, seconds: float) -> Sample:
-        return Sample(10, 1.0, 30, 1000)
+        return Sample(Done(10), 1.0)
 
     lines = [
         Contender("A", "broken", PEER, {SIXTEEN: (fails, 16)}),
@@ -137,32 +140,36 @@ async def test_failing_peer_is_reported_and_stops_no_other(place: Place, capsys:
     ]
     rows = await measure_all(place, lines, 0.1, 2)
     print_report(HEADER, lines, rows)
-    assert "failed: work A, broken, 16 callers: RuntimeError: no such schema" in capsys.readouterr().out
-    assert [row.items_per_second for row in rows] == [None, 10.0]
+    assert "failed: A, broken, 16 callers: RuntimeError: no such schema" in capsys.readouterr().out
+    assert [row.median(RATE) for row in rows] == [None, 10.0]
 
 
 def test_ratio_to_the_best_peer_excludes_peers_that_store_no_result() -> None:
     def line(name: str, kind: str, rate: int, *, is_whole: bool = True) -> tuple[Contender, Row]:
         contender = Contender("A", name, kind, is_whole=is_whole)
-        return contender, row_of(contender, SIXTEEN, [Sample(rate, 1.0, 1, 1)])
+        cpu = dict.fromkeys(ROLES, rate / 4e6)
+        return contender, row_of(contender, SIXTEEN, [Sample(Done(rate), 1.0, cpu=cpu)])
 
     made = [
         line(BASES["A"], FLOOR, 1000),
         line("ours", HELIOGRAPH, 3000),
+        line(PROTOTYPE, PROTOTYPE, 500),
         line("slow", PEER, 100),
         line("fast", PEER, 300),
         line("forgetful", PEER, 2000, is_whole=False),
     ]
     found = ratios([row for _, row in made], [contender for contender, _ in made], "A")
-    assert found["ours", SIXTEEN] == (3.0, 10.0)
-    assert found["forgetful", SIXTEEN] == (2.0, 2000 / 300)
+    ours, forgetful = found["ours", SIXTEEN], found["forgetful", SIXTEEN]
+    assert (ours.floor, ours.peer, ours.prototype) == (3.0, 10.0, 6.0)
+    assert ours.floor_cpu == pytest.approx(4.0)  # four processes beside the server of the floor
+    assert (forgetful.floor, forgetful.peer) == (2.0, 2000 / 300)
 
 
 def test_plot_has_a_bar_for_each_rate_with_the_length_of_its_logarithm() -> None:
     rows = [
-        Row("A", "<ours>", HELIOGRAPH, SIXTEEN, items_per_second=10_000.0),
-        Row("A", "<ours>", HELIOGRAPH, MANY, items_per_second=100_000.0),
-        Row("A", "theirs", PEER, SIXTEEN, items_per_second=100.0),
+        Row("A", "<ours>", HELIOGRAPH, SIXTEEN, figures={RATE: Spread.of([10_000.0])}),
+        Row("A", "<ours>", HELIOGRAPH, MANY, figures={RATE: Spread.of([100_000.0])}),
+        Row("A", "theirs", PEER, SIXTEEN, figures={RATE: Spread.of([100.0])}),
         Row("A", "theirs", PEER, MANY, problem="failed"),
     ]
     picture = ElementTree.fromstring(draw(HEADER, rows))  # noqa: S314  our own
@@ -210,19 +217,42 @@ async def test_single_turn_has_its_latency_and_the_part_after_the_report() -> No
     assert all(0 < resume < whole for whole, resume in zip(done.latencies, done.resumes, strict=True))
 
 
-async def test_measurement_counts_between_two_reads_of_the_server_statistics(place: Place) -> None:
-    async with place.database(sql="create table t (n integer)") as url:
+async def test_measurement_has_the_commits_log_and_cpu_time_of_its_work_alone(place: Place) -> None:
+    sql = "create schema heliograph create table t (n integer)"
+    async with place.database(sql=sql) as url:
         connection = await asyncpg.connect(url)
+        await connection.execute("insert into heliograph.t select generate_series(1, 1000)")
 
         async def work() -> Done:
             for n in range(5):
-                await connection.execute("insert into t values ($1)", n)
+                await connection.execute("insert into heliograph.t values ($1)", n)
+            await connection.execute("select count(*) from generate_series(1, 300000)")
+            ended = await asyncpg.connect(url)  # a process that ends before the measurement does
+            await ended.execute("select count(*) from generate_series(1, 300000)")
+            await ended.close()
             return Done(5)
 
-        sample = await place.measure(work)
+        sample = await place.measure(work, url=url)
         await connection.close()
-    assert sample.transactions >= 5
-    assert sample.wal_bytes > 0
+    assert sample.commits >= 5  # other tests may use the server
+    assert 5 * 59 <= sample.relations["t"] < 1000 * 59  # an insert logs at least 59 bytes; those before do not count
+    assert sample.wal_bytes >= sum(sample.relations.values()) - 100  # the message that flushes
+    if is_supported():
+        assert sample.figures()[SERVER] > 1000
+        assert set(sample.cpu) == set(ROLES)
+
+
+@pytest.mark.skipif(not is_supported(), reason="needs /proc")
+def test_processes_have_the_cpu_time_of_their_roles() -> None:
+    def reading(server: dict[int, float], background: dict[int, float], ended: float) -> processes._Reading:
+        return processes._Reading(server, background, ended, 1.0, {9: 1.0}, 100.0)
+
+    before = reading({1: 10.0, 2: 20.0}, {5: 3.0}, 50.0)
+    # 2 has ended with 21, an autovacuum (6) with 4, and another process (3) that came and ended with 7
+    after = reading({1: 11.0}, {5: 3.5}, 50.0 + 21.0 + 4.0 + 7.0)
+    spent = processes.Spent()
+    processes._fill(spent, before, after, {5: 3.4, 6: 4.0}, 0.0)
+    assert spent.by_role == {"server": 1.0 + 1.0 + 7.0, "background": 0.5 + 4.0, "caller": 0.0, "worker": 0.0}
 
 
 @pytest.mark.more
@@ -234,7 +264,7 @@ def test_comparison_of_a_checkout_with_itself_prints_rates_cpu_times_and_ratios(
     )
     printed = capsys.readouterr().out
     assert [line.partition(",")[0] for line in printed.splitlines() if line.endswith("rounds")] == ["B"] * 2
-    for figure in ("items/s", "server µs", "python µs"):
+    for figure in (RATE, "server µs", "worker µs", CPU, WAL):
         found = re.findall(rf"{figure} +before +([\d,.]+) +now +([\d,.]+) +now/before [\d.]+", printed)
         assert len(found) == 2
         assert all(float(each.replace(",", "")) > 0 for pair in found for each in pair)
@@ -273,8 +303,8 @@ async def test_copied_history_has_the_requested_length_and_satisfies_the_doctor(
 async def test_installed_peer_runs_each_of_its_workloads(entry: Any, place: Place) -> None:
     for work in entry.works:
         sample = await measure_peer(entry, work, place, 1, 0.1)
-        assert sample.items == len(sample.latencies) > 0
-        assert len(sample.resumes) == (sample.items if work == "B" else 0)
+        assert sample.done.items == len(sample.done.latencies) > 0
+        assert len(sample.done.resumes) == (sample.done.items if work == "B" else 0)
 
 
 def test_stored_result_names_its_machine_and_commit_and_has_every_line() -> None:
