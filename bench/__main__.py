@@ -1,6 +1,12 @@
 """`python -m bench`: compare Heliograph with the floor and with its peers, in one run on one server, as ratios.
 
-Absolute figures depend on the machine; the ratios within one run do not. The server is a separate embedded
+Work A is one durable job, work B one durable turn with one suspended call. The tables have rates, latencies, and per item the CPU time
+of each process, the commits, the fsyncs and the log. Repetitions of all lines alternate; medians and quartiles are printed.
+Absolute figures depend on the machine; the ratios within one run do not. For a quick look:
+
+    python -m bench --seconds 1 --reps 1 --work A --only floor heliograph
+
+The server is a separate embedded
 PostgreSQL 18, with fsync and synchronous_commit on, in a temporary folder. Peers need `make bench-peers` once.
 """
 
@@ -20,14 +26,14 @@ from typing import Any
 from bench.history import database_with_history
 from bench.machine import read_header
 from bench.meter.sample import Sample
-from bench.place import Place
+from bench.parts import Parts, measure_parts
+from bench.place import SERVER, Place
 from bench.plot import draw
 from bench.report import Row, as_json, print_report, row_of
 from bench.works import LOADS, PEER, Contender, contenders
 from heliograph.embedded.server import open_embedded
 
 RESULTS = Path(__file__).with_name("results")
-SERVER = {"max_wal_size": "4GB", "max_connections": "200"}
 
 
 async def measure_all(place: Place, lines: Sequence[Contender], seconds: float, reps: int) -> list[Row]:
@@ -53,12 +59,14 @@ async def measure_all(place: Place, lines: Sequence[Contender], seconds: float, 
     ]
 
 
-async def run(place: Place, options: argparse.Namespace) -> tuple[dict[str, Any], list[Contender], list[Row]]:
+async def run(place: Place, options: argparse.Namespace) -> tuple[dict[str, Any], list[Contender], list[Row], Parts]:
     async with AsyncExitStack() as stack:
         histories = {n: await stack.enter_async_context(database_with_history(place, n)) for n in options.history}
         lines = [line for line in contenders(histories) if _is_wanted(line, options)]
         header = await read_header(place.url, options.seconds, options.reps)
-        return header, lines, await measure_all(place, lines, options.seconds, options.reps)
+        rows = await measure_all(place, lines, options.seconds, options.reps)
+        parts = "" if options.only else options.work.upper()
+        return header, lines, rows, await measure_parts(place, parts, options.seconds, options.reps)
 
 
 def main() -> None:
@@ -66,13 +74,13 @@ def main() -> None:
     home = Path(tempfile.mkdtemp(prefix="heliograph-bench-"))
     try:
         with open_embedded(home, version=18, settings=SERVER) as server:
-            header, lines, rows = asyncio.run(run(Place(server.url, server.bin), options))
+            header, lines, rows, parts = asyncio.run(run(Place(server.url, server.bin), options))
         server.wait_stopped(30)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    print_report(header, lines, rows)
+    print_report(header, lines, rows, parts)
     name = "reference" if options.keep else header["at"][:16].replace(" ", "-").replace(":", "")
-    written = {".json": json.dumps(as_json(header, rows), indent=1) + "\n", ".svg": draw(header, rows)}
+    written = {".json": json.dumps(as_json(header, rows, parts), indent=1) + "\n", ".svg": draw(header, rows)}
     for ending, text in written.items():
         (RESULTS / (name + ending)).write_text(text, encoding="utf-8")
     print(f"\nwritten to bench/results/{name}.json and .svg")
@@ -90,11 +98,17 @@ def _print_progress(message: str) -> None:
 
 
 def _read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="of each repetition of each row (default 3)")
     parser.add_argument("--reps", type=int, default=3, help="repetitions of each row; medians are shown (default 3)")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="lines whose name contains one of these")
-    parser.add_argument("--work", default="AB", help="A, B or both (default)")
+    parser.add_argument(
+        "--only", nargs="+", metavar="TEXT", help="lines of A and B whose name contains one of these, and no parts"
+    )
+    parser.add_argument(
+        "--work", default="ABKW", help="which of A, B, K (kernel calls) and W (the worker alone); default: all"
+    )
     parser.add_argument(
         "--history", nargs="*", type=int, metavar="TURNS", help="measure upon so many finished turns, too (100000)"
     )

@@ -24,9 +24,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import SERVER
 from bench.meter.sample import RATE, Spread
-from bench.place import Place
+from bench.place import SERVER, Place
 from bench.works import MANY, PEER, SINGLE, SIXTEEN, Contender, contenders
 from heliograph.embedded.server import open_embedded
 

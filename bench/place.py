@@ -17,6 +17,7 @@ from bench.meter.sample import Done, Sample
 from heliograph.ledger.install import install
 
 SQL = Path(__file__).with_name("sql")
+SERVER = {"max_wal_size": "4GB", "max_connections": "200"}  # settings of the server of a benchmark
 
 
 @dataclass

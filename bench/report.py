@@ -29,6 +29,7 @@ from bench.meter.sample import (
     Sample,
     Spread,
 )  # fmt: skip
+from bench.parts import Parts, print_parts
 from bench.works import BASES, LOADS, PEER, PROTOTYPE, SINGLE, SIXTEEN, TITLES, Contender
 
 WIDTH = 210
@@ -109,7 +110,10 @@ def _ratio(row: Row, figure: str, base: Row | None, of_base: str | None = None) 
     return value / to if value is not None and to else None
 
 
-def print_report(header: dict[str, Any], lines: Sequence[Contender], rows: Sequence[Row]) -> None:
+def print_report(
+    header: dict[str, Any], lines: Sequence[Contender], rows: Sequence[Row], parts: Parts | None = None
+) -> None:
+    parts = parts or Parts()
     console = Console(width=WIDTH, highlight=False, markup=False)
     server = header["postgresql"]
     console.print(
@@ -130,6 +134,7 @@ def print_report(header: dict[str, Any], lines: Sequence[Contender], rows: Seque
     for row in rows:
         if row.relations:
             console.print(_relations(row))
+    print_parts(console, parts)
     _print_notes(console, header, lines, rows)
 
 
@@ -198,8 +203,8 @@ def _print_notes(console: Console, header: dict[str, Any], lines: Sequence[Conte
             console.print(f"  failed: {row.work}, {row.name}, {row.load}: {row.problem}", style="bold")
 
 
-def as_json(header: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    return {"header": header, "rows": [asdict(row) for row in rows]}
+def as_json(header: dict[str, Any], rows: Sequence[Row], parts: Parts) -> dict[str, Any]:
+    return {"header": header, "rows": [asdict(row) for row in rows], "parts": parts.as_json()}
 
 
 def _is(row: Row, work: str, name: str, load: str) -> bool:

@@ -19,10 +19,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import SERVER
 from bench.compare import CALLERS, HERE, Figures, measure_tree, ratios
 from bench.machine import read_header
-from bench.place import Place
+from bench.place import SERVER, Place
 from heliograph.embedded.server import open_embedded
 
 OFF, OFF_AGAIN = "off", "off again"

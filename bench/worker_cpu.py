@@ -22,7 +22,6 @@ from typing import Any
 import msgspec
 
 from bench.app import app
-from bench.kernel import AT, RUN, TURN
 from bench.telemetry import collecting, environment_of
 from bench.worker import CONCURRENCY
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
@@ -43,6 +42,7 @@ from heliograph.worker.claim_loop import Worker
 from heliograph.world.event_loop import new_event_loop
 from heliograph.world.real import RealWorld
 
+RUN, TURN, AT = "run_@RUN@", "@TURN@", datetime(2030, 1, 1, tzinfo=UTC)  # stand-ins, replaced in the encoded text
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": new_event_loop}
 BASE = "uvloop"
 SIDES = {

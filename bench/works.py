@@ -9,7 +9,6 @@ from functools import partial
 from bench.beside import are_installed, measure_peer
 from bench.floor import JOB, TURN, TURN_WITH_SIGNALS, Floor, measure_floor
 from bench.full import WORKS, measure_heliograph
-from bench.kernel import kernel
 from bench.meter.sample import Sample
 from bench.peers.catalog import CATALOG, Entry
 from bench.place import Place
@@ -49,12 +48,6 @@ def contenders(histories: Mapping[int, str] | None = None) -> list[Contender]:
     """Return every line of both tables, in order. histories: URLs of databases by their number of finished turns."""
     lines = [
         _floor("A", BASES["A"], JOB),
-        Contender(
-            "A", "kernel, one item per call", HELIOGRAPH, {SIXTEEN: (kernel, 1)}, "16 lanes, without the runtime"
-        ),
-        Contender(
-            "A", "kernel, 32 items per call", HELIOGRAPH, {SIXTEEN: (kernel, 32)}, "16 lanes, without the runtime"
-        ),
         _floor("B", BASES["B"], TURN),
         _floor("B", "floor, five calls, signals", TURN_WITH_SIGNALS),
     ]

@@ -12,7 +12,7 @@ import asyncpg
 
 from bench.meter.processes import measuring
 from bench.meter.sample import Done, Sample
-from bench.meter.wal import Log
+from bench.meter.wal import Log, Position
 
 # until this connection closes
 _KEEP_LOG = "select pg_create_physical_replication_slot($1, true, true)"
@@ -20,6 +20,7 @@ _KEEP_LOG = "select pg_create_physical_replication_slot($1, true, true)"
 _COUNTERS = """
 select pg_logical_emit_message(true, '', '') as flushed, pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xid,
        (select sum(fsyncs)::bigint from pg_stat_io where object = 'wal' and context = 'normal') as fsyncs"""
+_POSITION = "select lsn::text, pg_walfile_name(lsn + 1) as file from pg_current_wal_flush_lsn() lsn"
 _RELATIONS = """
 select (select oid from pg_database where datname = current_database()) as database, pg_relation_filenode(oid) as file, relname as name
   from pg_class where relnamespace = 'heliograph'::regnamespace and relkind in ('r', 'i')"""
@@ -61,11 +62,13 @@ class Meter:
         )  # fmt: skip
 
 
-async def _count(connection: asyncpg.Connection) -> tuple[asyncpg.Record, str]:
+async def _count(connection: asyncpg.Connection) -> tuple[asyncpg.Record, Position]:
     """Return the counters, and the position of the log."""
     counters = await connection.fetchrow(_COUNTERS)
     assert counters is not None
-    return counters, str(await connection.fetchval("select pg_current_wal_flush_lsn()::text"))
+    position = await connection.fetchrow(_POSITION)
+    assert position is not None
+    return counters, Position(position["lsn"], position["file"])
 
 
 async def _names(url: str) -> dict[tuple[int, int], str]:

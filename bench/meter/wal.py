@@ -28,21 +28,31 @@ class Wal:
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the log: as PostgreSQL prints it, and the file in which the next record lies."""
+
+    lsn: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """The log of a server on this machine. bin: the folder of `pg_waldump`. data: the server's folder."""
 
     bin: Path
     data: Path
 
-    async def size(self, start: str, end: str) -> Wal:
-        """Add up the records from one position to another, both as PostgreSQL prints them."""
+    async def size(self, start: Position, end: Position) -> Wal:
+        """Add up the records from one position to another."""
         output = (await self._dump(start, end, "--stats=rmgr")).decode()
         total = _TOTAL.search(output)
         if total is None:
             raise RuntimeError(f"pg_waldump printed no total: {output[-800:]}")
         return Wal(int(total[1]), int(total[2]))
 
-    async def by_relation(self, start: str, end: str, relations: Mapping[tuple[int, int], str]) -> dict[str, int]:
+    async def by_relation(
+        self, start: Position, end: Position, relations: Mapping[tuple[int, int], str]
+    ) -> dict[str, int]:
         """Add up the same bytes without full pages by relation. relations: names by database and file. Records of no relation have the
         name of their kind, those of other relations are of "other relations"."""
         found: Counter[str] = Counter()
@@ -51,9 +61,10 @@ class Log:
             found[name] += int(record)
         return dict(found.most_common())
 
-    async def _dump(self, start: str, end: str, *options: str) -> bytes:
+    async def _dump(self, start: Position, end: Position, *options: str) -> bytes:
         process = await asyncio.create_subprocess_exec(
-            str(self.bin / "pg_waldump"), "--path", str(self.data / "pg_wal"), "--start", start, "--end", end, *options,
+            str(self.bin / "pg_waldump"), "--path", str(self.data / "pg_wal"), "--start", start.lsn, "--end", end.lsn, *options,
+            start.file,  # without it, pg_waldump reads the size of a file from any, even one that is prepared and empty
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         output, errors = await process.communicate()
