@@ -32,7 +32,7 @@ from bench.meter.sample import (
 from bench.parts import Parts, print_parts
 from bench.works import BASES, LOADS, PEER, PROTOTYPE, SINGLE, SIXTEEN, TITLES, Contender
 
-WIDTH = 210
+WIDTH = 240
 # figure: its title and format; a figure in SPREAD is printed with its quartiles
 COLUMNS = {
     RATE: ("items/s", ",.0f"), P50: ("p50 ms", ".1f"), P99: ("p99", ".1f"), RESUME_P50: ("resume p50", ".1f"), RESUME_P99: ("p99", ".1f"),
