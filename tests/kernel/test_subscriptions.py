@@ -240,6 +240,26 @@ async def test_search_returns_when_a_leased_run_is_due(kernel: Kernel) -> None:
     assert seqs(await take(kernel)) == {"run_a": [1, 2]}
 
 
+async def test_search_that_skips_a_run_of_another_transaction_is_repeated(kernel: Kernel, beside: Connect) -> None:
+    """The other transaction may have read the log of the run before the commit for which this search was rung."""
+    await subscribe(kernel, since="now")
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    assert seqs(await take(kernel)) == {"run_a": [1, 2]}
+    assert await record(kernel, "run_a", 1) == "ok"
+    kernel.wait(1)
+    # this search reads no news of the run any more
+    await kernel.connection.execute(
+        "update heliograph.subscriptions set feed_id = (select max(feed_id) from heliograph.run_feed)"
+    )
+    other = await beside()
+    async with other.connection.transaction():
+        await other.connection.fetch("select from heliograph.subscription_runs where name = 's' for update")
+        answer = await kernel.call("take_signals", "s", "w", 1, 30.0)
+        assert (answer["runs"], answer["more"]) == ([], True)
+    assert seqs(await take(kernel)) == {"run_a": [2]}
+    assert (await kernel.call("take_signals", "s", "w", 1, 30.0))["more"] is False
+
+
 async def test_no_lock_that_another_login_could_take_orders_starts_and_subscriptions(kernel: Kernel) -> None:
     await subscribe(kernel)
     transaction = kernel.connection.transaction()

@@ -36,11 +36,15 @@ class Feed:
     def __init__(self, errors: Sequence[HeliographError]):
         self.errors = list(errors)
         self.renewals = 0
+        self.released = 0
 
     async def record(self, items: Sequence[dict[str, Any]]) -> list[Recorded]:
         if self.errors:
             raise self.errors.pop(0)
-        self.renewals += "lease_seconds" in items[0]
+        assert len({item["run_id"] for item in items}) == len(items)
+        is_renewal = "lease_seconds" in items[0]
+        self.renewals += is_renewal
+        self.released += not is_renewal
         return [Recorded("ok") for _ in items]
 
 
@@ -85,3 +89,18 @@ async def test_renewals_end_although_the_driver_loses_the_cancellation() -> None
     async with asyncio.timeout(20):
         await keeper
     assert feed.renewals == 1
+
+
+async def test_run_that_its_own_subscriber_takes_again_is_lost_to_the_older_delivery() -> None:
+    """A process that was frozen for longer than its lease may search before it renews."""
+    feed = Feed([])
+    leases = LeasedRuns(Clock(), feed, LEASE_SECONDS)  # type: ignore[arg-type]
+    ends = asyncio.create_task(asyncio.Event().wait())
+    run = TakenRun("run_a", 0, 1, 0, [])
+    async with leases.renewing("s", "w", run, ends) as older, leases.renewing("s", "w", run) as newer:
+        await asyncio.sleep(0)
+        assert (older.is_lost, ends.cancelled(), newer.is_lost) == (True, True, False)
+        async with asyncio.timeout(20):
+            while not feed.renewals:  # noqa: ASYNC110  nothing announces it
+                await asyncio.sleep(0)
+    assert feed.released == 1  # by the newer delivery

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from heliograph.client.arguments import check_id, check_limit, check_signal_id, check_subject
@@ -119,8 +120,9 @@ class SignalClient(OpenClient):
         positions, seconds = check_positions(after), check_seconds("lease_seconds", lease_seconds)
         feed = SignalFeed(self._open.world, self._name)
         await feed.subscribe(name, texts, since, positions)
-        async for signal in deliveries_of(self._open.world, feed, name, texts, definitions, seconds):
-            yield signal
+        async with aclosing(deliveries_of(self._open.world, feed, name, texts, definitions, seconds)) as signals:
+            async for signal in signals:
+                yield signal
 
     async def unsubscribe(self, name: str) -> None:
         """Delete a durable subscription. Raises NotFound (`unknown_subscription`), Rejected (`pattern_not_granted`), InvalidInput."""

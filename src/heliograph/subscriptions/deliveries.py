@@ -72,10 +72,11 @@ class Deliveries:
                 while await self._take(receive):
                     pass
             finally:
+                had_runs = bool(self._active) or self._gone is not None
                 try:
                     await cancel(self._active)
                 finally:
-                    self._schedule.close()
+                    self._schedule.leave(had_runs=had_runs)
 
     def drain(self) -> None:
         """Let `run` return once all recorded signals are delivered, or the target accepts none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from heliograph.definitions.signal_definition import SignalDefinition
@@ -22,14 +22,14 @@ async def deliveries_of(
     patterns: Sequence[str],
     definitions: Mapping[str, SignalDefinition[Any]],
     lease_seconds: float,
-) -> AsyncIterator[Signal[Any]]:
+) -> AsyncGenerator[Signal[Any], None]:
     """Yield the signals of a subscription without end, run by run. A signal counts as processed when the next one is requested.
 
     Waits for a database that is unreachable. Raises NotFound (`unknown_subscription`), Rejected (`pattern_not_granted`), and InvalidInput for a
     payload that does not match its definition; the signal is then delivered again.
     """
     leases, subscriber = LeasedRuns(world, feed, lease_seconds), world.new_id("sub")
-    schedule = SearchSchedule(world, feed.project, patterns)
+    schedule, has_run = SearchSchedule(world, feed.project, patterns), False
     try:
         while True:
             schedule.clear()
@@ -39,6 +39,7 @@ async def deliveries_of(
                 runs, more, seconds = Taken([], False, OUTAGE_SECONDS)
             for taken in runs:
                 schedule.found()
+                has_run = True
                 async with leases.renewing(name, subscriber, taken) as leased:
                     for signal in taken.signals:
                         yield loaded(signal, definitions)
@@ -47,7 +48,8 @@ async def deliveries_of(
                         leased.done = signal.seq
                     else:
                         leased.done = taken.upto
+                has_run = False
             if not runs and not more:
                 await schedule.wait(seconds)
     finally:
-        schedule.close()
+        schedule.leave(had_runs=has_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,6 +31,10 @@ class LeasedRun:
         self.delay_seconds = 0.0
         self.is_lost = False
         self.owner = owner
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.name, self.subscriber, self.run_id
 
     def item(self, **seconds: float) -> dict[str, Any]:
         """Its item for `record_positions`."""
@@ -65,6 +69,8 @@ class LeasedRuns:
                 "subscription %s missed up to %d signals of run %s, which were pruned", name, taken.pruned, taken.run_id
             )
         leased = LeasedRun(name, subscriber, taken, owner)
+        # a run that is taken again, because its lease had lapsed
+        self._lose([each for each in self._leased if each.key == leased.key])
         self._leased.add(leased)
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name="subscriptions renew")
@@ -93,10 +99,11 @@ class LeasedRuns:
         renewed_at = self._world.monotonic()
         while self._keeper is asyncio.current_task():  # the driver may lose a cancellation
             await self._world.sleep(self.lease_seconds / 3)
-            leased = list(self._leased)
+            leased = [each for each in self._leased if not each.is_lost]
             started_at = self._world.monotonic()
             try:
-                results = await self._feed.record([each.item(lease_seconds=self.lease_seconds) for each in leased])
+                items = [each.item(lease_seconds=self.lease_seconds) for each in leased]
+                results = await self._feed.record(items) if items else []
                 kept = {each for each, result in zip(leased, results, strict=True) if result.outcome == "ok"}
             except HeliographError as error:  # also one that passes, such as a right that a login gets back
                 log.info("the leases of subscriptions are not renewed: %s", error.message)
@@ -104,8 +111,10 @@ class LeasedRuns:
                     continue
                 kept = set()
             renewed_at = started_at
-            for each in leased:
-                if each not in kept and each in self._leased:
-                    each.is_lost = True
-                    if each.owner is not None:
-                        each.owner.cancel()
+            self._lose([each for each in leased if each not in kept and each in self._leased])
+
+    def _lose(self, lost: Iterable[LeasedRun]) -> None:
+        for each in lost:
+            each.is_lost = True
+            if each.owner is not None:
+                each.owner.cancel()

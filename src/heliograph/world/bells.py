@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, StoreUnavailable
@@ -90,6 +90,11 @@ class Bells:
             signals = self._signals[project] = SignalBells(project, self.subscriptions, self._clock)
         if keys := signals.after(function, arguments, answer):
             self.ring(keys)
+
+    def given(self, project: str, tokens: Mapping[str, str]) -> None:
+        """Use the tokens that `subscribe` has returned to a login that may only subscribe."""
+        self.tokens.add(project, tokens)
+        self.subscriptions.learned(project)
 
     async def learn(self, project: str) -> bool:
         """Fetch the key of a project's bells, which rings to other processes need.

@@ -112,6 +112,8 @@ class RealWorld:
         answer = await self._store.call(function, *args)
         if function in WRITERS:
             self.bells.called(function, args, answer)
+        elif function == "subscribe" and "bells" in answer:
+            self.bells.given(str(args[0]), answer["bells"])
         return answer
 
     @asynccontextmanager

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 SIGNALS = "signals:"  # the first part of the names of bells that ring after commits with signals, see `heliograph.world.signal_bells`
 SUBSCRIBERS = "subscribers:"  # the first part of the names of their announcements: without one, commits do not ring
-UNNAMED = "?"  # the rest of a bell for signals of any name
+ANY = "?"  # the rest of the announcement of all subscribers
 ANNOUNCE_SECONDS = 5.0  # between two announcements
 
 

@@ -1,13 +1,9 @@
 """The bells that wake subscribers: a commit rings for the names of its signals, and only where somebody listens for them.
 
-A subscriber listens to a bell for each of its patterns: of one name, of all names that begin or end with a segment, or of all names
-(`signal_bell`). It announces these bells every ANNOUNCE_SECONDS, between its searches. A process that has not received the announcement of a
-bell for PRESENCE_SECONDS does not ring it any more. A process that has just started cannot know of the subscribers yet, so it rings UNNAMED,
-to which all of them listen. For the same time, UNKNOWN_SECONDS, it rings all bells of a name that is new to it. Nothing of this is stored:
-without a ring, subscribers find signals by polling.
-
-A login that may only subscribe has two tokens, for all bells and for all announcements. So SUBSCRIBERS announces such a login, and while
-it is present, each commit with signals also rings SIGNALS.
+A subscriber listens to a bell for each of its patterns (`signal_bell`): of one name, of all names that begin with a segment or contain one, or
+of all names. It announces these bells every ANNOUNCE_SECONDS. A process that has not received the announcement of a bell for PRESENCE_SECONDS
+does not ring it any more. A process that has just started cannot know of the subscribers yet, so for UNKNOWN_SECONDS it rings all bells of its
+names; later it does so for each name that is new to it. Nothing of this is stored: without a ring, subscribers find signals by polling.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heliograph.world.seam import ANNOUNCE_SECONDS, SIGNALS, SUBSCRIBERS, UNNAMED, BellKey
+from heliograph.world.seam import ANNOUNCE_SECONDS, ANY, SIGNALS, SUBSCRIBERS, BellKey
 from heliograph.world.subscriptions import Subscriptions
 
 PRESENCE_SECONDS = 3 * ANNOUNCE_SECONDS
@@ -66,34 +62,26 @@ class SignalBells:
         self._project = project
         self._subscriptions = subscriptions
         self._clock = clock
-        self._restricted = self._listen(SUBSCRIBERS)
-        self._named = self._listen(f"{SUBSCRIBERS}{UNNAMED}")
-        self._new_until = clock() + UNKNOWN_SECONDS
-        self._all = [BellKey(project, f"{SIGNALS}{UNNAMED}"), BellKey(project, SIGNALS)]
+        self._any = self._listen(f"{SUBSCRIBERS}{ANY}")
         self._presences: dict[str, Presence] = {}  # by the part of its key after SIGNALS
         self._of_name: dict[str, list[tuple[BellKey, Presence]]] = {}
 
     def after(self, function: str, arguments: tuple[Any, ...], answer: Any) -> list[BellKey]:
         """The bells to ring after a call of one of WRITERS."""
         now = self._clock()
-        if now < self._new_until and function not in _SWEEPS:
-            return self._all
-        is_named, is_restricted = now < self._named.until, now < self._restricted.until
-        if not is_named and not is_restricted:
+        if now >= self._any.until:
             return []
-        names = names_of(function, arguments, answer)
-        keys = self._all[1:] if is_restricted and names else []
-        if is_named:
-            if len(self._of_name) > NAMES_MAX:
-                self._forget()
-            for name in names:
-                for key, presence in self._of_name.get(name) or self._bells_of(name):
-                    if now < presence.until and key not in keys:
-                        keys.append(key)
-        return keys
+        if len(self._of_name) > NAMES_MAX:
+            self._forget()
+        keys: dict[BellKey, None] = {}
+        for name in sorted(names_of(function, arguments, answer)):
+            for key, presence in self._of_name.get(name) or self._bells_of(name):
+                if now < presence.until:
+                    keys[key] = None
+        return list(keys)
 
     def _bells_of(self, name: str) -> list[tuple[BellKey, Presence]]:
-        bells = [name, f"{name.partition(':')[0]}:*", f"*:{name.rpartition(':')[2]}", "*"]
+        bells = bells_of(name)
         for bell in bells:
             if bell not in self._presences:
                 self._presences[bell] = self._listen(f"{SUBSCRIBERS}{bell}")
@@ -113,13 +101,22 @@ class SignalBells:
 
 
 def signal_bell(pattern: str) -> str:
-    """The bell that rings for all names that a pattern matches: the pattern without a wildcard, `first:*`, `*:last`, or `*`."""
+    """The bell that rings for all names that a pattern matches.
+
+    The pattern without a wildcard; `segment:*` for its first segment, if that is none; `*:segment` for its last segment that is none; or `*`.
+    """
     if "*" not in pattern:
         return pattern
-    first, last = pattern.partition(":")[0], pattern.rpartition(":")[2]
-    if "*" not in first:
-        return f"{first}:*"
-    return "*" if "*" in last else f"*:{last}"
+    segments = pattern.split(":")
+    if "*" not in segments[0]:
+        return f"{segments[0]}:*"
+    return next((f"*:{segment}" for segment in reversed(segments) if "*" not in segment), "*")
+
+
+def bells_of(name: str) -> list[str]:
+    """The bells of all patterns that may match a name."""
+    segments = name.split(":")
+    return [name, f"{segments[0]}:*", *(f"*:{segment}" for segment in dict.fromkeys(segments)), "*"]
 
 
 def names_of(function: str, arguments: tuple[Any, ...], answer: Any) -> set[str]:

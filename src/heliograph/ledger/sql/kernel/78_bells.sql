@@ -12,19 +12,38 @@ create function heliograph._bell_tokens(p_key bytea, p_bells text[]) returns jso
       from pad p cross join unnest(p_bells) b
 $$;
 
+-- _bell_key: the key of a project's bells.
+create function heliograph._bell_key(p_project text) returns bytea
+    language sql stable as $$
+    select sha256(b.outer_key || sha256(b.inner_key || convert_to(p_project, 'UTF8'))) from heliograph.bell_secret b
+$$;
+
+-- _subscriber_bells: for a login that may only subscribe, {bells: {bell: name}} of the notifications that subscribers of
+--   these patterns need: for the signals, and for the announcements. {} for other logins, which have the key. The
+--   caller has checked the grants.
+create function heliograph._subscriber_bells(p_project text, p_patterns text[]) returns jsonb
+    language plpgsql stable as $$
+begin
+    if heliograph._may_read_logs() then
+        return '{}';
+    end if;
+    return jsonb_build_object('bells', heliograph._bell_tokens(heliograph._bell_key(p_project), array(
+        select 'subscribers:?'
+        union
+        select k || heliograph._signal_bell(p) from unnest(p_patterns) p cross join unnest('{signals:,subscribers:}'::text[]) k
+         order by 1)));
+end $$;
+
 -- bell_key: return the key of a project's bells, 64 hexadecimal digits. A program with this key computes the name of
 --   each of the project's notifications, as heliograph.world.bell_tokens does. A login that may only subscribe receives
---   {bell: name} of the two that subscribers need: with the key, it could find out whether a run exists whose id it
+--   {}, and the names of its bells from subscribe: with the key, it could find out whether a run exists whose id it
 --   guesses.
 --   raises: see _enter
 create function heliograph.bell_key(p_project text) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);
-    v_key constant bytea := (
-        select sha256(b.outer_key || sha256(b.inner_key || convert_to(p_project, 'UTF8')))
-          from heliograph.bell_secret b);
 begin
-    return case when heliograph._may_read_logs() then to_jsonb(encode(v_key, 'hex'))
-                else heliograph._bell_tokens(v_key, '{signals:,subscribers:}') end;
+    return case when heliograph._may_read_logs() then to_jsonb(encode(heliograph._bell_key(p_project), 'hex'))
+                else '{}' end;
 end $$;

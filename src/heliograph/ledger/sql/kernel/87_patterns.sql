@@ -23,6 +23,16 @@ create function heliograph._pattern_regex(p_pattern text) returns text
       from unnest(string_to_array(p_pattern, ':')) with ordinality u (s, n)
 $$;
 
+-- _signal_bell: the bell of a pattern, as heliograph.world.signal_bells computes it: the pattern without a wildcard;
+--   segment:* for its first segment, if that is none; *:segment for its last segment that is none; or *.
+create function heliograph._signal_bell(p_pattern text) returns text
+    language sql immutable as $$
+    select case when p_pattern !~ '\*' then p_pattern
+                when split_part(p_pattern, ':', 1) !~ '\*' then split_part(p_pattern, ':', 1) || ':*'
+                else coalesce((select '*:' || s from unnest(string_to_array(p_pattern, ':')) with ordinality u (s, n)
+                                where s !~ '\*' order by n desc limit 1), '*') end
+$$;
+
 -- _pattern_closure: the states of a pattern that are reached without reading a segment: behind each ** that is reached.
 --   A set of states is a number: bit n is set if the first n segments of the pattern are matched.
 create function heliograph._pattern_closure(p_segments text[], p_states integer) returns integer

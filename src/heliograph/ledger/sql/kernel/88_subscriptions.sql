@@ -31,7 +31,8 @@ $$;
 --   p_patterns: [pattern], of which a signal matches one. p_since: 'now' begins with the signals that follow, 'start'
 --   with the first signal of each run that is not pruned. p_positions: {run_id: position}, for runs that begin after
 --   another position. Both count only for a new subscription.
---   Returns {outcome}. 'opening': call again until it is open, in a new transaction; it waits for transactions that
+--   Returns {outcome, bells}. bells: only for a login that may only subscribe, {bell: name} of the notifications for
+--   these patterns, see bell_key. 'opening': call again until it is open, in a new transaction; it waits for transactions that
 --   were writing signals. 'subscribed': it is open from now on. 'duplicate': it exists. 'conflict': it exists with
 --   other patterns, or another login has created it. 'rejected' with code and message: pattern_not_granted,
 --   unknown_run, unknown_position, pruned_position.
@@ -60,7 +61,7 @@ begin
     if v_known.patterns <> v_patterns or not heliograph._may_use(v_known.created_by) then
         return jsonb_build_object('outcome', 'conflict');
     elsif v_known.name is not null and v_known.writers is null then
-        return jsonb_build_object('outcome', 'duplicate');
+        return jsonb_build_object('outcome', 'duplicate') || heliograph._subscriber_bells(p_project, v_patterns);
     end if;
     v_rejection := heliograph._wrong_positions(p_project, p_positions, v_patterns);
     if v_rejection is not null then
@@ -85,7 +86,7 @@ begin
         return jsonb_build_object('outcome', 'opening');
     end if;
     perform heliograph._enter_open(p_project, p_name, p_since, p_positions, v_known.feed_id, p_now);
-    return jsonb_build_object('outcome', 'subscribed');
+    return jsonb_build_object('outcome', 'subscribed') || heliograph._subscriber_bells(p_project, v_patterns);
 end $$;
 
 -- _writers: the other transactions of this database that write to the log now. A transaction has this lock before it

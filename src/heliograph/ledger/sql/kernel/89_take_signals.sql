@@ -45,7 +45,11 @@ begin
         if v_has_entered and v_after is not null then
             perform heliograph._enter_old(p_project, p_name, v_after, p_now);
         end if;
-        v_answer := v_answer || jsonb_build_object('more', v_after is not null or not v_has_entered);
+        -- or for a run that another transaction holds, which may find no news that this call has seen. p_now: not a run
+        -- that this call has passed
+        v_answer := v_answer || jsonb_build_object('more', v_after is not null or not v_has_entered or exists (
+            select from heliograph.subscription_runs s
+             where s.project_id = p_project and s.name = p_name and s.has_news and s.lease_until < p_now));
     end if;
     return v_answer || jsonb_build_object('outcome', 'taken', 'due_seconds', (
         select extract(epoch from s.lease_until - p_now) from heliograph.subscription_runs s
