@@ -109,7 +109,7 @@ HARM = [
     ("a context that another may write to", [BOX.format("kind = 'output', writer_turn_id = 'turn_3'", "fork_1"),
      TURN.format("context_box_id = 'fork_1'", 4)], {"B6"}),
     ("an agent without its run", [HEAD.format("run_id = 'run_x'", "run_a/critic")], {"O1"}),
-    ("a run lost", [LOST.format("runs", "run_id = 'run_b'")], {"O1", "O2", "O3"}),
+    ("a run lost", [LOST.format("runs", "run_id = 'run_b'")], {"O1", "O2", "O3", "O14"}),
     ("an agent lost", [LOST.format("agent_state_head", "agent_id = 'run_b/writer'")], {"O2"}),
     ("a turn lost", [LOST.format("agent_turns", "agent_turn_id = 'turn_a'")], {"O4", "O5", "O7", "O8", "O9"}),
     ("calls without a turn", ["update turn_waiting_tools set agent_turn_id = 'turn_x' where project_id = $1"],

@@ -260,6 +260,20 @@ async def test_search_that_skips_a_run_of_another_transaction_is_repeated(kernel
     assert (await kernel.call("take_signals", "s", "w", 1, 30.0))["more"] is False
 
 
+async def test_position_that_a_search_entered_while_prune_deleted_its_run_goes_with_the_next_search(
+    kernel: Kernel,
+) -> None:
+    await subscribe(kernel, since="now")
+    await kernel.connection.execute(
+        "insert into heliograph.subscription_runs (project_id, name, run_id, position, lease_until) values ($1, 's', 'run_x', 0, $2)",
+        kernel.project, kernel.now,
+    )  # fmt: skip
+    kernel.wait(1)
+    answer = await kernel.call("take_signals", "s", "w", 1, 30.0)
+    assert (answer["runs"], answer["more"]) == ([], False)
+    assert await kernel.rows("subscription_runs") == []
+
+
 async def test_no_lock_that_another_login_could_take_orders_starts_and_subscriptions(kernel: Kernel) -> None:
     await subscribe(kernel)
     transaction = kernel.connection.transaction()

@@ -45,6 +45,13 @@ begin
         if v_has_entered and v_after is not null then
             perform heliograph._enter_old(p_project, p_name, v_after, p_now);
         end if;
+        delete from heliograph.subscription_runs d  -- prune deleted the run while a search entered it
+         where d.project_id = p_project and d.name = p_name and d.run_id = any (array(
+               select s.run_id from heliograph.subscription_runs s
+                where s.project_id = p_project and s.name = p_name and s.has_news and s.lease_until < p_now
+                  and (select r.run_id from heliograph.runs r
+                        where r.project_id = p_project and r.run_id = s.run_id) is null
+                order by s.lease_until, s.run_id limit 1000 for update skip locked));
         -- or for a run that another transaction holds, which may find no news that this call has seen. p_now: not a run
         -- that this call has passed
         v_answer := v_answer || jsonb_build_object('more', v_after is not null or not v_has_entered or exists (

@@ -59,6 +59,9 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
      where r.run_id is null or h.agent_id is null
     union all
     select 'O3 a log has its run', g.run_id from g left join r using (run_id) where r.run_id is null
+    union all
+    select 'O14 a position of a subscription has its run', x.name || ' ' || x.run_id from heliograph.subscription_runs x
+      left join r using (run_id) where x.project_id = p_project and r.run_id is null
 $$;
 
 -- _doctor_waits: W1 to W11, and O for rows of turns.
