@@ -15,11 +15,12 @@ $$;
 -- _bell_key: the key of a project's bells.
 create function heliograph._bell_key(p_project text) returns bytea
     language sql stable as $$
-    select sha256(b.outer_key || sha256(b.inner_key || convert_to(p_project, 'UTF8'))) from heliograph.bell_secret b
+    select sha256(b.outer_key || sha256(b.inner_key || convert_to(p_project, 'UTF8')))
+      from heliograph.bell_secret b
 $$;
 
--- _subscriber_bells: for a login that may only subscribe, {bells: {bell: name}} of the notifications that subscribers of
---   these patterns need: for the signals, and for the announcements. {} for other logins, which have the key. The
+-- _subscriber_bells: for a login that may only subscribe, {bells: {bell: name}} of the notifications for the signals
+--   of these patterns, and for the announcements of their subscribers. {} for other logins, which have the key. The
 --   caller has checked the grants.
 create function heliograph._subscriber_bells(p_project text, p_patterns text[]) returns jsonb
     language plpgsql stable as $$
@@ -30,7 +31,8 @@ begin
     return jsonb_build_object('bells', heliograph._bell_tokens(heliograph._bell_key(p_project), array(
         select 'subscribers:?'
         union
-        select k || heliograph._signal_bell(p) from unnest(p_patterns) p cross join unnest('{signals:,subscribers:}'::text[]) k
+        select k || heliograph._signal_bell(p)
+          from unnest(p_patterns) p cross join unnest('{signals:,subscribers:}'::text[]) k
          order by 1)));
 end $$;
 

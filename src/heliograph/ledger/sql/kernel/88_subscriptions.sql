@@ -32,10 +32,10 @@ $$;
 --   with the first signal of each run that is not pruned. p_positions: {run_id: position}, for runs that begin after
 --   another position. Both count only for a new subscription.
 --   Returns {outcome, bells}. bells: only for a login that may only subscribe, {bell: name} of the notifications for
---   these patterns, see bell_key. 'opening': call again until it is open, in a new transaction; it waits for transactions that
---   were writing signals. 'subscribed': it is open from now on. 'duplicate': it exists. 'conflict': it exists with
---   other patterns, or another login has created it. 'rejected' with code and message: pattern_not_granted,
---   unknown_run, unknown_position, pruned_position.
+--   these patterns, see bell_key. 'opening': call again until it is open, in a new transaction; it waits for
+--   transactions that were writing signals. 'subscribed': it is open from now on. 'duplicate': it exists.
+--   'conflict': it exists with other patterns, or another login has created it. 'rejected' with code and message:
+--   pattern_not_granted, unknown_run, unknown_position, pruned_position.
 --   raises: see _enter; 22023 for an invalid name, pattern, start or position
 --   locks:  the subscription
 create function heliograph.subscribe(
