@@ -48,6 +48,11 @@ def safe_repr(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 call`, `2 calls`: a number with its noun, which forms its plural with an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def without_keys(text: str) -> str:
     """Return `text` with three characters of each word that is as long as a key: a service may quote the key that it rejects."""
     return _LONG_WORD.sub(lambda found: f"{found[0][:_PREFIX]}…", redacted_text(text))
@@ -98,8 +103,3 @@ def repr_of(value: object) -> str:
         return repr(value)
     except Exception:
         return f"a {type(value).__name__} that cannot be shown"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 call`, `2 calls`: a number with its noun, which forms its plural with an s."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

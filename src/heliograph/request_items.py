@@ -34,23 +34,28 @@ class CauseItem(TypedDict):
     seq: int
 
 
-class ActivationItem(TypedDict):
-    """A turn that a reaction activates. cause, activation: indexes of its signals; or cause is a CauseItem."""
+class NewTurnItem(TypedDict):
+    """A turn to queue."""
 
     agent: str
     turn_id: str
-    cause: int | CauseItem
-    activation: int
     priority: NotRequired[int]
     pool: NotRequired[str | None]
     max_attempts: int
     ttl_seconds: float
     context_box_id: NotRequired[str | None]
     result_fields: NotRequired[Sequence[JsonObject] | None]
-    message_type: NotRequired[str]
-    actor: NotRequired[str | None]
     budget: NotRequired[Mapping[str, int] | None]
     callback_url: NotRequired[str | None]
+
+
+class ActivationItem(NewTurnItem):
+    """A turn that a reaction activates. cause, activation: indexes of its signals; or cause is a CauseItem."""
+
+    cause: int | CauseItem
+    activation: int
+    message_type: NotRequired[str]
+    actor: NotRequired[str | None]
     depth: NotRequired[int]
 
 
@@ -151,22 +156,12 @@ class Command(TypedDict):
     priority: NotRequired[int | None]
 
 
-class ChildItem(TypedDict):
+class ChildItem(NewTurnItem):
     """The turn that a call of kind child delegates. cause, activation: indexes of signals; or cause is a CauseItem."""
 
-    agent: str
     instance: NotRequired[str | None]
-    turn_id: str
     activation: NotRequired[int]
     cause: NotRequired[int | CauseItem | None]
-    priority: NotRequired[int]
-    pool: NotRequired[str | None]
-    max_attempts: int
-    ttl_seconds: float
-    context_box_id: NotRequired[str | None]
-    result_fields: NotRequired[Sequence[JsonObject] | None]
-    budget: NotRequired[Mapping[str, int] | None]
-    callback_url: NotRequired[str | None]
 
 
 class CallItem(TypedDict):

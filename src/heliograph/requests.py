@@ -153,20 +153,19 @@ class Finish(Owner):
     recording: NotRequired[RecordingItem]
 
 
-class Stop(TypedDict):
+class StopOptions(TypedDict):
+    mode: str
+    grace_seconds: NotRequired[float | None]
+    reason: NotRequired[str | None]
+    actor: NotRequired[str | None]
+
+
+class Stop(StopOptions):
     turn_id: str
-    mode: str
-    grace_seconds: NotRequired[float | None]
-    reason: NotRequired[str | None]
-    actor: NotRequired[str | None]
 
 
-class StopRun(TypedDict):
+class StopRun(StopOptions):
     run_id: str
-    mode: str
-    grace_seconds: NotRequired[float | None]
-    reason: NotRequired[str | None]
-    actor: NotRequired[str | None]
 
 
 class React(TypedDict):

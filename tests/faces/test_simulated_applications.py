@@ -335,7 +335,7 @@ def failing(scenario: Callable[[Simulation], Awaitable[Any]]) -> AssertionError:
 @pytest.mark.more
 def test_failure_names_the_seed_the_smallest_schedule_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     failure = failing(paid_twice)
-    assert str(failure) == "the effect 'pay A' happened 2 times, and 1 times without faults"
+    assert str(failure) == "the effect 'pay A' happened 2 times, and 1 time without faults"
     [note] = failure.__notes__
     assert re.search(r"schedule smaller: [12] faults, 0 tasks out of order", note)
     assert "the faults, each at its place:" in note

@@ -57,7 +57,7 @@ def test_contains_shows_the_nearest_miss_with_each_difference() -> None:
         "    payload /n: expected 4, was 3\n"
         "    payload /by/line/1: expected 3, was 2\n"
         "    payload /new: missing, expected true\n"
-        "  the 6 signals are: workflow:start, agent:activated ×2, words:counted, verdict:found, workflow:end"
+        "  the run has 6 signals: workflow:start, agent:activated ×2, words:counted, verdict:found, workflow:end"
     )
 
 
@@ -99,7 +99,7 @@ def test_in_order_names_a_signal_that_came_too_early() -> None:
         "signal 2 of 2 is missing: no signal after #5 verdict:found by editor matches words:counted\n"
         "  it came too early: #3 words:counted by counter\n"
         "  found before: #5 verdict:found by editor\n"
-        "  the 6 signals are: workflow:start, agent:activated ×2, words:counted, verdict:found, workflow:end"
+        "  the run has 6 signals: workflow:start, agent:activated ×2, words:counted, verdict:found, workflow:end"
     )
 
 
@@ -170,7 +170,7 @@ def test_messages_of_long_logs_and_large_payloads_are_bounded() -> None:
     lines = message_of(contains, signals, wanted).splitlines()
     assert len(lines) == 12
     assert lines[1:3] == ["  nearest miss: #1 item:read by reader", "    payload /k0: expected -1, was 0"]
-    assert lines[10:] == ["    ... and 92 more differences", "  the 2000 signals are: item:read ×2000"]
+    assert lines[10:] == ["    ... and 92 more differences", "  the run has 2000 signals: item:read ×2000"]
     for message in (message_of(never, signals, "item:*"), message_of(caused_by, signals, "item:read", "nothing")):
         assert len(message) < 5_000
 

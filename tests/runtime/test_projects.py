@@ -161,7 +161,7 @@ async def test_worker_logs_each_turn_that_it_claims(rig: Rig, caplog: pytest.Log
     logged = [record.message for record in caplog.records if record.message.startswith("claimed")]
     assert logged == [
         f"claimed {command.turn_id}: agent a of run {run_id}, epoch 2",
-        f"claimed {command.turn_id}: agent a of run {run_id}, epoch 3 (1 calls, 1 answered)",
+        f"claimed {command.turn_id}: agent a of run {run_id}, epoch 3 (1 call, 1 answered)",
     ]
 
 

@@ -52,6 +52,25 @@ async def test_turn_that_cannot_be_read_is_named_and_starts_no_process() -> None
     assert divergence.next_step == "helio db doctor shows which records are damaged"
 
 
+@pytest.mark.parametrize(("change", "kinds"), [
+    ({}, []), ({"task": 2}, []), ({"target": "near"}, []), ({"delegates": False}, ["missing"]),
+])  # fmt: skip
+def test_turn_that_waits_for_a_gateway_has_to_delegate_again(change: dict[str, Any], kinds: list[str]) -> None:
+    def till(*, target: str = "far", task: int = 1, delegates: bool = True) -> Heliograph:
+        route = {"match": {"target_agent": target}, "destination": {"gateway": "http://127.0.0.1:9/"}}
+        app = Heliograph("till", routes={"kind": "MessageRouting", "routes": [route]})
+
+        @app.agent(activate_on=START)
+        async def clerk(ctx: Context) -> Any:
+            return await ctx.delegate(target, {"n": task}) if delegates else None
+
+        return app
+
+    turns = in_flight(till(), 1, 1.0)
+    assert [(wait.kind, wait.tool) for turn in turns for wait in turn.claimed.waits] == [("tool", "runtime:gateway")]
+    assert [each.kind for each in checked(till(**change), turns)] == kinds
+
+
 # ── Tools of servers ──
 
 

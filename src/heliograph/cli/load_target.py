@@ -12,7 +12,7 @@ from heliograph.cli.files import read_file
 from heliograph.cli.load_application import load_app
 from heliograph.cli.output import note
 from heliograph.cli.workflow_manifests import STEP_KINDS, bind_workflow
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.manifest.problems import WARNINGS_MAX, ManifestProblem, ManifestRejected
 from heliograph.manifest.reader import kind_of
@@ -37,7 +37,7 @@ def load_target(reference: str, options: Namespace) -> Heliograph:
     for each in warnings[:WARNINGS_MAX]:
         note(f"warning: {each}")
     if (more := len(warnings) - WARNINGS_MAX) > 0:
-        note(f"{more} more warnings; helio validate --json {safe_repr(reference)} prints all of them")
+        note(f"{counted(more, 'more warning')}; helio validate --json {safe_repr(reference)} prints all of them")
     return application
 
 

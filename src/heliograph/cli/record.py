@@ -25,8 +25,8 @@ def export(options: Namespace) -> int:
         json_line({"file": options.file, "run_id": options.run, "signals": len(recording.signals), "parts": len(recording.parts),
                    "gaps": [{"part": gap.part, "reason": gap.reason} for gap in recording.gaps]})  # fmt: skip
         return 0
-    line(f"{options.file}: {counted(len(recording.signals), 'signal')}, {counted(len(recording.parts), 'part')}, "
-         f"{counted(len(recording.gaps), 'gap')}")  # fmt: skip
+    sizes = {"signal": recording.signals, "part": recording.parts, "gap": recording.gaps}
+    line(f"{options.file}: {', '.join(counted(len(each), noun) for noun, each in sizes.items())}")
     for gap in recording.gaps:
         note(f"gap: {gap.part}: {gap.reason}")
     return 0

@@ -18,7 +18,7 @@ from heliograph.cli.existing_database import open_existing
 from heliograph.cli.load_target import load_target
 from heliograph.cli.output import json_line, line, reserved_stdout
 from heliograph.config import read_settings
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput, KernelRejected
 from heliograph.ledger.open_turns import UnreadableTurn
 from heliograph.ledger.reader import Reader
@@ -86,7 +86,7 @@ class _Report:
         outcome = f"{self.diverged} would diverge ({kinds})" if self.diverged else "all of them continue with this code"
         if self._noted:
             outcome += f"; in {self._noted}, a recorded reply answers another prompt, system text or tools"
-        turns = "1 open turn" if self._checked == 1 else f"{self._checked} open turns"
+        turns = counted(self._checked, "open turn")
         line(f"checked {turns} of {self._application} in {seconds:.1f} s: {outcome}" if self._checked else
              f"{self._application} has no open turns in this project", self._file)  # fmt: skip
 

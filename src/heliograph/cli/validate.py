@@ -16,7 +16,7 @@ from heliograph.cli.files import read_file
 from heliograph.cli.manifests import load_routing, load_runtime
 from heliograph.cli.output import json_line, line, reserved_stdout
 from heliograph.cli.workflow_manifests import STEP_KINDS, bind_workflow
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.manifest.document import Document
 from heliograph.manifest.ossa import KINDS, validate_ossa
@@ -159,4 +159,4 @@ def _print(report: Report) -> None:
         if each.hint:
             line(f"    hint: {each.hint}")
     if (more := len(warnings) - WARNINGS_MAX) > 0:
-        line(f"  {more} more warnings; --json prints all of them")
+        line(f"  {counted(more, 'more warning')}; --json prints all of them")

@@ -70,14 +70,16 @@ class StoredOther(OtherEntry, tag=0):
     turn_id: str | None
 
 
+def _payload_of_delta(entry: Any) -> Any:
+    return {"content": entry.content, "offset": entry.offset}
+
+
 class StoredTextDelta(TextDelta, tag=1):
     offset: int
     at: int
     turn_id: str | None
 
-    @property
-    def payload(self) -> Any:
-        return {"content": self.content, "offset": self.offset}
+    payload = property(_payload_of_delta)
 
 
 class StoredThinkingDelta(ThinkingDelta, tag=2):
@@ -85,9 +87,7 @@ class StoredThinkingDelta(ThinkingDelta, tag=2):
     at: int
     turn_id: str | None
 
-    @property
-    def payload(self) -> Any:
-        return {"content": self.content, "offset": self.offset}
+    payload = property(_payload_of_delta)
 
 
 Entry: TypeAlias = OtherEntry | TextDelta | ThinkingDelta

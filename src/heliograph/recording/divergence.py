@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from heliograph.error_text import counted
 from heliograph.json_differences import ABSENT, Difference
 from heliograph.types import JsonObject
 
@@ -38,8 +39,13 @@ class Divergence:
     def line(self) -> str:
         """The divergence in one line, for CI."""
         where = f" of {self.agent}" if self.agent else ""
+        return f"diverged at signal {self.seq}, {self.part}{where}: {self.difference}"
+
+    @property
+    def difference(self) -> str:
+        """What differs, without the place."""
         first = f": {_described(self.differences[0])}" if self.differences else ""
-        return f"diverged at signal {self.seq}, {self.part}{where}: {self.message}{first}"
+        return f"{self.message}{first}"
 
     def lines(self) -> Iterator[str]:
         """The divergence for people: both sides, and what differs."""
@@ -49,7 +55,7 @@ class Divergence:
         for difference in self.differences[:_DIFFERENCES_MAX]:
             yield f"  {_described(difference)}"
         if len(self.differences) > _DIFFERENCES_MAX:
-            yield f"  and {len(self.differences) - _DIFFERENCES_MAX} more differences"
+            yield f"  and {counted(len(self.differences) - _DIFFERENCES_MAX, 'more difference')}"
         if self.request is not None:
             yield "  the model request before it:"
             for key, value in self.request.items():

@@ -23,12 +23,13 @@ from heliograph.types import JsonObject
 
 LEDGER = "ledger"  # in the data of a part: what only such parts have
 UNRECORDED = (
-    "it was not recorded: its parts come from the ledger, which has no clock, no ids and no order of parallel steps"
+    "it was not recorded: its parts come from the ledger, which has no clock, no ids, no order of parallel steps, and no system text and "
+    "tools of the request for the last reply of a turn"
 )
 NOT_ENDED = "it has not ended"
 ENDED_SINCE = "the ledger does not have its turn: it was pruned, or ended while the run was exported"
-SHARED = "its turns before the fork are those of another run: export that run"
-CONTINUED = "it continues a turn of the run that was forked, whose signals are those of that run; export that run"
+SHARED = "its turns before the fork are those of {runs}: export that run, too"
+CONTINUED = "it continues a turn of {runs}, which has the signals of its beginning: export that run, too"
 PRUNED = "the front of its log is pruned, and with it the state that its turns have read"
 DAMAGED = "its first signal, or the memory of the run with the agents of its start, is damaged"
 
@@ -40,10 +41,10 @@ async def ledger_parts(reader: Reader, run_id: str) -> tuple[Sequence[Signal], I
     parts, gaps = list[Part](), [Gap("run", UNRECORDED)]
     if signals and signals[0].seq > 1:
         return signals, untrusted, parts, [*gaps, Gap("log", PRUNED)]
-    start = signals[0] if signals else None
-    if start is None or start.name != "workflow:start" or start.run_id != run_id:
-        gaps.append(Gap("start", SHARED))
-    elif (part := start_part(run_id, start, memory)) is None:
+    shared = " and ".join(dict.fromkeys(s.run_id for s in signals if s.run_id != run_id))
+    if shared:
+        gaps.append(Gap("start", SHARED.format(runs=shared)))
+    elif (part := start_part(run_id, signals, memory)) is None:
         gaps.append(Gap("start", DAMAGED))
     else:
         parts.append(part)
@@ -51,7 +52,11 @@ async def ledger_parts(reader: Reader, run_id: str) -> tuple[Sequence[Signal], I
     for turn in turns:
         turn_id = turn.turn_id if isinstance(turn, UnreadableTurn) else turn.claimed.turn_id
         read.add(turn_id)
-        found = Gap(turn_id, CONTINUED) if turn_id in continued else await _part_or_gap(reader, turn, signals)
+        found = (
+            Gap(turn_id, CONTINUED.format(runs=shared))
+            if turn_id in continued
+            else await _part_or_gap(reader, turn, signals)
+        )
         if isinstance(found, Gap):
             gaps.append(found)
         else:
@@ -88,9 +93,9 @@ def _continued_turns(signals: Iterable[Signal], run_id: str) -> set[str]:
     return found
 
 
-def start_part(run_id: str, start: Signal, memory: Any) -> Part | None:
+def start_part(run_id: str, signals: Sequence[Signal], memory: Any) -> Part | None:
     """The start of a run; None if it was damaged. memory: of the run; it keeps the agents with which the run began."""
-    payload: Any = start.payload
+    payload: Any = signals[0].payload if signals and signals[0].name == "workflow:start" else None
     state = payload.get("state") if isinstance(payload, dict) else None
     agents = memory.get("agents") if isinstance(memory, dict) else None
     if not isinstance(state, dict) or not is_texts(agents):

@@ -16,14 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
-from heliograph.agent_loop.request_marks import changed_marks
-from heliograph.codes import RESOURCE_EXHAUSTED
-from heliograph.error_text import format_exception
+from heliograph.codes import IN_DOUBT, RESOURCE_EXHAUSTED
+from heliograph.definitions.agent import AgentSpec
+from heliograph.error_text import counted, format_exception
 from heliograph.errors import HeliographError, SetupError
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
 from heliograph.json_differences import Difference, differences
-from heliograph.ports import ModelReply
+from heliograph.ports import ModelReply, ModelRequest
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.detached_world import never
 from heliograph.recording.divergence import Divergence, Kind
@@ -37,6 +37,7 @@ from heliograph.recording.ended_turn import (
 )
 from heliograph.recording.expected_signals import UNCOMPARED, ExpectedSignals, is_outside
 from heliograph.recording.ledger_parts import LEDGER
+from heliograph.recording.ledger_requests import TEXTS, changed_texts
 from heliograph.recording.ledger_world import InputsOfTurn, LedgerOfTurn
 from heliograph.recording.logged_replies import LoggedCall, logged_calls
 from heliograph.recording.policy import ReplayPolicy
@@ -45,8 +46,9 @@ from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.server_tools import ServerTools
 from heliograph.recording.virtual_world import VirtualWorld
-from heliograph.records import BeginResult, Claimed, RunView, Wait, WriteResult
+from heliograph.records import BeginResult, Card, Claimed, RunView, Wait, WriteResult
 from heliograph.signals.model import Signal
+from heliograph.signals.payload import truncated
 from heliograph.turn.calls import CallResult, result_of
 from heliograph.turn.conversation import reply_of
 from heliograph.turn.deliverable import read_output
@@ -55,7 +57,6 @@ from heliograph.turn.journal import call_label
 from heliograph.types import Json, JsonObject
 
 _THREAD_SECONDS = 1.0
-_TEXTS = {"system": "system text", "tools": "list of tools"}
 _ENDS = ("agent:completed", "agent:failed")
 
 
@@ -80,7 +81,7 @@ class LedgerReplay:
         self._claimed = first_claim(ended, turn.claimed_view)
         data: Any = turn.part.data[LEDGER]
         self._outcome, self._content = data["outcome"], data["content"]
-        self._boxes: Mapping[str, Any] = data.get("boxes", {})
+        self._boxes = msgspec.convert(data.get("boxes", {}), dict[str, list[Card]])
         self._deaths, self._deferrals = ended.attempts, ended.defer_count
         self._is_ended_outside = self._outcome in FROM_OUTSIDE or ended.attempts + 1 >= ended.max_attempts
         self._why_incomplete = why_incomplete(self._outcome, self._content, ended.attempts)
@@ -98,14 +99,20 @@ class LedgerReplay:
         self._place: int | None = None  # where the last commit begins, once it is known
         self._made_deferrals = 0
         self._defers = False
-        self._is_over = False
-        self._request_divergence: Divergence | None = None  # hashes say less than a signal: the next commit comes first
+        self._is_over = self._is_ended_by_kernel = False
+        self._doubt: Divergence | None = (
+            None  # the first request of which only hashes differ: a signal before it shows more
+        )
         self.divergence: Divergence | None = None
         self.gap: str | None = None
 
     @property
     def signals(self) -> dict[int, Signal]:
         return self._expected.reproduced
+
+    @property
+    def _spec(self) -> AgentSpec:
+        return self._turn.workflow.agents[self._claimed.agent]
 
     def run(self) -> None:
         """Replay the turn. Sets `divergence` and `gap`."""
@@ -119,14 +126,19 @@ class LedgerReplay:
         finally:
             self._loop.drop()
         if self.divergence is None and not self._is_over:
-            self._end_outside(f"the turn waits, where the log has signal {self._expected.next_seq}")
+            if (problem := self._loop.problem) is not None:
+                self._end_outside(problem, "error")
+            else:
+                self._end_outside(f"the turn waits, where the log has signal {self._expected.next_seq}")
         if self.divergence is None and self.gap is None:
             self._compare_rest()
+        if self._doubt is not None and (self.divergence is None or self._doubt.seq < self.divergence.seq):
+            self.divergence = self._doubt
 
     async def _run_turn(self) -> None:
         turn, claimed = self._turn, self._claimed
         world = VirtualWorld(turn.recording.signals[0].timestamp)
-        servers = ServerTools().of(turn.workflow.agents[claimed.agent], self._waits.values())
+        servers = ServerTools().of(self._spec, self._waits.values())
         ledger = LedgerOfTurn(world, "replayed", self, self._boxes)
         services = ProjectServices(world, ledger, {claimed.target: turn.workflow}, inputs=InputsOfTurn(self, servers))
         try:
@@ -148,15 +160,14 @@ class LedgerReplay:
     def _is_waiting(self) -> bool:
         if self.divergence is not None or self._is_over:
             return False
-        return (not self._loop.is_endless and self._loop.pass_time()) or self._loop.is_woken(_THREAD_SECONDS)
+        return self._loop.pass_time() or self._loop.is_woken(_THREAD_SECONDS)
 
     # ── What the turn does ──
 
     async def commit(self, item: Mapping[str, Any]) -> None:
         for draft in item.get("signals") or []:
-            if self.divergence is None and draft["name"] not in UNCOMPARED:
+            if self.divergence is None and not self._is_over and draft["name"] not in UNCOMPARED:
                 self._compare(draft)
-        self.divergence = self.divergence or self._request_divergence
         await self._unless_diverged()
 
     async def record(self, item: Mapping[str, Any]) -> None:
@@ -205,9 +216,11 @@ class LedgerReplay:
         if self._made_deferrals <= self._deferrals:
             self._defers = True
         elif error_code(self._content) == RESOURCE_EXHAUSTED:  # the kernel ended it in place of this deferral
-            self._is_over = True
+            self._is_over = self._is_ended_by_kernel = True
         else:  # it may wait for something outside: each run of it would defer it again
-            self._end_outside(f"the turn was deferred {self._deferrals} times, and is deferred once more now")
+            self._end_outside(
+                f"the turn was deferred {counted(self._deferrals, 'time')}, and is deferred once more now"
+            )
 
     async def finish(self, item: Mapping[str, Any]) -> WriteResult:
         drafts = item["signals"]
@@ -233,21 +246,6 @@ class LedgerReplay:
 
     # ── Models ──
 
-    def prompted(self, call_id: str, marks: Mapping[str, str]) -> None:
-        """Compare what the ledger has of a request beside its prompt. It has it of replies that called tools: the others end their turns."""
-        wait, policy = self._waits.get(call_id), self._turn.policy
-        if wait is None or wait.status != "success" or policy.accepts_prompts:
-            return
-        recorded: Any = result_of(wait).output
-        known = recorded.get("marks") if isinstance(recorded, dict) else None
-        compared = {"system"} if policy.renamed_tools else {"system", "tools"}  # the prompt itself is in the log
-        if isinstance(known, dict) and (changed := compared.intersection(changed_marks(known, marks))):
-            was, now = ({name: each[name] for name in sorted(changed)} for each in (known, marks))
-            texts = " and the ".join(_TEXTS[name] for name in sorted(changed))
-            self._request_divergence = self._divergence_of(
-                "request", f"request {call_id} has another {texts} than the one whose reply is recorded; the ledger has hashes of them",
-                was, now, tuple(differences(was, now)), self._calls[0].start.seq if self._calls else None)  # fmt: skip
-
     def next_model_call(self, name: str, request: JsonObject) -> LoggedCall | None:
         self._request = {"model": name, **request}
         if self._calls:
@@ -258,12 +256,18 @@ class LedgerReplay:
         )  # fmt: skip
         return None
 
-    def compare_prompt(self, name: str, call: LoggedCall, prompt: Json) -> bool:
-        if self._turn.policy.accepts_prompts or call.prompt is None:
+    def compare_request(self, name: str, call: LoggedCall, request: ModelRequest) -> bool:
+        policy, seq = self._turn.policy, call.start.seq
+        if policy.accepts_prompts:
             return True
-        recorded, replayed = without_secrets(call.prompt), _plain(prompt)
-        if found := tuple(differences(recorded, replayed)):
-            self._diverge("request", f"{name} would receive another prompt", recorded, replayed, found, call.start.seq)
+        recorded, replayed = without_secrets(call.prompt), _plain(truncated(request.prompt))
+        if call.prompt is not None and (found := tuple(differences(recorded, replayed))):
+            self._diverge("request", f"{name} would receive another prompt", recorded, replayed, found, seq)
+        elif self._doubt is None and (texts := changed_texts(self._spec, request, self._model_call, policy)):
+            names = " and another ".join(TEXTS[each.path[1:]] for each in texts)
+            self._doubt = self._divergence_of(
+                "request", f"{name} would receive another {names} (the ledger has hashes of them)",
+                {each.path[1:]: each.left for each in texts}, {each.path[1:]: each.right for each in texts}, texts, seq)  # fmt: skip
         return self.divergence is None
 
     def reply_to(self, call: LoggedCall) -> ModelReply | None:
@@ -277,7 +281,7 @@ class LedgerReplay:
                 )
                 return None
         output: Json = None
-        if self._turn.workflow.agents[self._claimed.agent].output is not None and self._content is not None:
+        if self._spec.output is not None and self._content is not None:
             output = read_output(self._content)
         return call.reply(output, is_cut=self._outcome == "partial")
 
@@ -314,6 +318,11 @@ class LedgerReplay:
         )
         if found := self._turn.policy.counted(recorded, found):
             del self._expected.taken[signal.seq]
+            if self._deaths and _is_in_doubt(recorded) and _is_in_doubt(replayed):
+                self._end_outside(
+                    "several of its parallel calls have no outcome, and the code fails for another one of them"
+                )
+                return
             self._diverge("signal", f"{signal.name} differs", recorded, replayed, found, signal.seq)
 
     def _compare_end(self, item: Mapping[str, Any]) -> None:
@@ -323,14 +332,16 @@ class LedgerReplay:
             self._diverge("end", "the turn delivers something else", recorded, replayed, found)
 
     def _compare_rest(self) -> None:
-        """What the code has not done again: calls, then signals. A turn with a dead worker or a deferral may have both twice."""
-        if self._deaths or self._made_deferrals or self._deferrals:
+        """What the code has not done again: calls, then signals. A turn with a dead worker may have both twice."""
+        if self._deaths:
             return
         unmade = next((wait for wait in self._waits.values() if wait.call_id not in self._made and wait.state == "resolved"
                        and not is_not_admitted(wait)), None)  # fmt: skip
         if unmade is not None:
             self._diverge("call", f"the code no longer makes {call_label(unmade.kind, unmade.tool)} ({unmade.call_id})")
-        elif (missing := self._expected.missing) is not None:
+        elif (missing := self._expected.missing) is not None and not (
+            self._is_ended_by_kernel and missing.name == "agent:failed"
+        ):
             lone: JsonObject = {"name": missing.name, "payload": missing.payload, "agent": missing.agent}
             self._diverge("signal", f"there is one signal less, {missing.name}", lone, None, seq=missing.seq)
 
@@ -360,6 +371,12 @@ class LedgerReplay:
     async def _unless_diverged(self) -> None:
         if self.divergence is not None or self._is_over:
             await never()
+
+
+def _is_in_doubt(signal: JsonObject) -> bool:
+    """Whether a turn fails because it is not known whether the effect of a call happened."""
+    payload: Any = signal["payload"]
+    return signal["name"] == "error" and payload.get("error_code") == IN_DOUBT
 
 
 def _ordered(signal: JsonObject) -> JsonObject:

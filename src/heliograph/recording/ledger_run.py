@@ -75,7 +75,10 @@ def _first_that_matches(turns: Sequence[TurnOfLedger]) -> tuple[TurnOfLedger, Le
 
 
 def _with_reads(turn: TurnOfLedger, replay: LedgerReplay) -> ReplayedPart:
-    """The outcome of a turn. A difference of a turn that reads the clock or chance is a gap: it may come from there."""
+    """The outcome of a turn. A difference of a turn that reads the clock or chance is a gap: it may come from there.
+
+    The second replay has another clock and another chance, so a value that is the same in both may come from the code alone.
+    """
     name, divergence = turn.part.name, replay.divergence
     if divergence is None or divergence.kind not in ("signal", "request", "end"):
         return ReplayedPart(divergence, None if replay.gap is None else Gap(name, replay.gap), replay.signals)
@@ -84,8 +87,11 @@ def _with_reads(turn: TurnOfLedger, replay: LedgerReplay) -> ReplayedPart:
         again.run()
     if not reads:
         return ReplayedPart(divergence, None, replay.signals)
-    gap = (f"the code reads {', '.join(reads)} outside of a step, which the ledger does not have, and from there on it may differ: "
-           f"{divergence.line()}")  # fmt: skip
+    read = ", ".join(f"{function} at {place}" for function, place in reads.items())
+    is_varying = again.divergence is None or again.divergence.replayed != divergence.replayed
+    cause = "a second replay gives another value there" if is_varying else "a change of the code may be the cause, too"
+    gap = (f"not compared from signal {divergence.seq} of {divergence.agent} on: {divergence.difference}; before it, the code reads {read}, "
+           f"outside of a step, so the ledger does not have the value, and {cause}")  # fmt: skip
     return ReplayedPart(None, Gap(name, gap), replay.signals)
 
 

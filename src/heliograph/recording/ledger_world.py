@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from heliograph.definitions.tool import Tool
-from heliograph.execution.run_serializer import RunSerializer
-from heliograph.execution.turn_inputs import TurnInputs
-from heliograph.ledger.client import Ledger
 from heliograph.ports import Harness
+from heliograph.recording.detached_turn import DetachedInputs, DetachedLedger
 from heliograph.recording.logged_replies import LoggedHarness, ReplyJudge
-from heliograph.records import BeginResult, Card, RunView, WriteResult
-from heliograph.secrets import Resolver
-from heliograph.tools.toolbox import Toolbox
+from heliograph.records import BeginResult, Card, WriteResult
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.world.seam import Transaction, World
 
@@ -43,10 +37,6 @@ class TurnJudge(ReplyJudge, Protocol):
         """The result of a step."""
         ...
 
-    def prompted(self, call_id: str, marks: Mapping[str, str]) -> None:
-        """Compare the marks of a model request."""
-        ...
-
     def deferred(self) -> None:
         """The turn is deferred."""
         ...
@@ -56,14 +46,12 @@ class TurnJudge(ReplyJudge, Protocol):
         ...
 
 
-class LedgerOfTurn(Ledger):
+class LedgerOfTurn(DetachedLedger):
     """The ledger of a turn that is replayed from its calls."""
 
-    def __init__(self, world: World, project: str, judge: TurnJudge, boxes: Mapping[str, Any]):
-        self.world = world
-        self.project = project
+    def __init__(self, world: World, project: str, judge: TurnJudge, boxes: Mapping[str, Sequence[Card]]):
+        super().__init__(world, project, boxes)
         self._judge = judge
-        self._boxes = boxes
 
     async def append(self, item: dict[str, Any]) -> WriteResult:
         await self._judge.commit(item)
@@ -89,22 +77,13 @@ class LedgerOfTurn(Ledger):
     async def finish(self, item: dict[str, Any]) -> WriteResult:
         return await self._judge.finish(item)
 
-    def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
-        return self._pages(box_id)
 
-    async def _pages(self, box_id: str) -> AsyncIterator[list[Card]]:
-        yield msgspec.convert(self._boxes.get(box_id, []), list[Card])
-
-
-class InputsOfTurn(TurnInputs):
-    """The inputs of a turn that is replayed from its calls. No step runs, and no model and no tool server is reached.
-
-    server_tools: the tools of each tool server of its agent, by the server's identity.
-    """
+class InputsOfTurn(DetachedInputs):
+    """The inputs of a turn that is replayed from its calls. No step runs, and no model is reached."""
 
     def __init__(self, judge: TurnJudge, server_tools: Mapping[int, Sequence[Tool]]):
+        super().__init__(server_tools)
         self._judge = judge
-        self._server_tools = server_tools
 
     async def step(
         self, world: World, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
@@ -113,21 +92,6 @@ class InputsOfTurn(TurnInputs):
 
     def harness(self, harness_of: Callable[[Any], Harness], model: Any) -> Harness:
         return LoggedHarness(str(getattr(model, "model", model)), self._judge)
-
-    async def tools(self, toolbox: Toolbox, toolset: Any) -> Sequence[Tool]:
-        return self._server_tools[id(toolset)]
-
-    def problem_of_credentials(self, names: Sequence[str], secrets: Resolver | None) -> str | None:
-        return None
-
-    def prompted(self, call_id: str, marks: Mapping[str, str]) -> None:
-        self._judge.prompted(call_id, marks)
-
-    def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
-        return view
-
-    async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Nothing is cleaned up."""
 
 
 def _ok(item: Mapping[str, Any]) -> WriteResult:

@@ -15,7 +15,6 @@ from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, Thinkin
 from heliograph.recording.detached_world import never
 from heliograph.recording.expected_signals import DELTAS
 from heliograph.signals.model import Signal
-from heliograph.signals.payload import truncated
 from heliograph.types import Json, JsonObject
 
 
@@ -89,11 +88,11 @@ class ReplyJudge(Protocol):
     """Gives the replies, and compares the requests."""
 
     def next_model_call(self, name: str, request: JsonObject) -> LoggedCall | None:
-        """The call of the log that begins now; None if there is none, which is a divergence."""
+        """The call of the log that begins now; None if there is none, which is a divergence. request: as an item."""
         ...
 
-    def compare_prompt(self, name: str, call: LoggedCall, prompt: Json) -> bool:
-        """Compare a prompt with that of the log; return whether the turn may continue."""
+    def compare_request(self, name: str, call: LoggedCall, request: ModelRequest) -> bool:
+        """Compare a request with what the log and the ledger have of it; return whether the turn may continue."""
         ...
 
     def reply_to(self, call: LoggedCall) -> ModelReply | None:
@@ -113,7 +112,7 @@ class LoggedHarness:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         call = self._judge.next_model_call(self.model, request_item(request))
-        if call is None or not self._judge.compare_prompt(self.model, call, truncated(request.prompt)):
+        if call is None or not self._judge.compare_request(self.model, call, request):
             await never()
         async for chunk in call.deltas():
             yield chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -26,9 +27,12 @@ _LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
 @contextmanager
-def outside_reads() -> Iterator[dict[str, None]]:
-    """Collect the functions that the code of the application calls and whose values come from outside, in their order."""
-    found: dict[str, None] = {}
+def outside_reads() -> Iterator[dict[str, str]]:
+    """Collect the functions that the code of the application calls and whose values come from outside, in their order.
+
+    The values are the places of their first calls, `FILE:LINE`.
+    """
+    found: dict[str, str] = {}
     is_collecting = False  # garbage: the hooks of other libraries run then, at any place, and some read the clock
 
     def on_event(frame: FrameType, event: str, arg: Any) -> None:
@@ -36,9 +40,9 @@ def outside_reads() -> Iterator[dict[str, None]]:
             event == "c_call"
             and not is_collecting
             and (name := _name_of(arg)) is not None
-            and _is_of_application(frame)
+            and (place := _place_in_application(frame)) is not None
         ):
-            found[name] = None
+            found.setdefault(name, place)
 
     def on_start(phase: str, info: Any) -> None:
         nonlocal is_collecting
@@ -70,13 +74,13 @@ def _name_of(function: Any) -> str | None:
     return next((f"random.{name}" for base in type(owner).__mro__ if (base.__name__, name) in _METHODS), None)
 
 
-def _is_of_application(frame: FrameType | None) -> bool:
-    """Whether the caller is neither this package nor the standard library on its own behalf."""
+def _place_in_application(frame: FrameType | None) -> str | None:
+    """The place of the caller; None if it is this package, or the standard library on its own behalf."""
     while frame is not None:
         path = frame.f_code.co_filename
         if path.startswith((_OWN, "<frozen")):
-            return False
+            return None
         if not path.startswith(_LIBRARY) or "site-packages" in path:
-            return True
+            return f"{path.removeprefix(f'{Path.cwd()}{os.sep}')}:{frame.f_lineno}"
         frame = frame.f_back
-    return False
+    return None

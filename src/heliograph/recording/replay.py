@@ -58,10 +58,9 @@ class ReplayResult:
         if self.first is not None:
             more = f" (and {counted(len(self.divergences) - 1, 'more part')})" if len(self.divergences) > 1 else ""
             return f"{self.first.line()}{more}"
-        parts, signals = len(self.recording.parts), len(self.recording.signals)
+        parts, signals = counted(len(self.recording.parts), "part"), len(self.recording.signals)
         gaps = f", {counted(len(self.gaps), 'gap')}" if self.gaps else ""
-        return (f"replayed {self.recording.header.run_id}: {counted(parts, 'part')}, {self.reproduced} of "
-                f"{counted(signals, 'signal')} reproduced, "
+        return (f"replayed {self.recording.header.run_id}: {parts}, {self.reproduced} of {counted(signals, 'signal')} reproduced, "
                 f"{signals - self.reproduced} from outside{gaps}")  # fmt: skip
 
     def lines(self) -> Iterator[str]:

@@ -13,7 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 _OWN_THREADS = "heliograph "  # begins the names of those that Heliograph starts
-_TIMERS_MAX = 100_000  # of one part: code that waits in a loop for what a replay does not have would never end
+# Of one part: code that waits in a loop for what a replay does not have would never end.
+_TIMERS_MAX = 100_000
+_CALLBACKS_MAX = 1_000_000  # one after another, without a moment at which nothing is ready
 
 
 class ReplayLoop(base_events.BaseEventLoop):
@@ -27,6 +29,7 @@ class ReplayLoop(base_events.BaseEventLoop):
         self._on_idle = on_idle
         self._now = 0.0
         self._timers = 0  # how many have passed
+        self._callbacks = 0  # how many have run since nothing was ready
         self.set_exception_handler(lambda loop, context: None)  # of tasks that the end of the part drops
 
     def time(self) -> float:
@@ -43,21 +46,29 @@ class ReplayLoop(base_events.BaseEventLoop):
 
     def _run_once(self) -> None:
         while not self._ready and not self._stopping:  # type: ignore[attr-defined]
+            self._callbacks = 0
             if not self._on_idle():
                 self.stop()
+        self._callbacks += len(self._ready)
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
             if not handle.cancelled():
                 handle._run()
+        if self._callbacks > _CALLBACKS_MAX:
+            self.stop()
 
     @property
-    def is_endless(self) -> bool:
-        """Whether the application has waited for more timers than code that ends."""
-        return self._timers > _TIMERS_MAX
+    def problem(self) -> str | None:
+        """Why the code of the application would never end; None if it may."""
+        if self._callbacks > _CALLBACKS_MAX:
+            return f"the code never ends: it yields {_CALLBACKS_MAX:,} times, as with asyncio.sleep(0) in a loop, and makes no call"
+        if self._timers > _TIMERS_MAX:
+            return f"the code never ends: it waits for {_TIMERS_MAX:,} timers, as with asyncio.sleep in a loop"
+        return None
 
     def pass_time(self) -> bool:
-        """Advance the time to the next timer of the application's own; return whether there was one."""
-        while self._scheduled:
+        """Advance the time to the next timer of the application's own; return whether there was one, among the first 100,000."""
+        while self._scheduled and self._timers <= _TIMERS_MAX:
             timer = heapq.heappop(self._scheduled)
             timer._scheduled = False
             if not timer.cancelled():

@@ -102,6 +102,8 @@ class PartReplay:
             loop.run_forever()
         finally:
             loop.drop()
+        if self.divergence is None and not self._script.is_over and loop.problem is not None:
+            self._diverge("error", loop.problem)
 
     async def _turn(self, claimed: Claimed, services: ProjectServices) -> None:
         runner = TurnRunner(claimed, services, ModelAgentLoop(_no_harness), with_tape(services, self.tape))
@@ -125,7 +127,7 @@ class PartReplay:
         """Nothing is ready: give the next answer, or find out why none is due. Returns False to end the replay."""
         if self.divergence is not None or self._script.is_over:
             return False
-        if self._script.advance() or (not self._loop.is_endless and self._loop.pass_time()):
+        if self._script.advance() or self._loop.pass_time():
             return True
         entry = self._script.next_entry
         if entry is None:
@@ -134,7 +136,8 @@ class PartReplay:
             self._doubt = self._doubt or self._made("call", f"the code no longer reads {_named(entry)}")
             return True
         state = "ends" if self._task.done() else "waits"
-        self._diverge("end", f"the turn {state}, where the recording has {_named(entry)}")
+        problem = "" if self._loop.problem is None else f"; {self._loop.problem}"
+        self._diverge("end", f"the turn {state}, where the recording has {_named(entry)}{problem}")
         return False
 
     # ── Reactions ──

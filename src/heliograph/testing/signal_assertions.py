@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import NoReturn, Protocol, TypeAlias
 
 from heliograph.client.client import Client
+from heliograph.error_text import counted
 from heliograph.errors import NotFound
 from heliograph.run_result import RunResult
 from heliograph.signals.model import Signal
@@ -195,4 +196,4 @@ def _summary(signals: Sequence[Signal]) -> str:
     counts = Counter(each.name for each in signals)
     names = [name if count == 1 else f"{name} ×{count}" for name, count in counts.items()]
     rest = f", and {len(names) - _NAMES_MAX} other names" if len(names) > _NAMES_MAX else ""
-    return f"  the {len(signals)} signals are: {', '.join(names[:_NAMES_MAX])}{rest}"
+    return f"  the run has {counted(len(signals), 'signal')}: {', '.join(names[:_NAMES_MAX])}{rest}"

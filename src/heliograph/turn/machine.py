@@ -28,6 +28,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from heliograph.codes import CANCELED, IN_DOUBT, INIT_FAILED, TOOL_ERROR, TOOL_TIMEOUT
+from heliograph.error_text import counted
 from heliograph.records import Outcome, Wait
 from heliograph.turn.calls import CallResult
 from heliograph.turn.events import (
@@ -97,7 +98,7 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
     if event.recoveries and not event.may_run_again:
         if turn.rounds is not None and turn.rounds.end is not None:
             return deliver(turn, (), turn.rounds.end, now)
-        message = f"lost its worker {event.recoveries} times; whether its effect happened is not known, and it may not run twice"
+        message = f"lost its worker {counted(event.recoveries, 'time')}; whether its effect happened is not known, and it may not run twice"
         return fail(turn, "failed", IN_DOUBT, message, now)
     if event.is_resumed and turn.rounds is None:
         if turn.phase is not Phase.INIT:

@@ -13,7 +13,7 @@ from heliograph.agent_loop.model_call import HarnessOf
 from heliograph.agent_loop.request_marks import changed_marks
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.tool import Tool
-from heliograph.error_text import format_exception, safe_repr
+from heliograph.error_text import counted, format_exception, safe_repr
 from heliograph.errors import HeliographError, InvalidInput
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
@@ -21,6 +21,7 @@ from heliograph.json_differences import Difference, differences
 from heliograph.ledger.rows import OpenTurnRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.detached_world import never
+from heliograph.recording.ledger_requests import TEXTS
 from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.replay_part import replayable
@@ -43,7 +44,6 @@ from heliograph.upgrade.divergence import Call, Kind, TurnDivergence
 
 _MESSAGE_MAX = 500
 _THREAD_SECONDS = 1.0
-_TEXTS = {"prompt": "prompt", "system": "system text", "tools": "tools of the request"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +184,8 @@ class _Check:
         """The divergence after the code has stopped."""
         if self._divergence is not None:
             return self._divergence
+        if self._loop.problem is not None:
+            return self._divergence_of("deadline", self._loop.problem)
         if unreached := self._unreached:
             return self._missing(unreached[0], f"begins {self._waits_for}" if self._waits_for else "waits")
         if self._rejected is not None:
@@ -225,7 +227,7 @@ class _Check:
                           {"kind": wait.kind, "name": wait.tool}, {"kind": request.kind, "name": request.tool})  # fmt: skip
         elif found := self._changed_arguments(wait, request):
             first = found[0]
-            more = f", and in {len(found) - 1} more places" if len(found) > 1 else ""
+            more = f", and in {counted(len(found) - 1, 'more place')}" if len(found) > 1 else ""
             self._diverge("arguments", f"its arguments differ at {first.path or '/'}{more}", wait, self._requests[wait.call_id],
                           _sent(wait, request))  # fmt: skip
         elif wait.status == "success" and result_of(wait).is_good and not validated_result(request, wait).is_good:
@@ -241,7 +243,7 @@ class _Check:
             and isinstance(recorded, dict)
             and (changed := changed_marks(recorded, marks))
         ):
-            names = " and the ".join(_TEXTS[name] for name in changed)
+            names = " and the ".join(TEXTS[name] for name in changed)
             self._prompt = self._divergence_of("prompt", f"the {names} changed since this reply was recorded", wait)
 
     def _changed_arguments(self, wait: Wait, request: CallRequest) -> list[Difference]:

@@ -5,17 +5,13 @@ Everything that the ledger does not have yet is new work. It never begins: its t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from heliograph.definitions.tool import Tool
-from heliograph.execution.run_serializer import RunSerializer
-from heliograph.execution.turn_inputs import TurnInputs
-from heliograph.ledger.client import Ledger
 from heliograph.ports import Chunk, Harness, ModelRequest
-from heliograph.records import BeginResult, Card, RunView, WriteResult
-from heliograph.secrets import Resolver
-from heliograph.tools.toolbox import Toolbox
+from heliograph.recording.detached_turn import DetachedInputs, DetachedLedger
+from heliograph.records import BeginResult, Card, WriteResult
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.journal import Journal
 from heliograph.types import JsonObject
@@ -56,18 +52,16 @@ class Judge(Protocol):
         ...
 
 
-class CheckedLedger(Ledger):
-    """The ledger of a checked turn. It has no connection."""
+class CheckedLedger(DetachedLedger):
+    """The ledger of a checked turn."""
 
     def __init__(
         self, world: World, project: str, judge: Judge, recorded: Collection[str], boxes: Mapping[str, Sequence[Card]]
     ):
-        """recorded: the ids of the turn's calls. boxes: the cards that it may read."""
-        self.world = world
-        self.project = project
+        """recorded: the ids of the turn's calls."""
+        super().__init__(world, project, boxes)
         self._judge = judge
         self._recorded = recorded
-        self._boxes = boxes
 
     async def append(self, item: dict[str, Any]) -> WriteResult:
         return WriteResult(item["turn_id"], "ok", first_seq=1)
@@ -89,22 +83,13 @@ class CheckedLedger(Ledger):
         error = item["content"].get("error")
         await self._judge.ends(item["outcome"], error if isinstance(error, dict) else None)
 
-    def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
-        return self._pages(box_id)
 
-    async def _pages(self, box_id: str) -> AsyncIterator[list[Card]]:
-        yield list(self._boxes.get(box_id, ()))
-
-
-class CheckedInputs(TurnInputs):
-    """The inputs of a checked turn. No step runs, and no model and no tool server is reached.
-
-    server_tools: the tools of each tool server of its agent, by the server's identity.
-    """
+class CheckedInputs(DetachedInputs):
+    """The inputs of a checked turn. No step runs, and no model is reached."""
 
     def __init__(self, judge: Judge, server_tools: Mapping[int, Sequence[Tool]]):
+        super().__init__(server_tools)
         self._judge = judge
-        self._server_tools = server_tools
 
     async def step(
         self, world: World, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
@@ -117,18 +102,6 @@ class CheckedInputs(TurnInputs):
         except Exception:  # without the key of a provider, the name of its model is enough
             name = str(model)
         return _SilentHarness(name, self._judge)
-
-    async def tools(self, toolbox: Toolbox, toolset: Any) -> Sequence[Tool]:
-        return self._server_tools[id(toolset)]
-
-    def problem_of_credentials(self, names: Sequence[str], secrets: Resolver | None) -> str | None:
-        return None  # workers have them, a check needs none
-
-    def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
-        return view
-
-    async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Nothing is cleaned up."""
 
     def acting(self, journal: Journal) -> None:
         self._judge.acting(journal)

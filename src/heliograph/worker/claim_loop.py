@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from heliograph.codes import UNDECODABLE
+from heliograph.error_text import counted
 from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.project_services import ProjectServices
@@ -276,7 +277,7 @@ def _fields(runner: TurnRunner) -> dict[str, str]:
 def _history(claimed: Claimed) -> str:
     """The past of a turn that is not at its beginning, for the log."""
     resolved = sum(wait.state == "resolved" for wait in claimed.waits)
-    parts = [f"{len(claimed.waits)} calls, {resolved} answered"] if claimed.waits else []
-    parts += [f"deferred {claimed.defer_count} times"] if claimed.defer_count else []
-    parts += [f"recovered {claimed.attempts} times"] if claimed.attempts else []
+    parts = [f"{counted(len(claimed.waits), 'call')}, {resolved} answered"] if claimed.waits else []
+    parts += [f"deferred {counted(claimed.defer_count, 'time')}"] if claimed.defer_count else []
+    parts += [f"recovered {counted(claimed.attempts, 'time')}"] if claimed.attempts else []
     return f" ({'; '.join(parts)})" if parts else ""

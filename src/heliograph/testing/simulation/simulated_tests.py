@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.testing.simulation.scenario_run import CALM, Case, Scenario, ScenarioRun, run_scenario
 from heliograph.testing.simulator.shrink import minimize
@@ -121,7 +121,7 @@ def _judged(done: ScenarioRun[Any], calm: ScenarioRun[Any]) -> ScenarioRun[Any]:
     if done.error is None and done.effects != calm.effects:
         names = sorted(name for name in done.effects | calm.effects if done.effects[name] != calm.effects[name])
         done.error = AssertionError("\n".join(
-            f"the effect {name!r} happened {done.effects[name]} times, and {calm.effects[name]} times without faults"
+            f"the effect {name!r} happened {counted(done.effects[name], 'time')}, and {counted(calm.effects[name], 'time')} without faults"
             for name in names))  # fmt: skip
     return done
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from heliograph.error_text import safe_repr
+from heliograph.error_text import counted, safe_repr
 
 if TYPE_CHECKING:
     from heliograph.testing.simulator.simulate import Case, Result
@@ -35,7 +35,8 @@ def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = 
             if failed <= _LISTED_MAX:
                 _print(f"{summary.line}  {safe_repr(summary.detail, 160)}")
     faults = sum(count for name, count in counters.items() if name.startswith("fault "))
-    _print(f"{seeds} seeds on {backend}: {failed} failed; {turns} turns, {calls} kernel calls, {faults} faults, "
+    counts = counted(turns, "turn"), counted(calls, "kernel call"), counted(faults, "fault")
+    _print(f"{counted(seeds, 'seed')} on {backend}: {failed} failed; {', '.join(counts)}, "
          f"{virtual / 3600:.1f} virtual hours in {time.monotonic() - started:.0f} s")  # fmt: skip
     missing = unreached(counters, maintenance=backend == "postgres", hooks=hooks) if seeds >= _REACH_SEEDS else []
     if missing:

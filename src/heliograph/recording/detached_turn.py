@@ -1,0 +1,52 @@
+"""The ledger and the inputs of a turn without an outside: its boxes and the tools of its servers. Subclasses give the rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from heliograph.definitions.tool import Tool
+from heliograph.execution.run_serializer import RunSerializer
+from heliograph.execution.turn_inputs import TurnInputs
+from heliograph.ledger.client import Ledger
+from heliograph.records import Card, RunView
+from heliograph.secrets import Resolver
+from heliograph.tools.toolbox import Toolbox
+from heliograph.world.seam import World
+
+
+class DetachedLedger(Ledger):
+    """A ledger without a connection. boxes: the cards that its turn may read, by the ids of their boxes."""
+
+    def __init__(self, world: World, project: str, boxes: Mapping[str, Sequence[Card]]):
+        self.world = world
+        self.project = project
+        self._boxes = boxes
+
+    def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
+        return self._pages(box_id)
+
+    async def _pages(self, box_id: str) -> AsyncIterator[list[Card]]:
+        yield list(self._boxes.get(box_id, ()))
+
+
+class DetachedInputs(TurnInputs):
+    """Inputs that reach no tool server and need no credential.
+
+    server_tools: the tools of each tool server of the turn's agent, by the server's identity.
+    """
+
+    def __init__(self, server_tools: Mapping[int, Sequence[Tool]]):
+        self._server_tools = server_tools
+
+    async def tools(self, toolbox: Toolbox, toolset: Any) -> Sequence[Tool]:
+        return self._server_tools[id(toolset)]
+
+    def problem_of_credentials(self, names: Sequence[str], secrets: Resolver | None) -> str | None:
+        return None  # workers have them
+
+    def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
+        return view
+
+    async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Nothing is cleaned up."""
