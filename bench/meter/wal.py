@@ -64,7 +64,7 @@ class Log:
     async def _dump(self, start: Position, end: Position, *options: str) -> bytes:
         process = await asyncio.create_subprocess_exec(
             str(self.bin / "pg_waldump"), "--path", str(self.data / "pg_wal"), "--start", start.lsn, "--end", end.lsn, *options,
-            start.file,  # without it, pg_waldump reads the size of a file from any, even one that is prepared and empty
+            start.file, end.file,  # without them, pg_waldump reads the size of a file from any, even one that is prepared and empty
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         output, errors = await process.communicate()
