@@ -329,3 +329,37 @@ def test_number_of_a_subscriber_is_rejected_with_its_bounds() -> None:
         app.on_signal("a:b", name="s", timeout_seconds=0)(lambda signal: None)
     with pytest.raises(InvalidInput, match=r"max_attempts must be a whole number from 1 to 1000, not 1\.5"):
         app.on_signal("a:b", name="s", max_attempts=1.5)(lambda signal: None)  # type: ignore[call-overload]
+
+
+async def test_end_of_a_program_waits_until_its_subscribers_have_released_their_runs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the database answers later than a handler is cancelled again."""
+    monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(cancellation, "_CANCEL_SECONDS", 0.001)
+    record = SignalFeed.record
+
+    async def late(self: SignalFeed, items: Any) -> Any:
+        await asyncio.sleep(0.05)
+        return await record(self, items)
+
+    monkeypatch.setattr(SignalFeed, "record", late)
+    app, has_begun = shop(1), asyncio.Event()
+
+    @app.on_signal(PLACED, name="endless", since="start")
+    async def endless(signal: Signal[Order]) -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    @app.agent(activate_on=[PLACED])
+    async def waits(ctx: Context) -> None:
+        await has_begun.wait()
+
+    async with asyncio.timeout(SOON_SECONDS):
+        assert (await rig.run(app)).outcome == "success"
+    assert (
+        await rig.fetch(
+            "select run_id from heliograph.subscription_runs where name = 'endless' and subscriber is not null"
+        )
+        == []
+    )

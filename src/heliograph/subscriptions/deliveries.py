@@ -75,6 +75,7 @@ class Deliveries:
                 had_runs = bool(self._active) or self._gone is not None
                 try:
                     await cancel(self._active)
+                    await self._leases.settled()
                 finally:
                     self._schedule.leave(had_runs=had_runs)
 

@@ -54,6 +54,7 @@ class LeasedRuns:
         self._world = world
         self._feed = feed
         self._leased: set[LeasedRun] = set()
+        self._releases: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -82,7 +83,17 @@ class LeasedRuns:
                 self._keeper.cancel()
                 self._keeper = None
             if not leased.is_lost:
-                await asyncio.shield(self._release(leased))
+                release = asyncio.create_task(
+                    self._release(leased), name=f"subscription {name} releases {leased.run_id}"
+                )
+                self._releases.add(release)
+                release.add_done_callback(self._releases.discard)
+                await asyncio.shield(release)
+
+    async def settled(self) -> None:
+        """Wait for the releases of runs whose blocks have ended. A block that is cancelled twice does not wait for its own."""
+        while self._releases:
+            await asyncio.wait(set(self._releases))
 
     async def _release(self, leased: LeasedRun) -> None:
         try:
