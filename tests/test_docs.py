@@ -25,6 +25,7 @@ from types import ModuleType
 import pytest
 
 from heliograph.embedded.server import open_embedded
+from heliograph.testing.database import TestServer
 from tests.faces.cli_support import HELIO, warm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -157,7 +158,14 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.more
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_example_runs(page: Path, folder: Path, prepared_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_example_runs(
+    page: Path, folder: Path, prepared_home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if "heliograph_app" in page.read_text(
+        encoding="utf-8"
+    ):  # the page's test runs use the server of this run, and make none
+        server: TestServer = request.getfixturevalue("postgres")
+        monkeypatch.setenv("HELIOGRAPH_TEST_DATABASE_URL", server.url("postgres"))
     if page not in FIRST_STEPS and any(block.is_run for block in blocks(page.read_text(encoding="utf-8"))):
         # a copy keeps the owner of the files, and the permissions
         subprocess.run(["cp", "-a", prepared_home, folder / ".heliograph"], check=True)

@@ -18,6 +18,7 @@ from heliograph import (
     FunctionHarness,
     Heliograph,
     InvalidInput,
+    ModelRequest,
     NotFound,
     ScriptedModel,
     SetupError,
@@ -207,7 +208,6 @@ def test_test_that_waits_for_nothing_receives_the_open_waits() -> None:
     ("options", "problem"),
     [
         ({}, "model openai-chat:gpt-5 has no stub"),
-        ({"models": FunctionHarness(lambda _: "x")}, "a plain function, which runs in a thread"),
         ({"tools": {"fetch": print}}, "has no tool fetch that is a function"),
     ],
 )
@@ -218,6 +218,18 @@ def test_application_that_cannot_be_simulated_is_rejected_at_once(options: dict[
 
     with pytest.raises((InvalidInput, SetupError), match=problem):
         scenario()
+
+
+@virtual_time
+async def test_plain_function_is_a_model_without_a_thread(sim: Simulation) -> None:
+    threads = []
+
+    def rule(_request: ModelRequest) -> str:
+        threads.append(threading.current_thread())
+        return "by rule"
+
+    result = await sim.serve(shop, models=FunctionHarness(rule)).run({})
+    assert (result.state["answer"], threads) == ("by rule", [threading.current_thread()])
 
 
 def test_application_is_served_once() -> None:

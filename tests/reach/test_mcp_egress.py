@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from heliograph import HarnessError, Heliograph, MCPServer, ToolCall
+from heliograph import HarnessError, Heliograph, MCPServer, ScriptedModel, ToolCall
 from heliograph.config import Settings
 from heliograph.policy.egress import EgressPolicy, EgressRejected
 from heliograph.runtime import open_runtime
@@ -21,7 +21,7 @@ from heliograph.tools.mcp_http import http_client
 from tests.reach.hook_server import hooked
 from tests.reach.mcp_http_server import HttpServer
 from tests.reach.test_post import certificates
-from tests.runtime.loop_kit import Model, results
+from tests.runtime.loop_kit import results
 
 pytestmark = [pytest.mark.proves("S7"), pytest.mark.timeout(60)]
 
@@ -187,7 +187,7 @@ async def test_allow_entry_for_one_project_is_rejected_at_the_start(database_url
 
 async def outcome_of(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any]]:
     """The outcome of an agent under these settings, and the results of its tool, or the codes of its errors."""
-    model = Model([ToolCall("x1", "add", {"a": 1, "b": 2})], "done")
+    model = ScriptedModel([ToolCall("x1", "add", {"a": 1, "b": 2}), "done"])
     app = Heliograph("asks")
     app.prompt_agent(
         "asker",
@@ -200,7 +200,7 @@ async def outcome_of(database_url: str, url: str, **allow: Any) -> tuple[str, li
     async with open_runtime(Settings(database_url=database_url, **allow)) as runtime:
         result = await runtime.run(app.workflow)
     if model.requests:
-        return result.outcome, results(model.last)
+        return result.outcome, results(model)
     payloads: list[Any] = [signal.payload for signal in result.signals]
     return result.outcome, [
         outcome_of["error"]["code"]

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, MCPServer, ToolCall, ToolMessage
+from heliograph import Heliograph, MCPServer, ScriptedModel, ToolCall, ToolMessage
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
-from tests.runtime.loop_kit import Model, results
+from tests.runtime.loop_kit import results
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,7 +33,7 @@ def program(name: str) -> str:
 
 async def results_of(database_url: str, server: MCPServer, *calls: ToolCall, **options: Any) -> list[Any]:
     """The results of these calls for the model, one step each, from a server in a process of its own."""
-    model = Model(*([call] for call in calls), "done")
+    model = ScriptedModel([*([call] for call in calls), "done"])
     app = Heliograph("peers")
     app.prompt_agent(
         "asker", "Ask.", model=model, activate_on=["workflow:start"], updates="out", tools=[server], **options
@@ -41,8 +41,8 @@ async def results_of(database_url: str, server: MCPServer, *calls: ToolCall, **o
     async with open_runtime(Settings(database_url=database_url)) as runtime:
         result = await runtime.run(app.workflow)
     assert (result.outcome, result.state) == ("success", {"out": "done"})
-    assert all(m.is_untrusted for m in model.last.messages if isinstance(m, ToolMessage) and not m.is_error)
-    return results(model.last)
+    assert all(m.is_untrusted for m in model.requests[-1].messages if isinstance(m, ToolMessage) and not m.is_error)
+    return results(model)
 
 
 def called(calls: Sequence[tuple[str, dict[str, Any]]]) -> list[ToolCall]:

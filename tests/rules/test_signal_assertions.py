@@ -79,7 +79,7 @@ def test_predicate_that_rejects_or_raises_is_named_with_its_value() -> None:
     assert "payload /n: is_long raised TypeError: object of type 'int' has no len() for 3" in message_of(
         contains, LOG, signal("words:counted", payload={"n": is_long})
     )
-    assert "where: the lambda does not accept the signal" in message_of(
+    assert 'where: the lambda does not accept the signal with payload {"n":3' in message_of(
         contains, LOG, signal("words:counted", where=lambda _: False)
     )
 
@@ -111,7 +111,7 @@ def test_in_order_shows_the_nearest_miss_among_the_signals_that_are_left() -> No
 def test_never_shows_the_signal_and_how_it_came_about() -> None:
     never(LOG, "agent:failed")
     assert message_of(never, LOG, "verdict:*") == (
-        "1 of 6 signals match verdict:*, and none should\n"
+        "1 signal of 6 should not be there: no signal may match verdict:*\n"
         '  #5 verdict:found by editor {"text":"fine"}\n'
         "  the first one was caused by\n"
         "    #4 agent:activated by editor {}\n"
@@ -136,9 +136,11 @@ def test_caused_by_shows_the_causes_and_the_nearest_of_them() -> None:
 @pytest.mark.proves("P-07")
 def test_each_effect_needs_a_cause() -> None:
     text = message_of(caused_by, LOG, "agent:activated", "words:counted")
-    assert text.startswith("#2 agent:activated by counter was not caused by words:counted")
+    assert text.startswith(
+        "#2 agent:activated by counter, one of 2 signals that match agent:activated, was not caused by words:counted; it was caused by\n"
+    )
     two = log(("a", None, None, None), ("b", None, None, 1), ("b", None, None, None))
-    assert message_of(caused_by, two, "b", "a").startswith("#3 b was not caused by a")
+    assert message_of(caused_by, two, "b", "a").startswith("#3 b, one of 2 signals that match b, was not caused by a")
 
 
 def test_long_causes_and_many_names_are_cut() -> None:
@@ -150,6 +152,20 @@ def test_long_causes_and_many_names_are_cut() -> None:
 
 def test_empty_run_has_a_message_of_its_own() -> None:
     assert message_of(contains, [], "a:b") == "no signal matches a:b\n  the run has no signals"
+
+
+def test_message_has_the_first_failure_of_the_run() -> None:
+    failed = {"agent": "counter", "outcome": "failed", "error": {"code": "NO_MODEL", "message": "there is no model"}}
+    signals = log(("workflow:start", {}, None, None), ("agent:failed", failed, "counter", 1))
+    assert message_of(contains, signals, "words:counted").endswith(
+        "\n  the first failure is #2 agent:failed by counter: there is no model"
+    )
+
+
+@pytest.mark.parametrize("given", ["run_1", None, ["sig_1"]])
+def test_what_is_no_run_is_rejected(given: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"must be a result or a list of signals, such as `await app\.signals"):
+        contains(given, "a")
 
 
 @pytest.mark.parametrize("given", [None, 3, ["a"]])
@@ -248,7 +264,7 @@ class LateRun:
 async def test_eventually_waits_for_the_beginning_of_a_run() -> None:
     assert (await eventually(LateRun(3), "r", "verdict:found")).seq == 5
     with pytest.raises(
-        AssertionError, match=r"run r did not begin, so that it had no signal that matches verdict:found within 0.02 s"
+        AssertionError, match=r"run r did not begin and had no signal that matches verdict:found within 0.02 s"
     ):
         await eventually(LateRun(1000), "r", "verdict:found", within_seconds=0.02)
     with pytest.raises(AssertionError, match="run r ended without a signal that matches nothing:found"):

@@ -13,12 +13,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from heliograph import ModelRequest, ScriptedModel
 from heliograph.config import Settings
 from heliograph.policy.retry import RetryPolicy
+from heliograph.ports import Chunk
 from heliograph.runtime import open_runtime
 from heliograph.testing.database import TestServer
 from tests.reach.model_server import Provider, env_of, serve
 from tests.runtime.kit import Rig
+from tests.runtime.loop_kit import problem_of
 from tests.runtime.warm_pool import WarmPool
 
 _projects = itertools.count(1)
@@ -57,6 +60,21 @@ async def lone_rig(database_url: str) -> AsyncIterator[Rig]:
         made = Rig(runtime, database_url)
         yield made
         await made.check()
+
+
+@pytest.fixture(autouse=True)
+def _valid_conversations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail the test if a scripted model receives a conversation that a provider would reject."""
+    problems: list[str] = []
+    stream = ScriptedModel.stream
+
+    def checked(model: ScriptedModel, request: ModelRequest) -> AsyncIterator[Chunk]:
+        problems.extend(filter(None, [problem_of(request)]))
+        return stream(model, request)
+
+    monkeypatch.setattr(ScriptedModel, "stream", checked)
+    yield
+    assert problems == []
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, ModelRequest, external_tool, tool
+from heliograph import Heliograph, ModelRequest, ScriptedModel, external_tool, tool
 from tests.grids import mostly_more
 from tests.runtime.kit import START, Rig, kill, one
-from tests.runtime.loop_kit import Model, call
+from tests.runtime.loop_kit import call
 
 DROPS_MAX = 60
 
@@ -38,11 +38,14 @@ class Shop:
 
     def __init__(self) -> None:
         self.did: list[str] = []
-        self.model = Model(
-            [call("look", {"at": "a"}, "x1"), call("look", {"at": "b"}, "x2"), call("nope", {}, "x3")],
-            [call("pay", {"amount": 5}, "x1"), call("weather", {}, "x2"), call("look", {"at": "c"}, "x3")],
-            "words",
-            [call("submit_result", {"total": 5})],
+        self.model = ScriptedModel(
+            [
+                [call("look", {"at": "a"}, "x1"), call("look", {"at": "b"}, "x2"), call("nope", {}, "x3")],
+                [call("pay", {"amount": 5}, "x1"), call("weather", {}, "x2"), call("look", {"at": "c"}, "x3")],
+                "words",
+                call("submit_result", {"total": 5}),
+            ],
+            per_turn=True,
         )
         self.app = Heliograph("shop")
         self.app.prompt_agent(

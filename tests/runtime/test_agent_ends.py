@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import HarnessError, MCPServer, ModelReply, ToolCall, ToolFailed, tool
+from heliograph import HarnessError, MCPServer, ModelReply, ScriptedModel, ToolCall, ToolFailed, tool
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, names, one, until
-from tests.runtime.loop_kit import Model, agent, call, payloads
+from tests.runtime.loop_kit import agent, call, payloads
 
 MCP = str(Path(__file__).parent.parent / "reach")
 
@@ -34,7 +34,7 @@ async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(ri
     )
     server = MCPServer([sys.executable, str(program)], name="own", env={"PYTHONPATH": MCP})
     busy = HarnessError("busy", recoverable=True)
-    model = Model((busy, busy, [call("ask_human", {"question": "sure?"})]), "done")
+    model = ScriptedModel([busy, busy, call("ask_human", {"question": "sure?"}), "done"])
     app = agent(model, [server], asks_human=True, retries=2)
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -56,7 +56,7 @@ async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(ri
 
 async def test_turn_is_deferred_when_a_provider_requests_a_delay_of_years(rig: Rig) -> None:
     rig.ends_with_open_work = True
-    app = agent(Model(HarnessError("later", recoverable=True, retry_after_seconds=1e12)))
+    app = agent(ScriptedModel([HarnessError("later", recoverable=True, retry_after_seconds=1e12)]))
     await rig.start(app)
 
     async def is_deferred() -> bool:
@@ -78,7 +78,7 @@ async def test_reply_too_large_to_store_is_requested_again(rig: Rig, options: An
         return len(text)
 
     huge = reply(call("write", {"text": "x" * 1_100_000}))
-    model = Model((huge, reply(call("write", {"text": "short"}))), "done")
+    model = ScriptedModel([huge, reply(call("write", {"text": "short"})), "done"])
     result = await rig.run(agent(model, [write], **options))
     assert (result.outcome, result.state) == ("success", {"out": "done"})
 
@@ -88,7 +88,7 @@ async def test_reply_that_remains_too_large_fails_its_turn_with_the_reason(rig: 
     def write(text: str) -> int:
         return len(text)
 
-    result = await rig.run(agent(Model(reply(call("write", {"text": "x" * 1_100_000}))), [write], retries=0))
+    result = await rig.run(agent(ScriptedModel([reply(call("write", {"text": "x" * 1_100_000}))]), [write], retries=0))
     failure = one(result.signals, "agent:failed")["error"]
     assert (failure["code"], failure["recoverable"]) == ("RESOURCE_EXHAUSTED", True)
     assert "max_output_tokens" in failure["message"]
@@ -100,14 +100,14 @@ async def test_failed_turn_reports_the_usage_of_its_model(rig: Rig) -> None:
     def look() -> None:
         pass
 
-    model = Model(reply(call("look")), reply(call("look")), HarnessError("no"))
+    model = ScriptedModel([reply(call("look")), reply(call("look")), HarnessError("no")])
     result = await rig.run(agent(model, [look]))
     assert result.outcome == "failed"
     assert one(result.signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 14, "outputTokens": 10}
 
 
 async def test_resumed_turn_counts_the_usage_of_its_model_once(rig: Rig) -> None:
-    model = Model(reply(call("ask_human", {"question": "sure?"})), HarnessError("no"))
+    model = ScriptedModel([reply(call("ask_human", {"question": "sure?"})), HarnessError("no")])
     app = agent(model, asks_human=True)
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -122,7 +122,7 @@ async def test_limit_before_any_output_keeps_the_state(rig: Rig) -> None:
     def look() -> None:
         raise ToolFailed("nothing there")
 
-    app = agent(Model(reply(call("look"))), [look], max_steps=2)
+    app = agent(ScriptedModel([reply(call("look"))] * 2), [look], max_steps=2)
     result = await rig.run(app, {"out": "what was there"})
     assert result.state == {"out": "what was there"}
     assert one(result.signals, "terminated")["status"] == "partial"

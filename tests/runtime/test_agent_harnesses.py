@@ -22,12 +22,13 @@ from heliograph import (
     Signal,
     TextDelta,
     ThinkingDelta,
+    ToolMessage,
     UserMessage,
 )
 from heliograph.testing import eventually
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import SOON_SECONDS, Rig, names, one
-from tests.runtime.loop_kit import Model, agent, call, payloads, problem_of, results, step_of
+from tests.runtime.loop_kit import agent, call, payloads, problem_of
 
 
 async def ended(rig: Rig, app: Any) -> list[Signal]:
@@ -51,9 +52,9 @@ async def test_plain_function_is_a_model_with_tools(rig: Rig, is_async: bool) ->
     def answer(request: ModelRequest) -> str | ModelReply:
         threads.append(threading.current_thread().name)
         assert problem_of(request) is None
-        if step_of(request) == 0:
-            return ModelReply("", tool_calls=(call("add", {"a": 1, "b": 2}),), input_tokens=5, cost_usd=0.25)
-        return f"it is {results(request)[0]}"
+        if isinstance(result := request.messages[-1], ToolMessage):
+            return f"it is {result.content}"
+        return ModelReply("", tool_calls=(call("add", {"a": 1, "b": 2}),), input_tokens=5, cost_usd=0.25)
 
     async def answer_soon(request: ModelRequest) -> str | ModelReply:
         return answer(request)
@@ -245,7 +246,7 @@ async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None
             await may_end.wait()  # the test ends it after it has seen the call
         return name.upper()
 
-    app = agent(Model([call("long", {"name": "bob"})], "done"), [long])
+    app = agent(ScriptedModel([call("long", {"name": "bob"}), "done"]), [long])
     run_id = await rig.start(app)
     async with rig.serving(app):
         seen = await eventually(rig, run_id, "tool:call", within_seconds=SOON_SECONDS)

@@ -18,7 +18,7 @@ from heliograph import (
 )
 from heliograph.testing import eventually
 from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one
-from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.loop_kit import agent, call, results
 
 
 def add(a: int, b: int) -> int:
@@ -40,20 +40,19 @@ def broken() -> None:
 
 
 async def test_model_is_called_with_every_tool_result_until_it_answers(rig: Rig) -> None:
-    model = Model([call("add", {"a": 1, "b": 2}, "x1"), call("shout", {"text": "hi"}, "x2")],
-                  [call("add", {"a": 3, "b": 4})], "ten")  # fmt: skip
+    model = ScriptedModel([[call("add", {"a": 1, "b": 2}, "x1"), call("shout", {"text": "hi"}, "x2")], call("add", {"a": 3, "b": 4}), "ten"])  # fmt: skip
     result = await rig.run(agent(model, [add, shout]))
     assert result.state == {"out": "ten"}
-    assert results(model.last) == [3, "HI", 7]
+    assert results(model) == [3, "HI", 7]
     assert names(result.signals).count("harness:end") == 3
     usage = one(result.signals, "workflow:end")["metrics"]["usage"]
     assert usage["outputTokens"] == 2 + 1 + 1
 
 
 async def test_tool_is_described_once_with_its_parameters_in_the_schema_alone(rig: Rig) -> None:
-    model = Model("done")
+    model = ScriptedModel(["done"])
     await rig.run(agent(model, [add]))
-    [spec] = model.last.tools
+    [spec] = model.requests[-1].tools
     assert spec.description == "Add two numbers."
     assert spec.parameters["properties"]["a"]["description"] == "the first"  # type: ignore[index, call-overload]
 
@@ -72,10 +71,10 @@ async def test_tool_is_described_once_with_its_parameters_in_the_schema_alone(ri
 async def test_impossible_call_returns_an_error_to_the_model_and_the_turn_continues(
     rig: Rig, requested: Any, message: str
 ) -> None:
-    model = Model([requested, call("add", {"a": 1, "b": 1}, "x2")], "sorry")
+    model = ScriptedModel([[requested, call("add", {"a": 1, "b": 1}, "x2")], "sorry"])
     result = await rig.run(agent(model, [add, broken]))
     assert result.state == {"out": "sorry"}
-    [(kind, text), added] = results(model.last)
+    [(kind, text), added] = results(model)
     assert (kind, added) == ("error", 2)
     assert message in text
 
@@ -90,7 +89,7 @@ async def test_tool_context_has_the_call_and_the_dependencies_of_the_application
 
     app = Heliograph("given", deps={"store": 1})
     app.prompt_agent(
-        "worker", "Look.", model=Model([call("look", {"at": "it"})], "ok"), activate_on=START, tools=[look]
+        "worker", "Look.", model=ScriptedModel([call("look", {"at": "it"}), "ok"]), activate_on=START, tools=[look]
     )
     await rig.run(app)
     turn, project = await rig.turn_of("worker"), rig.runtime.settings.project
@@ -102,7 +101,7 @@ async def test_tool_context_has_the_call_and_the_dependencies_of_the_application
 
 async def test_turn_at_its_last_step_ends_as_partial_with_the_text_of_the_model(rig: Rig) -> None:
     reply = ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))
-    result = await rig.run(agent(Model(reply), [add], max_steps=3))
+    result = await rig.run(agent(ScriptedModel([reply] * 3), [add], max_steps=3))
     assert names(result.signals).count("harness:start") == 3
     terminated = one(result.signals, "terminated")
     assert (terminated["status"], terminated["limit"]["message"]) == (
@@ -113,7 +112,7 @@ async def test_turn_at_its_last_step_ends_as_partial_with_the_text_of_the_model(
 
 
 async def test_last_step_offers_no_call_that_cannot_end_the_turn_and_makes_none(rig: Rig) -> None:
-    model = Model(ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),)))
+    model = ScriptedModel([ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))] * 2)
     await rig.run(agent(model, [add], asks_human=True, max_steps=2))
     assert [[spec.name for spec in request.tools] for request in model.requests] == [["add", "ask_human"], []]
     turn = await rig.turn_of("worker")
@@ -123,7 +122,7 @@ async def test_last_step_offers_no_call_that_cannot_end_the_turn_and_makes_none(
 
 
 async def test_last_step_offers_the_call_that_ends_the_turn(rig: Rig) -> None:
-    model = Model([call("broken")], [call("add", {"a": 2, "b": 2})])
+    model = ScriptedModel([call("broken"), call("add", {"a": 2, "b": 2})])
     result = await rig.run(agent(model, [add, broken], must_end_with="add", max_steps=2))
     assert [[spec.name for spec in request.tools] for request in model.requests] == [["add", "broken"], ["add"]]
     assert (result.state, result.outcome) == ({"out": 4}, "success")
@@ -146,7 +145,7 @@ async def test_turn_without_its_required_result_fails_and_its_text_does_not_ente
     rig: Rig, options: Any, wanted: str, limit: Any
 ) -> None:
     reply = ModelReply("nearly there", tool_calls=(call("broken"),))
-    result = await rig.run(agent(Model(reply), [add, broken], **options, **limit), {"out": "before"})
+    result = await rig.run(agent(ScriptedModel([reply] * 2), [add, broken], **options, **limit), {"out": "before"})
     assert (result.state, result.outcome) == ({"out": "before"}, "failed")
     error = one(result.signals, "agent:failed")["error"]
     assert error["code"] == "RESULT_MISSING"
@@ -160,7 +159,7 @@ async def test_output_of_the_last_step_is_delivered_even_if_it_does_not_match_th
     app = Heliograph("typed")
     reply = ModelReply("not yet", tool_calls=(call("add", {"a": 1, "b": 2}),))
     app.prompt_agent(
-        "worker", "Work.", model=Model(reply), activate_on=START, tools=[add], max_steps=1, updates=["a", "b"]
+        "worker", "Work.", model=ScriptedModel([reply]), activate_on=START, tools=[add], max_steps=1, updates=["a", "b"]
     )
     result = await rig.run(app)
     assert result.state == {}
@@ -190,7 +189,7 @@ async def test_silent_model_without_tools_is_called_again_and_then_fails(rig: Ri
 
 
 async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_outputs_its_result(rig: Rig) -> None:
-    model = Model("I am done", [call("add", {"a": "q"})], [call("add", {"a": 2, "b": 2})], "never asked")
+    model = ScriptedModel(["I am done", call("add", {"a": "q"}), call("add", {"a": 2, "b": 2}), "never asked"])
     result = await rig.run(agent(model, [add], must_end_with="add"))
     assert result.state == {"out": 4}
     assert model.requests[1].messages[-1] == UserMessage("You are not done: end by calling add.")
@@ -206,7 +205,7 @@ async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_out
 )
 def test_impossible_must_end_with_is_rejected_at_the_definition(options: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        agent(Model("x"), [add], **options)
+        agent(ScriptedModel(["x"]), [add], **options)
 
 
 # ── submit_result ──
@@ -217,24 +216,26 @@ FIELDS = [{"name": "total", "type": "integer"}, {"name": "why", "required": Fals
 @pytest.mark.proves("L0-85", "L0-88", "L0-89")
 async def test_submitted_result_stands_alone_and_has_the_required_fields(rig: Rig) -> None:
     good = call("submit_result", {"total": 3, "why": "sum"})
-    model = Model(
-        "in words",
-        [call("add", {"a": 1, "b": 2}, "x1"), call("submit_result", {"total": 3}, "x2")],
-        [call("submit_result", {"total": "three"})],
-        [call("submit_result", {})],
-        [call("submit_result", "3")],
-        [good],
+    model = ScriptedModel(
+        [
+            "in words",
+            [call("add", {"a": 1, "b": 2}, "x1"), call("submit_result", {"total": 3}, "x2")],
+            call("submit_result", {"total": "three"}),
+            call("submit_result", {}),
+            call("submit_result", "3"),
+            [good],
+        ]
     )
     result = await rig.run(agent(model, [add], result_fields=FIELDS))
     assert result.state == {"out": {"total": 3, "why": "sum"}}
     assert model.requests[1].messages[-1] == UserMessage("You are not done: end by calling submit_result.")
-    assert results(model.last) == [
+    assert results(model) == [
         *[("error", "submit_result must be the only call: none of these calls was made")] * 2,
         ("error", "the result does not match the result fields: total is not of type integer"),
         ("error", "the result does not match the result fields: total is missing"),
         ("error", "the arguments of submit_result must be a JSON object"),
     ]
-    [_, spec] = model.last.tools
+    [_, spec] = model.requests[-1].tools
     assert spec.parameters["required"] == ["total"]
     turn = await rig.turn_of("worker")
     assert [wait.tool for wait in await rig.runtime.reader.waits(turn.turn_id)] == ["model"] * 6  # add was never begun
@@ -242,8 +243,8 @@ async def test_submitted_result_stands_alone_and_has_the_required_fields(rig: Ri
 
 @pytest.mark.proves("L0-85", "L0-88")
 async def test_message_may_require_its_own_fields(rig: Rig) -> None:
-    model = Model([call("submit_result", {"total": 1})], [call("submit_result", {"mood": "fine"})])
-    model_of_worker = Model([call("submit_result", {"total": 1})])
+    model = ScriptedModel([call("submit_result", {"total": 1}), call("submit_result", {"mood": "fine"})])
+    model_of_worker = ScriptedModel([call("submit_result", {"total": 1})])
     app = Heliograph("asked")
     app.prompt_agent("worker", "Work.", model=model_of_worker, activate_on=START, updates="out", result_fields=FIELDS)  # fmt: skip
     app.prompt_agent("other", "Work.", model=model, on_request=True, updates="said", result_fields=FIELDS)
@@ -256,7 +257,7 @@ async def test_message_may_require_its_own_fields(rig: Rig) -> None:
         await command.report(result="on")
         state = one(await rig.ended(run_id), "workflow:end")["state"]
     assert state == {"out": {"total": 1}, "said": {"mood": "fine"}}
-    assert results(model.last) == [("error", "the result does not match the result fields: mood is missing")]
+    assert results(model) == [("error", "the result does not match the result fields: mood is missing")]
 
 
 async def _until_continued(ctx: Any) -> None:
@@ -267,10 +268,10 @@ async def test_typed_answer_has_its_fields_checked_without_a_submission(rig: Rig
     class Sum(BaseModel):
         total: int
 
-    model = Model([call("add", {"a": 1, "b": 2})], ModelReply("", output={"total": 3}))
+    model = ScriptedModel([call("add", {"a": 1, "b": 2}), ModelReply("", output={"total": 3})])
     result = await rig.run(agent(model, [add], output=Sum, result_fields=FIELDS))
     assert result.state == {"out": {"total": 3}}
-    assert [spec.name for spec in model.last.tools] == ["add"]
+    assert [spec.name for spec in model.requests[-1].tools] == ["add"]
 
 
 # ── Harnesses that break their word ──
@@ -304,5 +305,7 @@ async def test_harness_that_breaks_its_contract_fails_the_turn_with_the_reason(
 
 
 async def test_unexpected_error_of_a_harness_ends_the_turn_with_its_text(rig: Rig) -> None:
-    result = await rig.run(agent(Model([call("add", {"a": 1, "b": 1})], HarnessError("gone", code="GONE")), [add]))
+    result = await rig.run(
+        agent(ScriptedModel([call("add", {"a": 1, "b": 1}), HarnessError("gone", code="GONE")]), [add])
+    )
     assert one(result.signals, "agent:failed")["error"]["code"] == "GONE"

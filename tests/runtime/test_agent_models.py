@@ -8,7 +8,7 @@ import pytest
 from heliograph import HarnessError, ModelReply, ScriptedModel, TextDelta
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import Rig, names, one, until
-from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.loop_kit import agent, call
 
 BUSY = HarnessError("busy", code="RATE_LIMITED", recoverable=True)
 
@@ -20,11 +20,11 @@ def add(a: int, b: int) -> int:
 ADD = [call("add", {"a": 1, "b": 2})]
 
 
-class Quotes(Model):
+class Quotes(ScriptedModel):
     """A model with a name of its own."""
 
-    def __init__(self, name: str, *steps: Any):
-        super().__init__(*steps)
+    def __init__(self, name: str, replies: Any):
+        super().__init__(replies)
         self._name = name
 
     @property
@@ -45,7 +45,7 @@ async def ended(rig: Rig, app: Any) -> Any:
 async def test_failing_model_falls_back_to_the_next_and_the_next_step_starts_with_the_first(
     rig: Rig, error: Any
 ) -> None:
-    first, second = Quotes("first", (error, ADD), "done"), Quotes("second", ADD, "done")
+    first, second = Quotes("first", [error, "done"]), Quotes("second", [ADD])
     result = await rig.run(agent([first, second], [add]))
     assert result.state == {"out": "done"}
     starts: list[Any] = [s.payload for s in result.signals if s.name == "harness:start"]
@@ -54,7 +54,7 @@ async def test_failing_model_falls_back_to_the_next_and_the_next_step_starts_wit
 
 
 async def test_turn_is_deferred_when_one_of_its_failing_models_may_recover(rig: Rig, soon: None) -> None:
-    first, second = Quotes("first", (BUSY, "there")), Quotes("second", HarnessError("no such key"))
+    first, second = Quotes("first", [BUSY, "there"]), Quotes("second", [HarnessError("no such key")])
     signals = await ended(rig, agent([first, second]))
     assert one(signals, "workflow:end")["state"] == {"out": "there"}
     assert (len(first.requests), len(second.requests)) == (2, 1)
@@ -69,7 +69,7 @@ async def test_each_model_call_has_its_own_stream_also_after_a_fallback_and_a_re
             await asyncio.sleep(0.06)  # longer than a batch: it is in the log
             raise BUSY
 
-    signals = await ended(rig, agent([Breaks(), Quotes("second", (BUSY, "the whole answer"))]))
+    signals = await ended(rig, agent([Breaks(), Quotes("second", [BUSY, "the whole answer"])]))
     streams = [s for s in signals if s.name == "harness:start"]
     failures: list[Any] = []
     for start in streams:
@@ -99,7 +99,7 @@ async def test_recoverable_model_failure_defers_the_turn_and_repeats_no_call(rig
         ran.append(1)
         return len(ran)
 
-    model = Model((BUSY, [call("count")]), (BUSY, BUSY, "done"))
+    model = ScriptedModel([BUSY, call("count"), BUSY, BUSY, "done"])
     signals = await ended(rig, agent(model, [count], retries=2))
     assert one(signals, "workflow:end")["state"] == {"out": "done"}
     assert ran == [1]
@@ -110,7 +110,7 @@ async def test_recoverable_model_failure_defers_the_turn_and_repeats_no_call(rig
 
 
 async def test_model_call_that_keeps_failing_ends_the_turn_with_its_error(rig: Rig, soon: None) -> None:
-    model = Model(ADD, BUSY)
+    model = ScriptedModel([ADD, *[BUSY] * 3])
     signals = await ended(rig, agent(model, [add], retries=2))
     assert one(signals, "agent:failed")["error"] == {"code": "RATE_LIMITED", "message": "busy", "recoverable": True}
     assert len(model.requests) == 1 + 3

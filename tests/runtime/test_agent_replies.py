@@ -11,7 +11,7 @@ from heliograph import ModelReply, ScriptedModel, TextDelta, ThinkingDelta, Tool
 from heliograph.definitions.agent import define_agent
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import START, Rig, names, one
-from tests.runtime.loop_kit import Model, agent, payloads, results
+from tests.runtime.loop_kit import agent, payloads, results
 
 BAD = "a\0b\ud800c"
 GOOD = "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
@@ -52,10 +52,10 @@ async def test_unstorable_text_is_stored_with_a_mark_in_its_place(rig: Rig) -> N
 async def test_unstorable_arguments_return_an_error_to_the_model_and_the_turn_continues(
     rig: Rig, arguments: Any
 ) -> None:
-    model = Model([ToolCall("x", "echo", arguments), ToolCall("y", BAD, {})], "done")
+    model = ScriptedModel([[ToolCall("x", "echo", arguments), ToolCall("y", BAD, {})], "done"])
     result = await rig.run(agent(model, [echo]))
     assert result.state == {"out": "done"}
-    (kind, why), (_, unknown) = results(model.last)
+    (kind, why), (_, unknown) = results(model)
     assert kind == "error"
     assert "JSON object" in why
     assert unknown.startswith(f"there is no tool {GOOD}")
@@ -66,10 +66,10 @@ async def test_error_of_a_tool_reaches_the_model_with_any_text(rig: Rig, error: 
     def fail() -> None:
         raise error
 
-    model = Model([ToolCall("x", "fail", {})], "done")
+    model = ScriptedModel([ToolCall("x", "fail", {}), "done"])
     result = await rig.run(agent(model, [fail]))
     assert result.state == {"out": "done"}
-    assert results(model.last)[0][0] == "error"
+    assert results(model)[0][0] == "error"
 
 
 # ── Calls with missing or repeated ids ──
@@ -78,10 +78,10 @@ async def test_error_of_a_tool_reaches_the_model_with_any_text(rig: Rig, error: 
 @pytest.mark.parametrize("ids", [("c1", "c1"), ("", ""), ("a", "\0"), (None, None)], ids=str)
 async def test_calls_with_one_id_get_distinct_ids_and_each_is_answered(rig: Rig, ids: Any) -> None:
     calls = [ToolCall(ids[0], "echo", {"s": 1}), ToolCall(ids[1], "echo", {"s": 2})]
-    model = Model(calls, calls, "done")
+    model = ScriptedModel([calls, calls, "done"])
     result = await rig.run(agent(model, [echo], retries=0))
     assert result.state == {"out": "done"}
-    assert results(model.last) == ["echo 1", "echo 2"] * 2
+    assert results(model) == ["echo 1", "echo 2"] * 2
     assert "defer" not in str(names(result.signals))
 
 

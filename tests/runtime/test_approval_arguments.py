@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator
 
-from heliograph import ToolCall, tool
+from heliograph import ScriptedModel, ToolCall, tool
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, until
-from tests.runtime.loop_kit import Model, agent, results
+from tests.runtime.loop_kit import agent, results
 
 did: list[Any] = []
 
@@ -39,7 +39,7 @@ def _nothing_is_done() -> None:
 
 
 async def test_approval_rule_sees_defaults_of_omitted_arguments(rig: Rig) -> None:
-    model = Model([ToolCall("1", "deploy", {}), ToolCall("2", "deploy", {"env": "test"})], "done")
+    model = ScriptedModel([[ToolCall("1", "deploy", {}), ToolCall("2", "deploy", {"env": "test"})], "done"])
     app = agent(model, [deploy])
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -49,11 +49,11 @@ async def test_approval_rule_sees_defaults_of_omitted_arguments(rig: Rig) -> Non
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)
     assert did == ["test"]
-    assert results(model.last)[1] == "deployed test"
+    assert results(model)[1] == "deployed test"
 
 
 async def test_edits_rejected_by_the_function_reopen_the_approval_with_the_reason(rig: Rig) -> None:
-    model = Model([ToolCall("1", "pay", {"amount": 4})], "done")
+    model = ScriptedModel([ToolCall("1", "pay", {"amount": 4}), "done"])
     app = agent(model, [pay])
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -72,5 +72,5 @@ async def test_edits_rejected_by_the_function_reopen_the_approval_with_the_reaso
             await rig.client.grant(again.turn_id, again.call_id, arguments={"amount": 7 if time == 2 else 6})
         await rig.ended(run_id)
     assert did == [6]
-    assert results(model.last) == ["paid"]
+    assert results(model) == ["paid"]
     assert len(model.requests) == 2

@@ -7,10 +7,20 @@ from typing import Any
 import pydantic
 import pytest
 
-from heliograph import Call, Client, Context, Heliograph, HeliographError, InvalidInput, external_tool, tool
+from heliograph import (
+    Call,
+    Client,
+    Context,
+    Heliograph,
+    HeliographError,
+    InvalidInput,
+    ScriptedModel,
+    external_tool,
+    tool,
+)
 from heliograph.definitions.tool import Tool
 from tests.runtime.kit import START, Rig, calling_app, is_resolved, seen, until
-from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.loop_kit import agent, call, results
 
 SCHEMA = {"type": "object", "required": ["price"], "properties": {"price": {"type": "integer"}}}
 
@@ -114,14 +124,14 @@ async def test_tool_result_that_breaks_its_schema_returns_an_error_to_the_model(
         return {"price": text}
 
     far: Tool = external_tool("far", "Far away.", result_schema=SCHEMA)
-    model = Model([call("near", {"text": "nine"}), call("far", {}, "x2")], "done")
+    model = ScriptedModel([[call("near", {"text": "nine"}), call("far", {}, "x2")], "done"])
     app = agent(model, [near, far])
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("far")
         assert await command.report(result=["no object"]) == "applied"
         await rig.ended(run_id)
-    near_result, far_result = results(model.last)
+    near_result, far_result = results(model)
     assert near_result[0] == "error"
     assert near_result[1].startswith("result_schema: the result of near does not match its schema: price: ")
     assert far_result[0] == "error"

@@ -19,11 +19,12 @@ from heliograph import (
     InvalidInput,
     ModelReply,
     ModelRequest,
+    ScriptedModel,
     external_tool,
 )
 from heliograph.turn.token_estimate import input_tokens_max
 from tests.runtime.kit import START, Rig, names, one, until
-from tests.runtime.loop_kit import Model, agent, call, payloads, results
+from tests.runtime.loop_kit import agent, call, payloads, results
 
 done: list[str] = []
 
@@ -54,7 +55,9 @@ def replying(text: str = "", *tools: Any, tokens: tuple[int, int] = (10, 5), **f
 
 @pytest.mark.proves("S12")
 async def test_turn_counts_the_usage_of_its_model_and_its_tools(rig: Rig) -> None:
-    model = Model(replying("let me", call("buy", {"item": "tea"}), cost_usd=0.25), replying("done", cost_usd=0.125))
+    model = ScriptedModel(
+        [replying("let me", call("buy", {"item": "tea"}), cost_usd=0.25), replying("done", cost_usd=0.125)]
+    )
     limits = {"tokens": 20_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}
     result = await rig.run(agent(model, [buy], budget=limits, price={"input": 1.0, "output": 2.0}))
     assert (result.outcome, result.state["out"], done) == ("success", "done", ["tea"])
@@ -65,14 +68,14 @@ async def test_turn_counts_the_usage_of_its_model_and_its_tools(rig: Rig) -> Non
 
 
 async def test_turn_without_tools_is_settled(rig: Rig) -> None:
-    result = await rig.run(agent(Model(replying("done")), budget={"tokens": 9000, "model_calls": 1}))
+    result = await rig.run(agent(ScriptedModel([replying("done")]), budget={"tokens": 9000, "model_calls": 1}))
     assert result.state["out"] == "done"
     assert await budgets(rig) == {("worker", "tokens"): (15, 0, 0), ("worker", "model_calls"): (1, 0, 0)}
 
 
 @pytest.mark.proves("S12")
 async def test_turn_at_its_budget_ends_as_partial_with_its_last_text_and_the_reason(rig: Rig) -> None:
-    model = Model(replying("first half", call("buy", {"item": "tea"})), replying("never heard"))
+    model = ScriptedModel([replying("first half", call("buy", {"item": "tea"})), replying("never heard")])
     result = await rig.run(agent(model, [buy], budget={"model_calls": 1}))
     assert (result.outcome, result.state["out"], len(model.requests)) == ("partial", "first half", 1)
     turn = await rig.turn_of("worker")
@@ -92,10 +95,10 @@ async def test_turn_at_its_budget_ends_as_partial_with_its_last_text_and_the_rea
 @pytest.mark.proves("S12")
 async def test_exhausted_tool_budget_returns_an_error_for_each_call_and_the_turn_continues(rig: Rig) -> None:
     purchases = [call("buy", {"item": item}, item) for item in ("a", "b", "c")]
-    model = Model(purchases, "enough")
+    model = ScriptedModel([purchases, "enough"])
     result = await rig.run(agent(model, [buy], budget={"tool_calls": 2}))
     assert (result.outcome, result.state["out"], len(done)) == ("success", "enough", 2)
-    messages = results(model.last)
+    messages = results(model)
     [(kind, message)] = [each for each in messages if isinstance(each, tuple)]
     assert kind == "error"
     assert "BUDGET_EXCEEDED" in message
@@ -106,7 +109,7 @@ async def test_exhausted_tool_budget_returns_an_error_for_each_call_and_the_turn
 
 async def test_remote_tools_are_called_within_the_budget(rig: Rig) -> None:
     search = external_tool("search", "Find.", {"type": "object"})
-    model = Model([call("search", {"n": n}, f"x{n}") for n in range(3)], "enough")
+    model = ScriptedModel([[call("search", {"n": n}, f"x{n}") for n in range(3)], "enough"])
     app = Heliograph("looping")
     app.prompt_agent(
         "worker", "Work.", model=model, activate_on=START, updates="out", tools=[search], budget={"tool_calls": 2}
@@ -116,7 +119,7 @@ async def test_remote_tools_are_called_within_the_budget(rig: Rig) -> None:
         for command in await rig.taken("search", count=2):
             await command.report(result=command.arguments["n"])
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "enough"
-    messages = results(model.last)
+    messages = results(model)
     assert messages[:2] == [0, 1]
     assert "has 0 of 2 tool_calls left" in messages[2][1] or "has 2 of 2" in messages[2][1]
     assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
@@ -183,14 +186,14 @@ def family(model: Any, *, budget: Any = None, of_child: Any = None, own: Any = N
 
 @pytest.mark.proves("S12")
 async def test_budget_of_a_turn_applies_to_its_descendants(rig: Rig) -> None:
-    result = await rig.run(family(Model(replying("done")), budget={"model_calls": 2, "tokens": 90_000}))
+    result = await rig.run(family(ScriptedModel([replying("done")] * 3), budget={"model_calls": 2, "tokens": 90_000}))
     assert sorted(result.state["out"]) == [["partial", ""], ["success", "done"], ["success", "done"]]
     assert await budgets(rig) == {("parent", "model_calls"): (2, 0, 0), ("parent", "tokens"): (30, 0, 0)}
     assert [t.outcome for t in await rig.runtime.reader.turns() if t.agent == "child"].count("partial") == 1
 
 
 async def test_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> None:
-    app = family(Model(replying("done")), of_child={"model_calls": 5, "tokens": 9000}, own={"model_calls": 0})
+    app = family(ScriptedModel([replying("done")]), of_child={"model_calls": 5, "tokens": 9000}, own={"model_calls": 0})
     result = await rig.run(app)
     assert result.state["out"] == [["partial", ""]] * 3
     limits = {p["limit"]["budget"]["amount_max"] for p in payloads(result.signals, "terminated") if "limit" in p}
@@ -217,7 +220,7 @@ async def test_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
     async def writer(ctx: Context) -> None:
         await ctx.call("wait")
 
-    app.prompt_agent("child", "Work.", model=Model(replying("done")), on_request=True)
+    app.prompt_agent("child", "Work.", model=ScriptedModel([replying("done")]), on_request=True)
     async with rig.serving(app):
         run_id = await rig.start(app)
         turn_id = await rig.client.enqueue(run_id, "child", budget={"model_calls": 0, "tool_calls": 7})
@@ -239,7 +242,7 @@ async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(
         await ctx.step("buy", buy, "tea")
         return await ctx.delegate("child")
 
-    app.prompt_agent("child", "Work.", model=Model(replying("done", cost_usd=0.5)), on_request=True, budget={"tokens": 9000},
+    app.prompt_agent("child", "Work.", model=ScriptedModel([replying("done", cost_usd=0.5)]), on_request=True, budget={"tokens": 9000},
                      price={"input": 1, "output": 1})  # fmt: skip
     await rig.run(app)
     above, own = await rig.turn_of("parent"), await rig.turn_of("child")
@@ -248,7 +251,7 @@ async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(
     }
     assert by_budget == {(above.turn_id, "usd"): (2, 0.5, 1.5), (above.turn_id, "tool_calls"): (5, 1, 4),
                     (own.turn_id, "tokens"): (9000, 15, 8985)}  # fmt: skip
-    free = await rig.run(agent(Model("done")))
+    free = await rig.run(agent(ScriptedModel(["done"])))
     assert await rig.client.budgets((await rig.turn_of("worker")).turn_id) == []
     assert free.outcome == "success"
 
@@ -257,23 +260,23 @@ async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(
 
 
 async def test_provider_receives_an_output_limit_within_the_remaining_budget(rig: Rig) -> None:
-    model = Model(replying("done", tokens=(10, 5)))
+    model = ScriptedModel([replying("done", tokens=(10, 5))])
     result = await rig.run(agent(model, budget={"tokens": 300}))
     assert result.state["out"] == "done"
-    bound = model.last.output_tokens_max
+    bound = model.requests[-1].output_tokens_max
     assert bound is not None
-    assert input_tokens_max(model.last) + bound == 300
+    assert input_tokens_max(model.requests[-1]) + bound == 300
 
 
 async def test_reply_truncated_at_the_output_limit_is_partial(rig: Rig) -> None:
-    result = await rig.run(agent(Model(replying("once upon a", is_cut=True)), budget={"tokens": 300}))
+    result = await rig.run(agent(ScriptedModel([replying("once upon a", is_cut=True)]), budget={"tokens": 300}))
     assert (await rig.turn_of("worker")).outcome == "partial"
     assert result.state["out"] == "once upon a"
     assert "was cut at 5 tokens" in payloads(result.signals, "terminated")[0]["limit"]["message"]
 
 
 async def test_remaining_budget_too_small_to_be_useful_makes_no_model_call(rig: Rig) -> None:
-    model = Model(replying("done"))
+    model = ScriptedModel([replying("done")])
     result = await rig.run(agent(model, budget={"tokens": 90}))
     assert (model.requests, (await rig.turn_of("worker")).outcome) == ([], "partial")
     assert "90 of 90 tokens left" in payloads(result.signals, "terminated")[0]["limit"]["message"]
@@ -310,14 +313,18 @@ async def test_budget_reserved_by_others_is_awaited_and_then_used(rig: Rig) -> N
 
 
 async def test_budget_in_money_without_a_price_is_rejected_with_the_setting(rig: Rig) -> None:
-    result = await rig.run(agent(Model(replying("done")), budget={"usd": 1}))
+    result = await rig.run(agent(ScriptedModel([replying("done")]), budget={"usd": 1}))
     error = one(result.signals, "agent:failed")["error"]
     assert "the price of scripted is unknown: give agent worker a price" in error["message"]
 
 
 async def test_cost_unreported_by_the_provider_is_counted_by_the_declared_price(rig: Rig) -> None:
     await rig.run(
-        agent(Model(replying("done", tokens=(1000, 200))), budget={"usd": 1}, price={"input": 3.0, "output": 15.0})
+        agent(
+            ScriptedModel([replying("done", tokens=(1000, 200))]),
+            budget={"usd": 1},
+            price={"input": 3.0, "output": 15.0},
+        )
     )
     assert await budgets(rig) == {("worker", "micros"): (6000, 0, 0)}
 
@@ -334,7 +341,7 @@ async def test_unreported_usage_of_a_model_counts_as_reserved(rig: Rig) -> None:
 
 async def test_usage_of_a_failed_attempt_is_counted_and_a_fallback_reserves_separately(rig: Rig) -> None:
     models = [
-        FunctionHarness(_rejecting(0), model="refuses"), FunctionHarness(_rejecting(70), model="breaks off"), Model(replying("done")),
+        FunctionHarness(_rejecting(0), model="refuses"), FunctionHarness(_rejecting(70), model="breaks off"), ScriptedModel([replying("done")]),
     ]  # fmt: skip
     result = await rig.run(agent(models, budget={"tokens": 50_000, "model_calls": 3}))
     assert result.state["out"] == "done"
@@ -345,7 +352,7 @@ async def test_usage_of_a_failed_attempt_is_counted_and_a_fallback_reserves_sepa
 @pytest.mark.more
 async def test_deferred_turn_uses_its_remaining_budget_and_counts_each_attempt_once(rig: Rig, soon: None) -> None:
     busy = HarnessError("busy", recoverable=True, tokens=0)
-    model = Model((busy, busy, replying("", call("buy", {"item": "tea"}))), replying("done"))
+    model = ScriptedModel([busy, busy, replying("", call("buy", {"item": "tea"})), replying("done")])
     result = await rig.run(agent(model, [buy], budget={"tokens": 50_000, "model_calls": 9}))
     assert (result.state["out"], done) == ("done", ["tea"])
     assert await budgets(rig) == {("worker", "tokens"): (30, 0, 0), ("worker", "model_calls"): (4, 0, 0)}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, StoreUnavailable, ToolContext, tool
+from heliograph import Call, Context, Heliograph, ScriptedModel, StoreUnavailable, ToolContext, tool
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, kill, one, until
-from tests.runtime.loop_kit import Model, agent, call, payloads, results
+from tests.runtime.loop_kit import agent, call, payloads, results
 from tests.runtime.test_budgets import budgets
 from tests.runtime.test_lost_replies import lose_first_reply
 
@@ -147,7 +147,7 @@ async def test_tool_retried_after_the_death_of_its_worker_counts_as_one_call_of_
             await asyncio.Event().wait()
         return "paid"
 
-    model = Model([call("pay", {})], "done")
+    model = ScriptedModel([call("pay", {}), "done"])
     app = agent(model, [pay], budget={"tool_calls": 1})
     run_id = await rig.start(app)
     first = rig.runtime.worker(app.workflow, lease_seconds=0.1)
@@ -156,6 +156,6 @@ async def test_tool_retried_after_the_death_of_its_worker_counts_as_one_call_of_
     await kill(first, working)
     async with rig.serving(app):
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
-    assert results(model.last) == ["paid"]
+    assert results(model) == ["paid"]
     assert (len(tries), len(set(tries))) == (2, 1)
     assert await budgets(rig) == {("worker", "tool_calls"): (1, 0, 0)}

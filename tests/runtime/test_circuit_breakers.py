@@ -18,13 +18,14 @@ from heliograph import (
     InvalidInput,
     RecoverableError,
     RetryPolicy,
+    ScriptedModel,
     ToolFailed,
     tool,
 )
 from heliograph.turn.calls import CallRequest
 from heliograph.turn.fallbacks import with_fallback
 from tests.runtime.kit import START, Rig, one
-from tests.runtime.loop_kit import Model, agent, call, payloads
+from tests.runtime.loop_kit import agent, call, payloads
 
 ONCE: dict[str, Any] = {"failure_threshold": 1, "success_threshold": 1, "half_open_max_calls": 1}
 
@@ -129,10 +130,10 @@ async def test_model_receives_the_rejection_of_its_tool(rig: Rig) -> None:
         ran.append(item)
         raise RecoverableError("closed")
 
-    model = Model([call("buy", {"item": "tea"})], [call("buy", {"item": "milk"}, "x2")], "no luck")
+    model = ScriptedModel([call("buy", {"item": "tea"}), call("buy", {"item": "milk"}, "x2"), "no luck"])
     result = await rig.run(agent(model, [buy]))
     assert (result.state["out"], ran) == ("no luck", ["tea"])
-    assert "circuit breaker" in str(model.last.messages[-1])
+    assert "circuit breaker" in str(model.requests[-1].messages[-1])
 
 
 @pytest.mark.proves("CB-01")

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph
+from heliograph import Context, Heliograph, ScriptedModel
 from heliograph.execution import cleanup
 from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
-from tests.runtime.loop_kit import Model
 
 
 class Work:
@@ -189,7 +188,7 @@ async def test_cleanup_of_a_prompt_agent_is_registered_by_its_prompt(rig: Rig) -
         return "Work."
 
     app = Heliograph("asks")
-    app.prompt_agent("worker", prompt, model=Model("done"), activate_on=START)
+    app.prompt_agent("worker", prompt, model=ScriptedModel(["done"]), activate_on=START)
     await rig.run(app)
     assert did == ["cleaned"]
 

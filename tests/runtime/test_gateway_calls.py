@@ -16,6 +16,7 @@ from heliograph import (
     DelegationFailed,
     Heliograph,
     InvalidInput,
+    ScriptedModel,
     tool,
     tool_agent,
 )
@@ -25,7 +26,7 @@ from heliograph.ports import ModelReply
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import SECRET, allowed, gateway_of, local, run_of
 from tests.runtime.kit import START, Rig
-from tests.runtime.loop_kit import Model, call
+from tests.runtime.loop_kit import call
 from tests.runtime.test_agent_loop import add
 
 NOW = datetime(2026, 1, 15, 10, 30, tzinfo=UTC)
@@ -206,7 +207,7 @@ async def test_model_delegates_to_an_agent_that_exists_only_behind_a_route(rig: 
     ran: list[Any] = []
     far = remote(ran)
     ask = call("delegate_to_appraiser", {"task": {"n": 4}, "priority": "normal", "deadline": 60})
-    model = Model(ModelReply("", tool_calls=(ask,)), ModelReply("8 it is"))
+    model = ScriptedModel([ModelReply("", tool_calls=(ask,)), ModelReply("8 it is")])
     async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
         app = Heliograph("near", routes={"kind": "MessageRouting", "routes": [
             {"match": {"target_agent": "appraiser"}, "destination": {"gateway": url}}]})  # fmt: skip
@@ -234,7 +235,7 @@ def test_agent_for_a_model_is_known_to_the_application_or_a_route_leads_to_it() 
 @pytest.mark.proves("RTE-07", "CTL-22")
 async def test_partial_result_of_the_other_deployment_is_partial_for_the_caller(rig: Rig, lone_rig: Rig) -> None:
     far = Heliograph("far")
-    model = Model(ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),)))
+    model = ScriptedModel([ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))])
     far.prompt_agent("appraiser", "Work.", model=model, on_request=True, tools=[add], max_steps=1)
     async with gateway_of(lone_rig, far) as served, lone_rig.serving(far), allowed(rig, served) as url:
         app = Heliograph("near", routes={"kind": "MessageRouting", "routes": [

@@ -18,6 +18,7 @@ from heliograph import (
     ModelReply,
     ModelRequest,
     Rejected,
+    ScriptedModel,
     Signal,
     TextDelta,
     ToolCall,
@@ -28,7 +29,7 @@ from heliograph.testing import eventually
 from heliograph.worker import leases
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
-from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.loop_kit import agent, call
 
 BOTH = pytest.mark.parametrize("now", [True, False], ids=["now", "graceful"])
 PROTOCOLS = pytest.mark.parametrize("model", ["openai-chat:test", "anthropic:claude-test"])
@@ -136,7 +137,7 @@ async def test_hanging_tools_do_not_delay_a_halt_and_their_late_results_are_disc
     rig: Rig, work: str, now: bool
 ) -> None:
     hung = Hung()
-    model = Model([call("quick", call_id="x1"), call(work, call_id="x2")])
+    model = ScriptedModel([[call("quick", call_id="x1"), call(work, call_id="x2")]])
 
     def quick() -> str:
         """Be quick."""
@@ -171,7 +172,7 @@ async def test_work_that_swallows_every_cancellation_is_forced_out_and_frees_its
     hung = Hung()
     app = Heliograph("stubborn")
     app.prompt_agent(
-        "worker", "Work.", model=Model([call("will_not_end")]), activate_on=START, tools=[hung.will_not_end]
+        "worker", "Work.", model=ScriptedModel([call("will_not_end")]), activate_on=START, tools=[hung.will_not_end]
     )
     app.agent(name="other", on_request=True)(_done)
     run_id = await rig.start(app)
@@ -262,7 +263,7 @@ async def test_halted_transactional_tool_rolls_back_and_frees_its_connection(rig
         await asyncio.Event().wait()
         return "booked"
 
-    app = agent(Model([call("book")]), [book])
+    app = agent(ScriptedModel([call("book")]), [book])
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
         await begun.wait()
@@ -283,7 +284,7 @@ async def test_halt_ends_a_turn_that_waits_for_humans_and_withdraws_its_question
         """Pay."""
         return next(paid)
 
-    app = agent(Model([call("pay", call_id="x1"), call("pay", call_id="x2"), call("ask_human", {"question": "Why?"}, "x3")]),
+    app = agent(ScriptedModel([[call("pay", call_id="x1"), call("pay", call_id="x2"), call("ask_human", {"question": "Why?"}, "x3")]]),
                 [tool(approval=True)(pay)], asks_human=True)  # fmt: skip
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -322,7 +323,7 @@ async def test_halt_reaches_models_tools_and_outside_calls_of_all_descendants(
         return await ctx.call("outside")
 
     app.prompt_agent("asks", "Ask.", model="openai-chat:test", on_request=True)
-    app.prompt_agent("works", "Work.", model=Model([call("waits")]), on_request=True, tools=[hung.waits])
+    app.prompt_agent("works", "Work.", model=ScriptedModel([call("waits")]), on_request=True, tools=[hung.waits])
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
         await eventually(rig, run_id, "text:delta", within_seconds=SOON_SECONDS)

@@ -20,6 +20,7 @@ from heliograph import (
     ModelReply,
     PhaseContext,
     Plan,
+    ScriptedModel,
     ToolFailed,
     ToolStep,
     tool,
@@ -30,7 +31,7 @@ from heliograph.turn.halt_reasons import halt_reason_of
 from tests.runtime.gateway_kit import SECRET
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, lost, names, one
-from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.loop_kit import agent, call
 from tests.runtime.taint_kit import MAIL, mail
 from tests.runtime.test_agent_loop import add
 
@@ -53,7 +54,7 @@ def planned(tools: Any, *steps: ToolStep, **options: Any) -> Heliograph:
         def plan(self, _ctx: PhaseContext) -> Plan:
             return Plan(list(steps))
 
-    app.agent(name="payer", activate_on=START, tools=tools, model=Model("no model step"), **options)(Planner)
+    app.agent(name="payer", activate_on=START, tools=tools, model=ScriptedModel(["no model step"]), **options)(Planner)
     return app
 
 
@@ -86,7 +87,7 @@ async def test_turn_that_fails_at_its_budget_is_halted_as_resource_limit(rig: Ri
 
 @pytest.mark.proves("CTL-32")
 async def test_model_agent_that_its_budget_cuts_short_is_halted_as_resource_limit(rig: Rig) -> None:
-    model = Model(ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),)))
+    model = ScriptedModel([ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))])
     result = await rig.run(agent(model, [add], budget={"model_calls": 1}))
     halt = await halt_of(rig, result.run_id)
     assert (halt["reason"], result.state["out"]) == (RESOURCE_LIMIT, "so far: 3")
@@ -132,7 +133,7 @@ async def test_tool_call_to_a_forbidden_gateway_is_halted_as_policy_violation(ri
 
 @pytest.mark.proves("CTL-33")
 async def test_agent_whose_server_has_a_forbidden_address_is_halted_as_policy_violation(rig: Rig) -> None:
-    result = await rig.run(agent(Model("never called"), [MCPServer(url="http://127.0.0.1:1/mcp")], retries=0))
+    result = await rig.run(agent(ScriptedModel(["never called"]), [MCPServer(url="http://127.0.0.1:1/mcp")], retries=0))
     assert result.outcome == "failed"
     assert (await halt_of(rig, result.run_id))["reason"] == POLICY_VIOLATION
 

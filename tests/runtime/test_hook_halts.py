@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from heliograph import Heliograph, PhaseContext, Tool
+from heliograph import Heliograph, PhaseContext, ScriptedModel, Tool
 from heliograph.ports import ModelReply
 from tests.runtime.hooks_kit import ORDER, Hooked
 from tests.runtime.kit import START, Rig, lost, names, one, until
-from tests.runtime.loop_kit import Model, call
+from tests.runtime.loop_kit import call
 
 
 async def wait(ctx: PhaseContext) -> None:
@@ -155,7 +155,7 @@ class HangingTools:
 @pytest.mark.proves("LC-65", "CTL-39")
 async def test_tool_server_that_hangs_does_not_use_up_the_grace_of_a_halt(rig: Rig) -> None:
     tools, outcomes = HangingTools(), list[str | None]()
-    model = Model(ModelReply("", tool_calls=(call("ask_human", {"question": "Who?"}),)))
+    model = ScriptedModel([ModelReply("", tool_calls=(call("ask_human", {"question": "Who?"}),))])
     app = Heliograph("tools")
 
     async def terminate(ctx: PhaseContext) -> None:

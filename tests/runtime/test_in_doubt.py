@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Heliograph, HumanTask, InvalidInput, ToolContext, tool
+from heliograph import Client, Heliograph, HumanTask, InvalidInput, ScriptedModel, ToolContext, tool
 from heliograph.errors import StepInDoubt
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, lost
-from tests.runtime.loop_kit import Model, agent, call, results
-from tests.runtime.tools_kit import Pay, Script, app_of, called
+from tests.runtime.loop_kit import agent, call, results
+from tests.runtime.tools_kit import Pay, called
 
 
 class Bank:
@@ -21,7 +21,7 @@ class Bank:
 
     def __init__(self, doubts: int, **options: Any):
         self.keys: list[str] = []
-        self.model = Model([call("pay", {"amount": 5})], "done")
+        self.model = ScriptedModel([call("pay", {"amount": 5}), "done"])
 
         def pay(amount: int, ctx: ToolContext) -> str:
             self.keys.append(ctx.idempotency_key)
@@ -33,7 +33,7 @@ class Bank:
 
     @property
     def last_result(self) -> Any:
-        [result] = results(self.model.last)
+        [result] = results(self.model)
         return result
 
 
@@ -44,23 +44,23 @@ Decide = Callable[[Client, HumanTask], Awaitable[str]]
 @pytest.mark.parametrize(
     ("decide", "made", "expected"),
     [
-        (lambda client, task: client.grant(task.turn_id, task.call_id, by="ann"), 2, ("paid 5", False)),
-        (lambda client, task: client.answer(task.turn_id, task.call_id, {"id": 5}, by="ann"), 1, ({"id": 5}, False)),
+        (lambda client, task: client.grant(task.turn_id, task.call_id, by="ann"), 2, "paid 5"),
+        (lambda client, task: client.answer(task.turn_id, task.call_id, {"id": 5}, by="ann"), 1, {"id": 5}),
         (
             lambda client, task: client.deny(task.turn_id, task.call_id, reason="I cannot tell", by="ann"),
             1,
             (
+                "error",
                 "IN_DOUBT: its outcome is unknown, and it was not called again: another try was denied by ann: "
                 "I cannot tell",
-                True,
             ),
         ),
     ],
     ids=["grant", "answer", "deny"],
 )
 async def test_call_in_doubt_waits_for_a_human_decision(rig: Rig, decide: Decide, made: int, expected: Any) -> None:
-    pay, script = Pay(), Script([called("pay", amount=5)])
-    app = app_of(script, pay.tool(in_doubt="ask"))
+    pay, script = Pay(), ScriptedModel([called("pay", amount=5), "done"])
+    app = agent(script, [pay.tool(in_doubt="ask")])
     run_id = await lost(rig, app, pay.begun)
     async with rig.serving(app):
         (task,) = await open_tasks(rig)
@@ -69,7 +69,7 @@ async def test_call_in_doubt_waits_for_a_human_decision(rig: Rig, decide: Decide
         assert await decide(rig.client, task) == "applied"
         await rig.ended(run_id)
     assert pay.made == made
-    assert script.results == [expected]
+    assert results(script) == [expected]
 
 
 @pytest.mark.proves("K14")

@@ -12,7 +12,7 @@ from heliograph.execution.agent_run import act
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.turn.events import Hydrated
 from tests.runtime.kit import START, Rig, kill, names, one, until
-from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.loop_kit import agent, call
 
 PHASES = ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
 TOO_LARGE = "x" * 70_000
@@ -30,7 +30,7 @@ def of_phases(signals: list[Any]) -> list[str]:
 @pytest.mark.proves("LC-15", "CTL-55", "CTL-56")
 async def test_ready_lists_the_capabilities_and_the_version_of_the_agent(rig: Rig) -> None:
     app = Heliograph("able")
-    app.prompt_agent("lead", "Lead.", model=Model("done"), activate_on=START, tools=[search], agents=["clerk"],
+    app.prompt_agent("lead", "Lead.", model=ScriptedModel(["done"]), activate_on=START, tools=[search], agents=["clerk"],
                      asks_human=True, emits=["lead:done"], version="2.1")  # fmt: skip
     app.agent(name="clerk", activate_on=["lead:done"], version="7")(lambda _ctx: None)
     result = await rig.run(app)
@@ -54,7 +54,7 @@ async def test_successful_turn_decides_that_its_goal_is_achieved_and_terminates_
 @pytest.mark.proves("LC-43", "LC-55")
 async def test_turn_at_its_limit_decides_that_more_is_needed_and_terminates_as_partial(rig: Rig) -> None:
     first = call("search", {"query": "a"})
-    app = agent(Model([first], "never"), [search], budget={"model_calls": 1})
+    app = agent(ScriptedModel([[first], "never"]), [search], budget={"model_calls": 1})
     signals = (await rig.run(app)).signals
     decision, terminated = one(signals, "reflection_complete"), one(signals, "terminated")
     assert decision == {"decision": "iteration_needed", "reason": terminated["limit"]["message"]}

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, define_agent
+from heliograph import Context, Heliograph, InvalidInput, ScriptedModel, define_agent
 from tests.runtime.kit import START, Rig, one, until
-from tests.runtime.loop_kit import Model, call, payloads, results
+from tests.runtime.loop_kit import call, payloads, results
 
 TOOL = "delegate_to_clerk"
 
 
-def crew(lead: Model, *, contexts: Any = None, hangs: bool = False, **options: Any) -> Heliograph:
+def crew(lead: ScriptedModel, *, contexts: Any = None, hangs: bool = False, **options: Any) -> Heliograph:
     """A lead with a model, and its clerk, which returns its task and everything that it has read."""
     app = Heliograph("crew")
     app.prompt_agent("lead", "Lead.", model=lead, activate_on=START, updates="out", agents=["clerk"], contexts=contexts)
@@ -32,11 +32,11 @@ def crew(lead: Model, *, contexts: Any = None, hangs: bool = False, **options: A
 async def test_model_chooses_priority_and_context_within_its_permissions(rig: Rig) -> None:
     await rig.client.boxes.put([{"kind": "note", "content": "be kind"}], box_id="handbook-3")
     arguments = {"task": "greet", "priority": "high", "deadline": 30, "context": "handbook"}
-    lead = Model([call(TOOL, arguments, "x1"), call(TOOL, {"task": "part", "priority": None}, "x2")], "done")
+    lead = ScriptedModel([[call(TOOL, arguments, "x1"), call(TOOL, {"task": "part", "priority": None}, "x2")], "done"])
     app = crew(lead, contexts={"handbook": "handbook-3", "prices": "prices-1"}, priority="high", ttl_seconds=600)
     result = await rig.run(app)
     assert result.state["out"] == "done"
-    assert results(lead.last) == [["greet", ["be kind"]], ["part", []]]
+    assert results(lead) == [["greet", ["be kind"]], ["part", []]]
     assert [p["priority"] for p in payloads(result.signals, "delegation")] == ["high", "high"]
     query = "select deadline - opened_at from heliograph.turn_waiting_tools where kind = 'child' and run_id = $1 order by position"
     deadlines = [row[0] and row[0].total_seconds() for row in await rig.fetch(query, result.run_id)]
@@ -44,17 +44,17 @@ async def test_model_chooses_priority_and_context_within_its_permissions(rig: Ri
 
 
 async def test_permitted_delegation_options_are_in_the_schema_of_the_tool(rig: Rig) -> None:
-    lead = Model("done")
+    lead = ScriptedModel(["done"])
     await rig.run(crew(lead, contexts={"handbook": "handbook-3"}, priority="low", ttl_seconds=600))
-    [tool] = lead.last.tools
+    [tool] = lead.requests[-1].tools
     properties: Any = tool.parameters["properties"]
     assert tool.parameters["required"] == ["task"]
     assert properties["priority"]["enum"] == ["low", "normal"]  # up to that of the delegating turn
     assert (properties["deadline"]["minimum"], properties["deadline"]["maximum"]) == (1, 600)
     assert properties["context"]["enum"] == ["handbook"]
-    bare = Model("done")
+    bare = ScriptedModel(["done"])
     await rig.run(crew(bare))
-    assert set(bare.last.tools[0].parameters["properties"]) == {"task", "priority", "deadline"}  # type: ignore[arg-type]
+    assert set(bare.requests[-1].tools[0].parameters["properties"]) == {"task", "priority", "deadline"}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -73,21 +73,21 @@ async def test_permitted_delegation_options_are_in_the_schema_of_the_tool(rig: R
 async def test_forbidden_delegation_returns_an_error_and_starts_no_child(
     rig: Rig, arguments: Any, error_text: str
 ) -> None:
-    lead = Model([call(TOOL, {"task": "greet", **arguments})], "done")
+    lead = ScriptedModel([call(TOOL, {"task": "greet", **arguments}), "done"])
     result = await rig.run(crew(lead, contexts={"handbook": "handbook-3"}, ttl_seconds=60))
-    assert (result.outcome, results(lead.last)) == ("success", [("error", error_text)])
+    assert (result.outcome, results(lead)) == ("success", [("error", error_text)])
     assert payloads(result.signals, "delegation") == []
 
 
 @pytest.mark.more
 @pytest.mark.proves("CTL-29")
 async def test_child_past_the_deadline_of_its_model_is_abandoned_and_the_turn_continues(rig: Rig) -> None:
-    lead = Model([call(TOOL, {"task": "wait", "deadline": 1})], "without it, then")
+    lead = ScriptedModel([call(TOOL, {"task": "wait", "deadline": 1}), "without it, then"])
     app = crew(lead, hangs=True)
     run_id = await rig.start(app)
     async with rig.serving(app):
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "without it, then"
-    [(kind, message)] = results(lead.last)
+    [(kind, message)] = results(lead)
     assert (kind, message.startswith("DELEGATION_TIMEOUT: ")) == ("error", True)
     assert (await rig.turn_of("clerk")).outcome == "canceled"
 
@@ -96,7 +96,7 @@ async def test_contexts_function_may_offer_the_box_of_its_turn(rig: Rig) -> None
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
     app = Heliograph("crew")
     arguments = {"task": "read", "context": "own"}
-    lead = Model([call(TOOL, arguments)], "done")
+    lead = ScriptedModel([call(TOOL, arguments), "done"] * 2)
 
     @app.agent(activate_on=START)
     async def opener(ctx: Context) -> None:
@@ -111,14 +111,14 @@ async def test_contexts_function_may_offer_the_box_of_its_turn(rig: Rig) -> None
         return [card.content for card in await ctx.context()]
 
     await rig.run(app)
-    results_seen = [results(request) for request in lead.requests if results(request)]
-    assert results_seen == [[["mine"]], [("error", f"{TOOL} takes task, priority, deadline; not context")]]
+    assert results(lead, 1) == [["mine"]]
+    assert results(lead, 3) == [("error", f"{TOOL} takes task, priority, deadline; not context")]
 
 
 async def test_recorded_delegation_is_replayed_by_a_version_that_forbids_it(rig: Rig) -> None:
     may_end = asyncio.Event()
 
-    def version(lead: Model, **options: Any) -> Heliograph:
+    def version(lead: ScriptedModel, **options: Any) -> Heliograph:
         app = Heliograph("crew")
         app.prompt_agent("lead", "Lead.", model=lead, activate_on=START, updates="out", agents=["clerk"])
 
@@ -133,20 +133,20 @@ async def test_recorded_delegation_is_replayed_by_a_version_that_forbids_it(rig:
         return (await rig.turn_of("lead")).status == "suspended"
 
     arguments = {"task": "greet", "priority": "critical", "deadline": 500}
-    before = version(Model([call(TOOL, arguments)], "never"), priority="critical")
+    before = version(ScriptedModel([call(TOOL, arguments), "never"]), priority="critical")
     run_id = await rig.start(before)
     async with rig.serving(before, grace_seconds=0.01):
         await until(is_suspended)
     may_end.set()
-    lead = Model([call(TOOL, arguments)], "done")
+    lead = ScriptedModel([call(TOOL, arguments), "done"], per_turn=True)
     after = version(lead, ttl_seconds=60)
     async with rig.serving(after):
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
-    assert results(lead.last) == ["greet"]
+    assert results(lead) == ["greet"]
 
 
 async def test_invalid_context_boxes_fail_the_turn_with_the_reason(rig: Rig) -> None:
-    result = await rig.run(crew(Model("never"), contexts=lambda _ctx: {"own": 5}))
+    result = await rig.run(crew(ScriptedModel(["never"]), contexts=lambda _ctx: {"own": 5}))
     assert (
         "agent lead: contexts has 5, and a box id is 1 to 200"
         in one(result.signals, "agent:failed")["error"]["message"]

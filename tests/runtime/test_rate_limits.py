@@ -18,11 +18,12 @@ from heliograph import (
     InvalidInput,
     ModelReply,
     RateLimited,
+    ScriptedModel,
     tool,
 )
 from heliograph.codes import RATE_LIMITED
 from tests.runtime.kit import START, Rig, one, until
-from tests.runtime.loop_kit import Model, agent, call, payloads, results
+from tests.runtime.loop_kit import agent, call, payloads, results
 
 
 async def buckets(rig: Rig) -> dict[tuple[str, str], Any]:
@@ -166,10 +167,10 @@ async def test_model_receives_the_rejection_of_its_tool(rig: Rig) -> None:
         ran.append(item)
         return item
 
-    model = Model([call("buy", {"item": "tea"})], [call("buy", {"item": "milk"}, "x2")], "only tea")
+    model = ScriptedModel([call("buy", {"item": "tea"}), call("buy", {"item": "milk"}, "x2"), "only tea"])
     result = await rig.run(agent(model, [buy]))
     assert (result.state["out"], ran) == ("only tea", ["tea"])
-    assert "rate limit of tool buy" in str(results(model.last)[1])
+    assert "rate limit of tool buy" in str(results(model)[1])
 
 
 @pytest.mark.proves("RTE-08", "CB-07")
@@ -215,7 +216,7 @@ async def test_tools_of_a_model_follow_the_limit_of_the_tool_and_then_that_of_th
     app = Heliograph("tools", control_signals={"tool_call": {"rate_limit": "1/h"}, "delegation": {"rate_limit": "1/h"}})
     calls = [call(name, {"task": "x", "deadline": 60} if "_" in name else {}, f"{name}{n}") for n in range(2)
              for name in ("own", "general", "delegate_to_hand")]  # fmt: skip
-    model = Model(calls, "done")
+    model = ScriptedModel([calls, "done"])
     app.prompt_agent("worker", "Work.", model=model, activate_on=START, updates="out", agents=["hand"],
                      tools=[made("own", rate_limit="2/h"), made("general")])  # fmt: skip
 
@@ -224,7 +225,7 @@ async def test_tools_of_a_model_follow_the_limit_of_the_tool_and_then_that_of_th
         return "used"
 
     await rig.run(app)
-    assert ["rate limit" in str(each) for each in results(model.last)] == [False, False, False, False, True, True]
+    assert ["rate limit" in str(each) for each in results(model)] == [False, False, False, False, True, True]
 
 
 # ── Models ──
@@ -239,7 +240,7 @@ def limited(model: Any, **limits: str) -> Heliograph:
 
 @pytest.mark.proves("G-24")
 async def test_requests_of_a_model_are_limited_across_runs(rig: Rig) -> None:
-    app = limited(Model("fine"), requests="2/h")
+    app = limited(ScriptedModel(["fine"] * 3), requests="2/h")
     assert [(await rig.run(app)).state.get("out") for _ in range(2)] == ["fine", "fine"]
     rig.ends_with_open_work = True
     result = await rig.run(app)
@@ -250,7 +251,7 @@ async def test_requests_of_a_model_are_limited_across_runs(rig: Rig) -> None:
 
 @pytest.mark.proves("G-24")
 async def test_tokens_of_a_model_are_estimated_and_corrected_by_the_actual_usage(rig: Rig) -> None:
-    app = limited(Model(ModelReply("fine", input_tokens=20, output_tokens=16)), tokens="7000/h")
+    app = limited(ScriptedModel(lambda _: ModelReply("fine", input_tokens=20, output_tokens=16)), tokens="7000/h")
     for _ in range(3):  # the estimate is more than half of the limit
         assert (await rig.run(app)).state["out"] == "fine"
     assert (await buckets(rig))["model_tokens", "scripted*"] < 100  # seconds; the estimate is more than half an hour
@@ -258,11 +259,13 @@ async def test_tokens_of_a_model_are_estimated_and_corrected_by_the_actual_usage
 
 @pytest.mark.proves("G-24")
 async def test_model_over_its_limit_gives_way_to_its_fallback(rig: Rig) -> None:
-    class Other(Model):
+    class Other(ScriptedModel):
         model = "other"
 
     app = Heliograph("falling", models={"scripted*": {"tokens": "1/h"}})
-    app.prompt_agent("worker", "Work.", model=[Model("first"), Other("second")], activate_on=START, updates="out")
+    app.prompt_agent(
+        "worker", "Work.", model=[ScriptedModel(["first"]), Other(["second"])], activate_on=START, updates="out"
+    )
     assert (await rig.run(app)).state["out"] == "second"
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, external_tool, tool
+from heliograph import Context, Heliograph, ScriptedModel, external_tool, tool
 from tests.runtime.kit import START, Rig, names, one, until
-from tests.runtime.loop_kit import Model, call, results
+from tests.runtime.loop_kit import call, results
 
 LOOK = external_tool("look", "Look.", {"type": "object"})
 REPEATABLE = ("error", "it was rejected and did not run; it is valid now, so call it again")
 
 
-def version(model: Model, happened: list[Any], *, pays: type | None = None, **options: Any) -> Heliograph:
+def version(model: ScriptedModel, happened: list[Any], *, pays: type | None = None, **options: Any) -> Heliograph:
     """An agent that looks, and pays where it can; one version of it."""
     app = Heliograph("shop")
 
@@ -51,7 +51,7 @@ async def test_rejected_call_is_not_made_by_a_version_that_allows_it(rig: Rig, c
     refused, old, new = CASES[case]
     happened: list[Any] = []
     ends = [call("submit_result", {"total": 2})] if case == "its result" else "done"
-    first, second = (Model([refused], [call("look")], ends) for _ in range(2))
+    first, second = (ScriptedModel([[refused], call("look"), ends], per_turn=True) for _ in range(2))
     before, after = version(first, happened, **old), version(second, happened, **new)
 
     async def is_suspended() -> bool:
@@ -65,7 +65,7 @@ async def test_rejected_call_is_not_made_by_a_version_that_allows_it(rig: Rig, c
         await command.report(result="seen")
         ended = await rig.ended(run_id)
     assert one(ended, "workflow:end")["state"]["out"] == ({"total": 2} if case == "its result" else "done")
-    assert results(second.last) == [REPEATABLE, "seen"]
+    assert results(second) == [REPEATABLE, "seen"]
     assert happened == []
     assert "delegation" not in names(ended)
 
@@ -73,17 +73,17 @@ async def test_rejected_call_is_not_made_by_a_version_that_allows_it(rig: Rig, c
 async def test_box_named_later_is_passed_on_only_to_a_repeated_request(rig: Rig) -> None:
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
     delegation, happened = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any]()
-    model = Model([delegation], [call("look")], [delegation], "done")
+    model = ScriptedModel([[delegation], call("look"), [delegation], "done"])
     boxes: dict[str, str] = {}
     app = version(model, happened, contexts=lambda _ctx: boxes)
     async with rig.serving(app):
         run_id = await rig.start(app)
         [command] = await rig.taken("look")
-        assert results(model.last)[0][0] == "error"
+        assert results(model)[0][0] == "error"
         boxes["draft"] = box
         await command.report(result="seen")
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
-    assert results(model.last) == [REPEATABLE, "seen", None]
+    assert results(model) == [REPEATABLE, "seen", None]
     assert happened == ["read"]
 
 
@@ -94,7 +94,7 @@ async def test_box_named_while_its_owner_runs_is_not_passed_on(rig: Rig) -> None
         list[Any](),
         list[Any](),
     )
-    model = Model([delegation], [call("look"), call("look")], "done")
+    model = ScriptedModel([[delegation], [call("look"), call("look")], "done"])
 
     def contexts(_: Context) -> dict[str, str]:
         runs.append(None)

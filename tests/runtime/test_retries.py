@@ -22,7 +22,7 @@ from heliograph import (
     tool,
 )
 from tests.runtime.kit import START, Rig, names, one
-from tests.runtime.loop_kit import Model, agent, call, payloads, results
+from tests.runtime.loop_kit import agent, call, payloads, results
 
 QUICK = {"strategy": "constant", "initial_delay_ms": 5, "jitter": False}
 LONG_PAUSES = {"strategy": "constant", "initial_delay_ms": 1100, "max_delay_ms": 1100, "jitter": False}
@@ -277,12 +277,12 @@ async def test_tools_of_a_model_follow_the_policy_of_the_tool_and_then_that_of_t
         failing("off", retry={"enabled": False}),
         failing("general"),
     ]
-    model = Model([call(name, call_id=name) for name in ("own", "off", "general")], "done")
+    model = ScriptedModel([[call(name, call_id=name) for name in ("own", "off", "general")], "done"])
     app = Heliograph("tools", control_signals={"tool_call": {"retry": {**QUICK, "max_attempts": 2}}})
     app.prompt_agent("worker", "Work.", model=model, activate_on=START, updates="out", tools=tools)
     signals = await ran(rig, app)
     assert sorted(made) == ["general"] * 2 + ["off"] + ["own"] * 4
-    assert [each for _, each in results(model.last)] == ["NETWORK_ERROR: refused"] * 3
+    assert [each for _, each in results(model)] == ["NETWORK_ERROR: refused"] * 3
     assert calls_of(signals, "own") == [("m1-1", 1), ("m1-1-again-1", 2), ("m1-1-again-2", 3), ("m1-1-again-3", 4)]
 
 
@@ -299,7 +299,7 @@ async def test_turn_is_suspended_during_a_longer_pause_of_a_models_tool(rig: Rig
 
         return tool(name=name, effect="idempotent", retry=LONG_PAUSES)(fail)
 
-    model = Model([call("a", call_id="a"), call("b", call_id="b")], "done")
+    model = ScriptedModel([[call("a", call_id="a"), call("b", call_id="b")], "done"])
     app = agent(model, [failing("a"), failing("b")])
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -307,7 +307,7 @@ async def test_turn_is_suspended_during_a_longer_pause_of_a_models_tool(rig: Rig
         assert sorted(made) == ["a", "b"]
         signals = await rig.ended(run_id)
     assert sorted(made) == ["a", "a", "b", "b"]
-    assert results(model.last) == ["a", "b"]
+    assert results(model) == ["a", "b"]
     assert sorted(p["id"] for p in payloads(signals, "tool:result") if p["name"] == "timer") == [
         "m1-1-pause-1",
         "m1-2-pause-1",
@@ -315,7 +315,7 @@ async def test_turn_is_suspended_during_a_longer_pause_of_a_models_tool(rig: Rig
 
 
 async def test_external_tool_of_a_model_is_called_again(rig: Rig) -> None:
-    model = Model([call("fetch")], "done")
+    model = ScriptedModel([call("fetch"), "done"])
     app = agent(model, [external_tool("fetch", "Fetch.", retry=QUICK)])
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -325,7 +325,7 @@ async def test_external_tool_of_a_model_is_called_again(rig: Rig) -> None:
         assert command.call_id == "m1-1-again-1"
         await command.report(result="page")
         await rig.ended(run_id)
-    assert "page" in str(results(model.last))
+    assert "page" in str(results(model))
 
 
 # ── Models ──

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from heliograph import Conflict, Context, Heliograph, InvalidInput, ModelReply, NotFound, Rejected, Signal
+from heliograph import (
+    Conflict,
+    Context,
+    Heliograph,
+    InvalidInput,
+    ModelReply,
+    NotFound,
+    Rejected,
+    ScriptedModel,
+    Signal,
+)
 from heliograph.playback.player import Player
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import read_recording, write_recording
@@ -16,7 +26,7 @@ from heliograph.recording.options import RecordingOptions
 from heliograph.recording.replay import replay_recording
 from heliograph.run_fork import Fork, fork_run, retry_run
 from tests.runtime.kit import START, Rig
-from tests.runtime.loop_kit import Model, call
+from tests.runtime.loop_kit import call
 
 
 def _length(text: str) -> int:
@@ -169,7 +179,14 @@ async def test_agent_that_must_not_run_twice_ends_as_in_doubt_in_the_fork(rig: R
 async def test_turn_that_ended_as_partial_after_the_signal_does_not_count_in_the_fork(rig: Rig) -> None:
     def wordy(reply: Any) -> Heliograph:
         app = Heliograph("wordy")
-        app.prompt_agent("writer", "Write.", model=Model(reply), activate_on=START, tools=[_length], max_steps=1)
+        app.prompt_agent(
+            "writer",
+            "Write.",
+            model=ScriptedModel([reply], per_turn=True),
+            activate_on=START,
+            tools=[_length],
+            max_steps=1,
+        )
         return app
 
     result = await rig.run(wordy(ModelReply("so far", tool_calls=(call("_length", {"text": "a"}),))), run_id="first")
@@ -254,8 +271,10 @@ async def test_message_keeps_its_options_in_forks_and_in_forks_of_forks(rig: Rig
 
 async def test_snapshot_of_a_fork_has_the_usage_of_the_log_that_it_shares(rig: Rig) -> None:
     app = Heliograph("writers")
-    app.prompt_agent("writer", "Write.", model=Model("one two"), activate_on=START, emits=["written"])
-    app.prompt_agent("critic", "Judge.", model=Model("good"), activate_on=["written"])
+    app.prompt_agent(
+        "writer", "Write.", model=ScriptedModel(["one two"], per_turn=True), activate_on=START, emits=["written"]
+    )
+    app.prompt_agent("critic", "Judge.", model=ScriptedModel(["good"], per_turn=True), activate_on=["written"])
     first = await rig.run(app, run_id="first")
     await fork_run(
         rig.runtime, app.workflow, "first", next(s.id for s in first.signals if s.name == "written"), None, "fork"

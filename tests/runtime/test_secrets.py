@@ -19,6 +19,7 @@ from heliograph import (
     Context,
     Heliograph,
     InvalidInput,
+    ScriptedModel,
     Secret,
     SetupError,
     ToolContext,
@@ -36,7 +37,7 @@ from heliograph.secrets import names_in
 from heliograph.signals.values import to_json
 from heliograph.tools.secrets import resolve_references, resolved
 from tests.runtime.kit import START, Rig, until
-from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.loop_kit import agent, call, results
 
 ODD = 'ab/+="é &%'
 CANARIES = [f"canary-{n:02}-{ODD[n % 10]}zq{n * 7919}x{n}" for n in range(20)]
@@ -94,10 +95,12 @@ async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: R
     def leak(n: int, ctx: ToolContext) -> None:
         raise [ValueError, ToolFailed][n % 2]("x" * 60 + ctx.secret(f"c{n}").reveal() + " was refused")
 
-    model = Model(
-        [call("use", {"key": f"secret://c{n}", "nested": [{"a": f"secret://c{n}"}]}, f"u{n}") for n in range(20)],
-        [call("leak", {"n": n}, f"l{n}") for n in range(20)],
-        "used " + " ".join(canaries),
+    model = ScriptedModel(
+        [
+            [call("use", {"key": f"secret://c{n}", "nested": [{"a": f"secret://c{n}"}]}, f"u{n}") for n in range(20)],
+            [call("leak", {"n": n}, f"l{n}") for n in range(20)],
+            "used " + " ".join(canaries),
+        ]
     )
     app = Heliograph("leaky")
     app.prompt_agent(
@@ -153,13 +156,13 @@ async def test_unknown_secret_or_that_of_another_tool_is_not_resolved(rig: Rig, 
         got.append(key)
         return "ok"
 
-    app = agent(model := Model([
+    app = agent(model := ScriptedModel([[
         call("mine", {"key": "secret://c1"}, "x1"), call("other", {"key": "secret://c0"}, "x2"),
         call("mine", {"key": "secret://gone"}, "x3"), call("mine", {"key": "see secret://c0"}, "x4"),
-    ], "done"), [mine, other])  # fmt: skip
+    ], "done"]), [mine, other])  # fmt: skip
     await rig.run(app)
     assert got == ["see secret://c0"]
-    first, second, third, _ = results(model.last)
+    first, second, third, _ = results(model)
     assert "this tool may not use the secret c1" in first[1]
     assert "this tool may not use the secret c0" in second[1]
     assert "no secret gone" in third[1]

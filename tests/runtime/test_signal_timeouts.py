@@ -13,6 +13,7 @@ from heliograph import (
     Delegation,
     DelegationFailed,
     Heliograph,
+    ScriptedModel,
     Signal,
     ToolFailed,
     ToolTimedOut,
@@ -20,7 +21,7 @@ from heliograph import (
     tool,
 )
 from tests.runtime.kit import START, Rig, one
-from tests.runtime.loop_kit import Model, call, payloads
+from tests.runtime.loop_kit import call, payloads
 
 QUICK = {"tool_call": {"timeout_seconds": 0.2}, "delegation": {"timeout_seconds": 0.3}}
 
@@ -119,7 +120,7 @@ async def test_timeouts_apply_to_the_tools_and_delegations_of_a_model_that_have_
     first = [call("local", {}, "a"), call("patient", {}, "b"), call("far", {}, "c"), call("own", {}, "d"),
              call("delegate_to_hand", {"task": "unset"}, "e"), call("delegate_to_hand", {"task": "own", "deadline": 1}, "f")]  # fmt: skip
     app = Heliograph("modelled", control_signals=QUICK)
-    app.prompt_agent("worker", "Work.", model=Model(first, "over"), activate_on=START, updates="out", agents=["hand"],
+    app.prompt_agent("worker", "Work.", model=ScriptedModel([first, "over"]), activate_on=START, updates="out", agents=["hand"],
                      tools=[local, patient, far, own])  # fmt: skip
     app.agent(name="hand", on_request=True)(forever)
     signals = await ran(rig, app)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Delegation, Heliograph, external_tool, tool, untrusted
+from heliograph import Call, Context, Delegation, Heliograph, ScriptedModel, external_tool, tool, untrusted
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, one
-from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.loop_kit import agent, call
 from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
 
 
@@ -160,7 +160,7 @@ async def test_error_of_an_untrusted_tool_is_framed_and_later_calls_require_appr
     def pay(amount: int) -> str:
         raise AssertionError("nobody has approved it")
 
-    model = Model([call("page")], [call("pay", {"amount": 5}, "x2")], "done")
+    model = ScriptedModel([call("page"), call("pay", {"amount": 5}, "x2"), "done"])
     app = agent(model, [page, pay])
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -168,7 +168,7 @@ async def test_error_of_an_untrusted_tool_is_framed_and_later_calls_require_appr
         assert task.question == "May worker call pay? The agent has read untrusted content: page."
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)
-    first = model.last.messages[2]
+    first = model.requests[-1].messages[2]
     assert (first.is_error, first.is_untrusted) == (True, True)  # type: ignore[union-attr]
 
 
@@ -177,7 +177,7 @@ async def test_cards_distinguish_trusted_results_from_untrusted_ones(rig: Rig) -
     def add(a: int, b: int) -> int:
         return a + b
 
-    model = Model([call("add", {"a": 1, "b": 2})], [call("sum", {}, "x2"), call("far", {}, "x3")], "done")
+    model = ScriptedModel([call("add", {"a": 1, "b": 2}), [call("sum", {}, "x2"), call("far", {}, "x3")], "done"])
     app = agent(model, [add, external_tool("sum", "Sum.", trusted=True), external_tool("far", "Far.")])
     run_id = await rig.start(app)
     async with rig.serving(app):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, MCPServer, Memory, MemoryHit, tool, untrusted
+from heliograph import Context, Heliograph, MCPServer, Memory, MemoryHit, ScriptedModel, tool, untrusted
 from heliograph.turn.untrusted import framed_schema, framed_within
 from tests.reach.mcp_http_server import OWN
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, until
-from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.loop_kit import agent, call
 from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
 
 
@@ -75,7 +75,7 @@ async def test_descriptions_of_an_untrusted_server_are_framed_and_taint_the_turn
         return "paid"
 
     server = MCPServer([sys.executable, OWN], name="own", tools=["add"])
-    model = Model([call("pay", {"amount": 5})], "done")
+    model = ScriptedModel([call("pay", {"amount": 5}), "done"])
     run_id = await rig.start(app := agent(model, [pay, server]))
     async with rig.serving(app):
         (task,) = await open_tasks(rig)
@@ -87,7 +87,7 @@ async def test_descriptions_of_an_untrusted_server_are_framed_and_taint_the_turn
     assert specs["add"].description.startswith("<untrusted-")
     assert not specs["pay"].description.startswith("<untrusted-")
     assert model.requests[0].has_untrusted
-    free = Model([call("pay", {"amount": 5})], "done")
+    free = ScriptedModel([call("pay", {"amount": 5}), "done"])
     await rig.run(agent(free, [pay, MCPServer([sys.executable, OWN], name="own", tools=["add"], trusted=True)]))
     assert paid == [5]
     assert not {s.name: s for s in free.requests[0].tools}["add"].description.startswith("<untrusted-")

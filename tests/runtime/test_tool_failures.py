@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from heliograph import AgentFailed, Heliograph, ToolFailed, tool
+from heliograph import AgentFailed, Heliograph, ScriptedModel, ToolFailed, tool
 from heliograph.agent_loop import local_tools
 from heliograph.execution.step_recorder import StepRecorder
 from heliograph.turn.calls import CallRequest
 from heliograph.turn.interruptions import TurnLost
 from tests.runtime.kit import START, Rig, until
-from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.loop_kit import agent, call, results
 
 
 class Odd(BaseException):
@@ -47,7 +47,7 @@ async def test_tool_error_that_would_end_a_program_reaches_the_model_and_ends_no
     async def has_tried() -> bool:
         return bool(tries)
 
-    model = Model([call("end")], "done")
+    model = ScriptedModel([call("end"), "done"])
     app = agent(model, [tool(name="end")(waits if is_async else plain)])
 
     @app.agent(activate_on=START, updates="other")
@@ -58,7 +58,7 @@ async def test_tool_error_that_would_end_a_program_reaches_the_model_and_ends_no
     result = await rig.run(app)
     assert result.outcome == "success"
     assert result.state == {"out": "done", "other": "unharmed"}
-    [[how, text]] = results(model.last)
+    [[how, text]] = results(model)
     assert how == "error"
     assert text.startswith("TOOL_ERROR: ")
     assert tries == [1]
@@ -99,7 +99,7 @@ async def test_calls_stop_when_their_turn_has_ended(rig: Rig, monkeypatch: pytes
     async def quick() -> None:
         await begun.wait()
 
-    app = agent(Model([call("slow", call_id="x1"), call("quick", call_id="x2")]), [slow, quick])
+    app = agent(ScriptedModel([[call("slow", call_id="x1"), call("quick", call_id="x2")]]), [slow, quick])
     result = await rig.run(app)
     assert result.outcome == "failed"
     assert ended == ["slow"]
@@ -112,12 +112,12 @@ async def test_calls_beyond_the_limit_of_one_reply_do_not_start_and_return_error
     def count(n: int) -> None:
         made.append(n)
 
-    model = Model([call("count", {"n": n}, f"x{n}") for n in range(129)], "done")
+    model = ScriptedModel([[call("count", {"n": n}, f"x{n}") for n in range(129)], "done"])
     result = await rig.run(agent(model, [count]))
     assert result.outcome == "success"
     assert made == []
-    assert len(results(model.last)) == 129
-    assert results(model.last)[0] == (
+    assert len(results(model)) == 129
+    assert results(model)[0] == (
         "error",
         "one reply may have 128 calls, and this one has 129: none of them was made; call fewer",
     )
@@ -141,9 +141,9 @@ async def test_abandoned_plain_function_counts_against_concurrency_until_it_ends
             now -= 1
         return "done"
 
-    model = Model([call("slow", call_id="x1"), call("slow", call_id="x2")], "done")
+    model = ScriptedModel([[call("slow", call_id="x1"), call("slow", call_id="x2")], "done"])
     await rig.run(agent(model, [slow]))
-    assert (results(model.last), most, made) == (["done", "done"], 1, 3)
+    assert (results(model), most, made) == (["done", "done"], 1, 3)
 
 
 @pytest.mark.parametrize("message", ["bad \0 byte", "half \ud800", "x" * 5_000_000], ids=["nul", "surrogate", "huge"])
@@ -151,10 +151,10 @@ async def test_failed_tool_returns_an_error_to_the_model_for_any_message(rig: Ri
     def fail() -> None:
         raise ToolFailed(message)
 
-    model = Model([call("fail")], "done")
+    model = ScriptedModel([call("fail"), "done"])
     result = await rig.run(agent(model, [fail]))
     assert result.outcome == "success"
-    [(how, text)] = results(model.last)
+    [(how, text)] = results(model)
     assert how == "error"
     assert text.startswith(f"TOOL_ERROR: {message[:4]}")
     assert "was done" not in text

@@ -14,12 +14,13 @@ from heliograph import (
     PhaseContext,
     Plan,
     RecoverableError,
+    ScriptedModel,
     ToolStep,
     external_tool,
     tool,
 )
 from tests.runtime.kit import START, Rig
-from tests.runtime.loop_kit import Model, agent, call, payloads, results
+from tests.runtime.loop_kit import agent, call, payloads, results
 
 ONCE: dict[str, Any] = {"failure_threshold": 1, "success_threshold": 1, "half_open_max_calls": 1}
 
@@ -48,11 +49,10 @@ async def test_model_receives_the_result_of_a_fallback_in_place_of_a_rejection(r
         ran.append(item)
         return f"fresh {item}"
 
-    model = Model([call("buy", {"item": "tea"}, "a"), call("look", {"item": "milk"}, "b")],
-                  [call("buy", {"item": "jam"}, "c"), call("look", {"item": "oil"}, "d")], "done")  # fmt: skip
+    model = ScriptedModel([[call("buy", {"item": "tea"}, "a"), call("look", {"item": "milk"}, "b")], [call("buy", {"item": "jam"}, "c"), call("look", {"item": "oil"}, "d")], "done"])  # fmt: skip
     result = await rig.run(agent(model, [buy, look]))
     assert ran == ["tea", "milk"]
-    found = [str(each) for each in results(model.last)]
+    found = [str(each) for each in results(model)]
     assert "closed" in found[0]
     assert found[1:] == ["fresh milk", "jam for CIRCUIT_OPEN", "oil for RATE_LIMITED"]
     logged = {p["id"]: (p["name"], p["status"]) for p in payloads(result.signals, "tool:result")}
@@ -73,8 +73,8 @@ async def test_fallback_of_an_external_tool_is_called_once_even_if_the_turn_resu
     page = {"type": "object", "properties": {"page": {"type": "string"}}}
     fetch = external_tool("fetch", "Fetch.", page, rate_limit="1/h", timeout_seconds=600, fallback=cached)
     other = external_tool("other", "Another.", None)
-    model = Model(
-        [call("fetch", {"page": "a"}, "a"), call("fetch", {"page": "b"}, "b"), call("other", {}, "c")], "done"
+    model = ScriptedModel(
+        [[call("fetch", {"page": "a"}, "a"), call("fetch", {"page": "b"}, "b"), call("other", {}, "c")], "done"]
     )
     app = agent(model, [fetch, other])
     run_id = await rig.start(app)
@@ -85,8 +85,8 @@ async def test_fallback_of_an_external_tool_is_called_once_even_if_the_turn_resu
         await command.report(result="found")
         await rig.ended(run_id)
     assert ran == ["b"]
-    assert ["fresh" in str(each) for each in results(model.last)] == [True, False, False]
-    assert "cached" in str(results(model.last)[1])
+    assert ["fresh" in str(each) for each in results(model)] == [True, False, False]
+    assert "cached" in str(results(model)[1])
 
 
 @pytest.mark.proves("CB-06")
@@ -107,10 +107,10 @@ async def test_error_and_invalid_result_of_a_fallback_are_the_error_of_the_call(
         tools(lambda error, arguments: 7, "three"),
     ]
     calls = [[call(name, {}, f"{name}{n}") for name in ("one", "two", "three")] for n in range(2)]
-    model = Model(*calls, "done")
+    model = ScriptedModel([*calls, "done"])
     result = await rig.run(agent(model, both))
     assert result.outcome == "success"
-    found = [str(each) for each in results(model.last)]
+    found = [str(each) for each in results(model)]
     assert found[:3] == ["1"] * 3
     assert "no copy" in found[3]
     assert "does not match its schema" in found[4]
@@ -127,10 +127,10 @@ async def test_fallback_whose_result_is_too_large_fails_the_call_and_not_the_tur
     await rig.runtime.world.call(
         "set_limits", rig.runtime.settings.project, {"result_bytes_max": 100_000, "blob_bytes_max": 100_000}
     )
-    model = Model([call("read", {}, "a")], [call("read", {}, "b")], "done")
+    model = ScriptedModel([call("read", {}, "a"), call("read", {}, "b"), "done"])
     result = await rig.run(agent(model, [read]))
     assert result.state["out"] == "done"
-    assert "RESULT_TOO_LARGE" in str(results(model.last)[1])
+    assert "RESULT_TOO_LARGE" in str(results(model)[1])
 
 
 @pytest.mark.proves("CB-06")

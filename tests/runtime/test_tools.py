@@ -11,27 +11,30 @@ import pytest
 
 from heliograph import ScriptedModel, ToolContext, tool
 from tests.runtime.kit import Rig
-from tests.runtime.tools_kit import Script, app_of, called
+from tests.runtime.loop_kit import agent, results
+from tests.runtime.tools_kit import called
 
 
 async def test_functions_get_annotated_arguments_and_report_errors(rig: Rig) -> None:
     def double(n: int, ctx: ToolContext) -> Any:
         """Double."""
-        return [n * ctx.deps["by"], ctx.agent, ctx.idempotency_key.endswith(f"/tools/{ctx.turn_id}/{ctx.call_id}")]
+        return [n * ctx.deps["by"], ctx.agent, ctx.idempotency_key.endswith(f"/looping/{ctx.turn_id}/{ctx.call_id}")]
 
     async def fail(why: str) -> None:
         """Fail."""
         raise ValueError(why)
 
-    script = Script([called("double", n=2), called("double", n="x"), called("fail", why="no"), called("nobody")])
-    result = await rig.run(app_of(script, double, fail, deps={"by": 3}))
+    script = ScriptedModel(
+        [[called("double", n=2), called("double", n="x"), called("fail", why="no"), called("nobody")], "done"]
+    )
+    result = await rig.run(agent(script, [double, fail], deps={"by": 3}))
     assert result.state == {"out": "done"}
-    fine, bad, failed, unknown = script.results
-    assert fine == ([6, "worker", True], False)
-    assert bad[1]
-    assert "n: Input should be a valid integer" in bad[0]
-    assert failed == ("TOOL_ERROR: ValueError: no", True)
-    assert unknown == ("there is no tool nobody; there are double, fail", True)
+    fine, bad, failed, unknown = results(script)
+    assert fine == [6, "worker", True]
+    assert bad[0] == "error"
+    assert "n: Input should be a valid integer" in bad[1]
+    assert failed == ("error", "TOOL_ERROR: ValueError: no")
+    assert unknown == ("error", "there is no tool nobody; there are double, fail")
 
 
 async def test_tool_of_another_agent_does_not_run(rig: Rig) -> None:
@@ -45,13 +48,14 @@ async def test_tool_of_another_agent_does_not_run(rig: Rig) -> None:
         """Look."""
         return "seen"
 
-    script = Script([called("erase"), called("look")])
-    app = app_of(script, look)
+    script = ScriptedModel([[called("erase"), called("look")], "done"])
+    app = agent(script, [look])
     app.prompt_agent("other", "x", model=ScriptedModel(["done"]), on_request=True, tools=[erase])
     await rig.run(app)
-    assert [is_error for _, is_error in script.results] == [True, False]
+    (refused, _), seen = results(script)
+    assert (refused, seen) == ("error", "seen")
     assert happened == []
-    assert script.offered == ["look"]
+    assert [spec.name for spec in script.requests[-1].tools] == ["look"]
 
 
 @pytest.mark.more
@@ -73,9 +77,9 @@ async def test_failed_or_late_attempt_is_retried_if_its_effect_allows_it(rig: Ri
         """Stuck."""
         await asyncio.Event().wait()
 
-    script = Script([called("flaky"), called("stuck")])
-    await rig.run(app_of(script, flaky, stuck))
-    assert script.results == [("there", False), ("TOOL_TIMEOUT: it took longer than 0.1 s", True)]
+    script = ScriptedModel([[called("flaky"), called("stuck")], "done"])
+    await rig.run(agent(script, [flaky, stuck]))
+    assert results(script) == ["there", ("error", "TOOL_TIMEOUT: it took longer than 0.1 s")]
     assert len(tries) == 3
 
 
@@ -91,9 +95,9 @@ async def test_call_that_raised_an_unrecoverable_exception_is_not_tried_again(ri
         tries.append(1)
         raise Final("no such account")
 
-    script = Script([called("forbidden")])
-    await rig.run(app_of(script, forbidden))
-    assert script.results == [("TOOL_ERROR: Final: no such account", True)]
+    script = ScriptedModel([called("forbidden"), "done"])
+    await rig.run(agent(script, [forbidden]))
+    assert results(script) == [("error", "TOOL_ERROR: Final: no such account")]
     assert tries == [1]
 
 
@@ -109,10 +113,10 @@ async def test_concurrency_of_a_tool_is_limited_and_queueing_does_not_count_as_t
         now -= 1
         return n
 
-    script = Script([called("careful", n=n) for n in range(8)])
-    await rig.run(app_of(script, careful))
+    script = ScriptedModel([[called("careful", n=n) for n in range(8)], "done"])
+    await rig.run(agent(script, [careful]))
     assert most == 2
-    assert script.results == [(n, False) for n in range(8)]
+    assert results(script) == list(range(8))
 
 
 async def test_failed_start_of_a_thread_frees_its_slot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +134,9 @@ async def test_failed_start_of_a_thread_frees_its_slot(rig: Rig, monkeypatch: py
         return n
 
     monkeypatch.setattr(threading.Thread, "start", start_later)
-    script = Script([called("careful", n=1)], [called("careful", n=2)])
-    await rig.run(app_of(script, careful))
-    assert script.results == [("TOOL_ERROR: RuntimeError: can't start new thread", True), (2, False)]
+    script = ScriptedModel([called("careful", n=1), called("careful", n=2), "done"])
+    await rig.run(agent(script, [careful]))
+    assert results(script) == [("error", "TOOL_ERROR: RuntimeError: can't start new thread"), 2]
 
 
 async def test_too_large_result_returns_an_error_and_the_turn_continues(rig: Rig) -> None:
@@ -140,11 +144,11 @@ async def test_too_large_result_returns_an_error_and_the_turn_continues(rig: Rig
         """Large."""
         return "x" * 2_000_000
 
-    script = Script([called("large")])
-    result = await rig.run(app_of(script, large))
+    script = ScriptedModel([called("large"), "done"])
+    result = await rig.run(agent(script, [large]))
     assert result.outcome == "success"
-    [(message, is_error)] = script.results
-    assert is_error
+    [(how, message)] = results(script)
+    assert how == "error"
     assert message.startswith("RESULT_TOO_LARGE: it was done")
 
 
@@ -165,12 +169,12 @@ async def test_huge_result_is_rejected_without_blocking_the_process(rig: Rig) ->
             await asyncio.sleep(0.01)
             gaps.append(time.thread_time() - before)
 
-    script = Script([called("huge")])
+    script = ScriptedModel([called("huge"), "done"])
     ticking = asyncio.create_task(tick())
-    result = await rig.run(app_of(script, huge))
+    result = await rig.run(agent(script, [huge]))
     ticking.cancel()
     assert result.outcome == "success"
-    [(message, is_error)] = script.results
-    assert is_error
+    [(how, message)] = results(script)
+    assert how == "error"
     assert "bytes, which is the limit" in message
     assert max(gaps) < 1.5  # written as JSON it takes several seconds

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import StoreUnavailable, ToolContext, tool
+from heliograph import ScriptedModel, StoreUnavailable, ToolContext, tool
 from heliograph.ledger.transactions import OpenTransaction
 from tests.runtime.kit import Rig, lost
-from tests.runtime.tools_kit import Script, app_of, called
+from tests.runtime.loop_kit import agent, results
+from tests.runtime.tools_kit import called
 
 
 @pytest.mark.proves("K13", "K14")
@@ -29,14 +30,14 @@ async def test_transactional_tool_writes_once_with_its_result_although_its_worke
             await asyncio.Event().wait()
         return "paid"
 
-    script = Script([called("pay", amount=5)])
-    app = app_of(script, pay)
+    script = ScriptedModel([called("pay", amount=5), "done"])
+    app = agent(script, [pay])
     run_id = await lost(rig, app, begun)
     assert await rig.fetch(f"select * from {table}") == []
     async with rig.serving(app):
         await rig.ended(run_id)
     assert [row["amount"] for row in await rig.fetch(f"select amount from {table}")] == [5]
-    assert script.results == [("paid", False)]
+    assert results(script) == ["paid"]
     assert len(tries) == 2
 
 
@@ -63,11 +64,13 @@ async def test_transactional_tool_rolls_back_when_it_fails_is_late_or_cannot_com
         return "x" * 2_000_000 if how == "large" else "kept"
 
     ways = ["fine", "raise", "late", "swallow", "commit", "large"]
-    script = Script(*([called("keep", n=n, how=how)] for n, how in enumerate(ways)), [called("keep", n=0, how="fine")])
-    await rig.run(app_of(script, keep))
+    script = ScriptedModel(
+        [*([called("keep", n=n, how=how)] for n, how in enumerate(ways)), called("keep", n=0, how="fine"), "done"]
+    )
+    await rig.run(agent(script, [keep]))
     assert [row["n"] for row in await rig.fetch(f"select n from {table}")] == [0]
-    errors = [content for content, is_error in script.results if is_error]
-    assert script.results[0] == ("kept", False)
+    errors = [each[1] for each in results(script) if each[0] == "error"]
+    assert results(script)[0] == "kept"
     for message, part in zip(errors, ["ValueError: no", "TOOL_TIMEOUT", "it was undone", "it was undone", "RESULT_TOO_LARGE",
                                     "it was undone"], strict=True):  # fmt: skip
         assert part in message
@@ -88,9 +91,9 @@ async def test_transaction_with_a_broken_connection_is_repeated_unless_it_commit
             ctx.connection.terminate()
         return len(tries)
 
-    script = Script([called("keep")])
-    await rig.run(app_of(script, keep))
-    assert script.results == [(2, False)]
+    script = ScriptedModel([called("keep"), "done"])
+    await rig.run(agent(script, [keep]))
+    assert results(script) == [2]
     assert len(await rig.fetch(f"select * from {table}")) == 1
 
 
@@ -113,7 +116,7 @@ async def test_commit_with_a_lost_reply_is_detected_and_not_repeated(rig: Rig, m
         await ctx.connection.execute(f"insert into {table} values (1)")
         return len(tries)
 
-    script = Script([called("keep")], [called("keep")])
-    await rig.run(app_of(script, keep))
-    assert script.results == [(1, False), (2, False)]
+    script = ScriptedModel([called("keep"), called("keep"), "done"])
+    await rig.run(agent(script, [keep]))
+    assert results(script) == [1, 2]
     assert len(await rig.fetch(f"select * from {table}")) == len(tries) == 2

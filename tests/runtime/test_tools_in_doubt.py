@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 
-from heliograph import tool
+from heliograph import ScriptedModel, tool
 from tests.runtime.kit import Rig, lost, one
-from tests.runtime.tools_kit import Pay, Script, app_of, called
+from tests.runtime.loop_kit import agent, results
+from tests.runtime.tools_kit import Pay, called
 
 
 @pytest.mark.proves("K14")
 async def test_once_tool_in_doubt_is_not_repeated_and_the_model_receives_the_doubt(rig: Rig) -> None:
-    pay, script = Pay(), Script([called("pay", amount=5)])
-    app = app_of(script, pay.tool())
+    pay, script = Pay(), ScriptedModel([called("pay", amount=5), "done"])
+    app = agent(script, [pay.tool()])
     run_id = await lost(rig, app, pay.begun)
     async with rig.serving(app):
         await rig.ended(run_id)
     assert pay.made == 1
-    [(text, is_error)] = script.results
-    assert is_error
+    [(how, text)] = results(script)
+    assert how == "error"
     assert text.startswith("IN_DOUBT: ")
 
 
@@ -31,39 +32,39 @@ async def test_once_tool_in_doubt_is_not_repeated_and_the_model_receives_the_dou
 async def test_begun_call_is_in_doubt_although_the_next_version_lacks_its_tool(
     rig: Rig, effect: Any, message: str
 ) -> None:
-    pay, script = Pay(), Script([called("pay", amount=5)])
-    run_id = await lost(rig, app_of(script, pay.tool(effect=effect)), pay.begun)
+    pay, script = Pay(), ScriptedModel([called("pay", amount=5), "done"])
+    run_id = await lost(rig, agent(script, [pay.tool(effect=effect)]), pay.begun)
 
     def other() -> None:
         """Something else."""
 
-    app = app_of(script, other)
+    app = agent(script, [other])
     async with rig.serving(app):
         await rig.ended(run_id)
     assert pay.made == 1
-    [(text, is_error)] = script.results
-    assert is_error
+    [(how, text)] = results(script)
+    assert how == "error"
     assert text.startswith(message)
 
 
 @pytest.mark.proves("K14")
 async def test_begun_call_is_in_doubt_although_the_next_version_takes_other_arguments(rig: Rig) -> None:
-    pay, script = Pay(), Script([called("pay", amount=5)])
-    run_id = await lost(rig, app_of(script, pay.tool()), pay.begun)
+    pay, script = Pay(), ScriptedModel([called("pay", amount=5), "done"])
+    run_id = await lost(rig, agent(script, [pay.tool()]), pay.begun)
 
     async def pay_in(amount: int, currency: str) -> None:
         """Pay."""
 
-    app = app_of(script, tool(name="pay")(pay_in))
+    app = agent(script, [tool(name="pay")(pay_in)])
     async with rig.serving(app):
         await rig.ended(run_id)
-    assert script.results[0][0].startswith("IN_DOUBT: ")
+    assert results(script)[0][1].startswith("IN_DOUBT: ")
 
 
 @pytest.mark.proves("K14")
 async def test_in_doubt_fail_ends_the_turn_in_doubt(rig: Rig) -> None:
-    pay, script = Pay(), Script([called("pay", amount=5)])
-    app = app_of(script, pay.tool(in_doubt="fail"))
+    pay, script = Pay(), ScriptedModel([called("pay", amount=5), "done"])
+    app = agent(script, [pay.tool(in_doubt="fail")])
     run_id = await lost(rig, app, pay.begun)
     async with rig.serving(app):
         failure = one(await rig.ended(run_id), "agent:failed")["error"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, ModelReply, tool
+from heliograph import Context, Heliograph, ModelReply, ScriptedModel, tool
 from heliograph.ids import span_id_of, trace_id_of
 from heliograph.redaction import keep_out
 from heliograph.telemetry.otel_export import SpanExport
@@ -19,7 +19,7 @@ from heliograph.telemetry.settings import TelemetrySettings
 from heliograph.trace_context import trace_headers, trace_ids
 from tests.reach.otlp_receiver import Receiver, receiving_http
 from tests.runtime.kit import START, Rig
-from tests.runtime.loop_kit import Model, agent, call
+from tests.runtime.loop_kit import agent, call
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def add(a: int, b: int) -> int:
 @pytest.mark.proves("OBS-05")
 async def test_run_of_a_prompt_agent_is_one_trace_with_the_names_of_the_conventions(rig: Rig) -> None:
     reply = ModelReply("", tool_calls=(call("add", {"a": 1, "b": 2}),), input_tokens=7, output_tokens=3, cost_usd=0.25)
-    app = agent(Model(reply, "3"), [add])
+    app = agent(ScriptedModel([reply, "3"]), [add])
     with traced(rig) as (receiver, export):
         run_id = (await rig.run(app, {}, run_id=f"{rig.runtime.settings.project}-one")).run_id
         await export.flush()
@@ -177,7 +177,7 @@ async def test_share_of_the_traces_is_recorded_and_all_processes_choose_the_same
 
 async def test_contents_are_recorded_on_request_without_secrets(rig: Rig) -> None:
     keep_out("tracing-canary-1")
-    app = agent(Model([call("add", {"a": 1, "b": 2})], "tracing-canary-1 is 3"), [add])
+    app = agent(ScriptedModel([call("add", {"a": 1, "b": 2}), "tracing-canary-1 is 3"]), [add])
     with traced(rig, captures_content=True) as (receiver, export):
         await rig.run(app, {})
         await export.flush()
@@ -233,7 +233,7 @@ async def test_telemetry_adds_no_call_of_the_database(rig: Rig) -> None:
         return await real(function, *args)
 
     rig.runtime.world.call = counted
-    app = agent(Model([call("add", {"a": 1, "b": 2})], "3"), [add])
+    app = agent(ScriptedModel([call("add", {"a": 1, "b": 2}), "3"], per_turn=True), [add])
 
     async def run(run_id: str) -> list[str]:
         calls.clear()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import ToolContext, tool
+from heliograph import ScriptedModel, ToolContext, tool
 from heliograph.ledger import transactions
 from tests.runtime.kit import Rig
-from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.loop_kit import agent, call, results
 
 Body = Callable[[Any], Awaitable[Any]]
 REMAINS = "it ended its transaction by itself, and its writes until then stay"
@@ -84,10 +84,10 @@ async def test_transaction_ended_by_its_function_is_reported_with_its_real_outco
         await body(ctx.connection)
         return "kept"
 
-    model = Model([call("keep")], "done")
+    model = ScriptedModel([call("keep"), "done"])
     result = await rig.run(agent(model, [keep]))
     assert result.outcome == "success"
-    [(how, text)] = results(model.last)
+    [(how, text)] = results(model)
     assert how == "error"
     assert message in text
     assert len(await rig.fetch(f"select * from {table}")) == rows
@@ -104,10 +104,10 @@ async def test_call_without_a_connection_in_time_fails_without_calling_its_funct
     async def short(ctx: ToolContext) -> None:
         made.append(1)
 
-    model = Model([call("short")], "done")
+    model = ScriptedModel([call("short"), "done"])
     async with rig.runtime.world.transaction():  # the only one that there may be
         await rig.run(agent(model, [short]))
-    assert results(model.last) == [
+    assert results(model) == [
         ("error", "TOOL_TIMEOUT: no connection to the database was free within 0.3 s; nothing was done")
     ]
     assert made == []

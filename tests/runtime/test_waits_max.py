@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, Tool, external_tool, tool
+from heliograph import Call, Context, Heliograph, ScriptedModel, Tool, external_tool, tool
 from tests.runtime.kit import START, Rig, one
-from tests.runtime.loop_kit import Model, agent, call, payloads, results
+from tests.runtime.loop_kit import agent, call, payloads, results
 
 SEARCH = external_tool("search", "Find.", {"type": "object"})
 FEWER_CALLS = "make fewer calls in one turn, or raise the limit with helio db limits waits_max=NUMBER"
@@ -35,7 +35,7 @@ def exhausted(signals: Any) -> str:
 @pytest.mark.parametrize("budget", [None, {"tool_calls": 2}], ids=["no budget", "a budget for two"])
 async def test_step_with_too_many_remote_calls_makes_none_and_uses_no_budget(rig: Rig, budget: Any) -> None:
     await allow(rig, 10)  # and the answer of the model is the eleventh
-    model = Model(TEN_CALLS, "never heard")
+    model = ScriptedModel([TEN_CALLS, "never heard"])
     result = await rig.run(agent(model, [SEARCH], budget=budget))
     assert (
         exhausted(result.signals)
@@ -49,14 +49,14 @@ async def test_step_with_too_many_remote_calls_makes_none_and_uses_no_budget(rig
 @pytest.mark.proves("S12")
 async def test_calls_rejected_by_a_budget_count_toward_the_limit_and_the_others_run(rig: Rig) -> None:
     await allow(rig, 12)  # ten calls, and two answers of the model
-    model = Model(TEN_CALLS, "enough")
+    model = ScriptedModel([TEN_CALLS, "enough"])
     app = agent(model, [SEARCH], budget={"tool_calls": 2})
     async with rig.serving(app):
         run_id = await rig.start(app)
         for command in await rig.taken("search", count=2):
             await command.report(result=command.arguments["n"])
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "enough"
-    messages = results(model.last)
+    messages = results(model)
     assert messages[:2] == [0, 1]
     assert all(kind == "error" and "BUDGET_EXCEEDED" in message for kind, message in messages[2:])
     assert (len(messages), await used(rig)) == (10, [(2, 0)])
@@ -64,7 +64,7 @@ async def test_calls_rejected_by_a_budget_count_toward_the_limit_and_the_others_
 
 async def test_turn_without_room_for_another_model_call_ends_with_the_reason(rig: Rig) -> None:
     await allow(rig, 11)
-    model = Model(TEN_CALLS, "never asked")
+    model = ScriptedModel([TEN_CALLS, "never asked"])
     app = agent(model, [SEARCH], budget={"tool_calls": 2})
     async with rig.serving(app):
         run_id = await rig.start(app)
@@ -108,7 +108,7 @@ async def test_started_calls_of_a_step_with_too_many_local_calls_run_to_their_en
 
         return buy
 
-    model = Model([call("buy", {"n": n}, f"x{n}") for n in range(10)], "never heard")
+    model = ScriptedModel([[call("buy", {"n": n}, f"x{n}") for n in range(10)], "never heard"])
     result = await rig.run(agent(model, [slow()]))
     assert "at most 4 are allowed: make fewer calls" in exhausted(result.signals)
     assert (len(begun), sorted(ended)) == (3, sorted(begun))

@@ -1,40 +1,12 @@
-"""Helpers of the tests of tools: a scripted model that keeps its results, and workers that are killed."""
+"""Helpers of the tests of tools: calls with their own ids, and a payment whose worker is killed."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
-from heliograph import Heliograph, ScriptedModel, Tool, ToolCall, ToolMessage, tool
-from tests.runtime.kit import START
-
-
-class Script(ScriptedModel):
-    """A model that makes these calls, one list in each reply, and then is done."""
-
-    def __init__(self, *steps: Sequence[ToolCall]):
-        super().__init__([*steps, "done"], per_turn=True)
-
-    @property
-    def offered(self) -> list[str]:
-        """The tools of the newest request."""
-        return [spec.name for spec in self.requests[-1].tools]
-
-    @property
-    def results(self) -> list[Any]:
-        """The results of the newest request, in order."""
-        messages = (message for message in self.requests[-1].messages if isinstance(message, ToolMessage))
-        return [(message.content, message.is_error) for message in messages]
-
-
-def app_of(script: Script, *tools: Any, **options: Any) -> Heliograph:
-    app = Heliograph("tools", deps=options.pop("deps", None))
-    app.prompt_agent("worker", "Do it.", model=script, activate_on=START, updates="out", tools=list(tools),
-                     **options)  # fmt: skip
-    return app
-
+from heliograph import Tool, ToolCall, tool
 
 _ids = itertools.count(1)
 

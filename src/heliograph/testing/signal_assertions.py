@@ -9,11 +9,11 @@ from itertools import takewhile
 from typing import NoReturn, Protocol, TypeAlias
 
 from heliograph.client.client import Client
-from heliograph.error_text import counted
-from heliograph.errors import NotFound
+from heliograph.error_text import counted, safe_repr
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.run_result import RunResult
 from heliograph.signals.model import Signal
-from heliograph.signals.trace import chain
+from heliograph.signals.trace import chain, failure_of
 from heliograph.testing.signal_match import Expected, SignalMatch, expected, value_text
 
 Run: TypeAlias = RunResult | Sequence[Signal]
@@ -27,6 +27,7 @@ class HasClient(Protocol):
 
 _NAMES_MAX = 12
 _LINES_MAX = 8
+_FAILURE_WIDTH = 300
 _BEGINNING_SECONDS = 0.01  # between two looks whether a run has begun
 
 
@@ -68,7 +69,7 @@ def never(run: Run, match: Expected) -> None:
     signals, wanted = _signals(run), expected(match)
     found = [each for each in signals if wanted.matches(each)]
     if found:
-        lines = [f"{len(found)} of {len(signals)} signals match {wanted}, and none should"]
+        lines = [f"{counted(len(found), 'signal')} of {len(signals)} should not be there: no signal may match {wanted}"]
         lines += [f"  {_described(each)}" for each in found[:_LINES_MAX]]
         _fail([*lines, "  the first one was caused by", *_chain_lines(signals, found[0])])
 
@@ -86,7 +87,11 @@ def caused_by(run: Run, effect: Expected, cause: Expected) -> list[Signal]:
     causes = _Causes(signals, causing)
     for each in effects:
         if causes.nearest(each) is None:
-            lines = [f"{_title(each)} was not caused by {causing}; its causes are", *_chain_lines(signals, each)]
+            which = "" if len(effects) == 1 else f", one of {len(effects)} signals that match {caused},"
+            lines = [
+                f"{_title(each)}{which} was not caused by {causing}; it was caused by",
+                *_chain_lines(signals, each),
+            ]
             _fail([*lines, *_nearest(chain(signals, each.id)[1:], causing)])
     nearest, ancestors = causes.nearest(effects[0]), chain(signals, effects[0].id)
     return [*takewhile(lambda each: each is not nearest, ancestors), *([] if nearest is None else [nearest])]
@@ -135,8 +140,7 @@ async def eventually(served: HasClient, run_id: str, match: Expected, *, within_
                     found = each
                     break
     except TimeoutError:
-        had = "had no signal that matches" if seen else "did not begin, so that it had no signal that matches"
-        why = f"run {run_id} {had} {wanted} within {within_seconds:g} s"
+        why = f"run {run_id} {'had' if seen else 'did not begin and had'} no signal that matches {wanted} within {within_seconds:g} s"
     if found is None:
         _fail([why, *_nearest(seen, wanted), _summary(seen)])
     return found
@@ -155,7 +159,11 @@ async def _signals_of(served: HasClient, run_id: str) -> AsyncIterator[Signal]:
 
 
 def _signals(run: Run) -> Sequence[Signal]:
-    return run.signals if isinstance(run, RunResult) else run
+    signals = run.signals if isinstance(run, RunResult) else run
+    if not isinstance(signals, Sequence) or not all(isinstance(each, Signal) for each in signals):
+        raise InvalidInput(f"a run must be a result or a list of signals, such as `await app.signals(run_id)`, not {safe_repr(run)}",
+                           code="wrong_type")  # fmt: skip
+    return signals
 
 
 def _fail(lines: Sequence[str]) -> NoReturn:
@@ -195,5 +203,9 @@ def _summary(signals: Sequence[Signal]) -> str:
         return "  the run has no signals"
     counts = Counter(each.name for each in signals)
     names = [name if count == 1 else f"{name} ×{count}" for name, count in counts.items()]
-    rest = f", and {len(names) - _NAMES_MAX} other names" if len(names) > _NAMES_MAX else ""
-    return f"  the run has {counted(len(signals), 'signal')}: {', '.join(names[:_NAMES_MAX])}{rest}"
+    rest = f", and {counted(len(names) - _NAMES_MAX, 'other name')}" if len(names) > _NAMES_MAX else ""
+    lines = [f"  the run has {counted(len(signals), 'signal')}: {', '.join(names[:_NAMES_MAX])}{rest}"]
+    failed = next(((each, failure) for each in signals if (failure := failure_of(each)) is not None), None)
+    if failed is not None:
+        lines.append(f"  the first failure is {_title(failed[0])}: {safe_repr(failed[1].message, _FAILURE_WIDTH)}")
+    return "\n".join(lines)

@@ -167,7 +167,7 @@ def _is_accepted(predicate: Callable[[Any], object], value: Any) -> bool:
 
 def _rejection(predicate: Callable[[Any], object], value: Any) -> str:
     """Why a predicate does not accept a value."""
-    what = "the signal" if isinstance(value, Signal) else value_text(value)
+    what = f"the signal with payload {value_text(value.payload)}" if isinstance(value, Signal) else value_text(value)
     try:
         predicate(value)
     except Exception as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from copy import copy
+from typing import Any
 
 from heliograph.errors import InvalidInput
 from heliograph.harness.function import FunctionHarness
@@ -13,10 +15,13 @@ from heliograph.ports import Chunk, Harness, ModelRequest
 
 
 class InterruptedModel:
-    """The harness of a stub, with an await before each piece of a reply."""
+    """The harness of a stub, with an await before each piece of a reply. A plain function is one step: a simulation has no threads."""
 
     def __init__(self, stub: Harness):
         self._stub = stub
+        if isinstance(stub, FunctionHarness) and not inspect.iscoroutinefunction(stub.function):
+            self._stub = copy(stub)
+            self._stub.function = _as_one_step(stub.function)
 
     @property
     def model(self) -> str:
@@ -37,6 +42,11 @@ def check_simulated(agent: str, harness: Harness, *, dies: bool) -> None:
     if dies and isinstance(harness, ScriptedModel) and not harness.repeats:
         raise InvalidInput(f"the script of agent {agent} is a list that runs across turns: after a crash, the repeated request would receive "
                            "the next reply; pass per_turn=True, or a mapping or a function", code="not_simulated")  # fmt: skip
-    if isinstance(harness, FunctionHarness) and not inspect.iscoroutinefunction(harness.function):
-        raise InvalidInput(f"the model of agent {agent} is a plain function, which runs in a thread; a simulation has none: make it async",
-                           code="not_simulated")  # fmt: skip
+
+
+def _as_one_step(function: Callable[[ModelRequest], Any]) -> Callable[[ModelRequest], Any]:
+    async def call(request: ModelRequest) -> Any:
+        result = function(request)
+        return await result if inspect.isawaitable(result) else result
+
+    return call
