@@ -179,6 +179,7 @@ def test_changed_function_that_only_defers_is_a_divergence_where_deferrals_were_
     first = replay_recording(exhausted, shopper(looks=False).workflow).first
     assert first is not None
     assert first.message == "the code no longer makes step look (c1)"
+    assert (first.recorded, first.replayed) == ({"kind": "inline", "name": "look"}, None)
 
 
 def yielding(*, ends: bool) -> Heliograph:

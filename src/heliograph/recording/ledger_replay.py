@@ -338,7 +338,8 @@ class LedgerReplay:
         unmade = next((wait for wait in self._waits.values() if wait.call_id not in self._made and wait.state == "resolved"
                        and not is_not_admitted(wait)), None)  # fmt: skip
         if unmade is not None:
-            self._diverge("call", f"the code no longer makes {call_label(unmade.kind, unmade.tool)} ({unmade.call_id})")
+            self._diverge("call", f"the code no longer makes {call_label(unmade.kind, unmade.tool)} ({unmade.call_id})",
+                          {"kind": unmade.kind, "name": unmade.tool})  # fmt: skip
         elif (missing := self._expected.missing) is not None and not (
             self._is_ended_by_kernel and missing.name == "agent:failed"
         ):
