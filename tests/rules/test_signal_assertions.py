@@ -162,6 +162,15 @@ def test_message_has_the_first_failure_of_the_run() -> None:
     )
 
 
+def test_nearest_miss_has_its_error() -> None:
+    result = {"status": "failed", "error": {"code": "TOOL_ERROR", "message": "the bank is closed"}}
+    signals = log(("tool:result", result, "clerk", None))
+    assert (
+        '    payload /status: expected "success", was "failed"\n'
+        '    its error is {"code":"TOOL_ERROR","message":"the bank is closed"}\n'
+    ) in message_of(contains, signals, signal("tool:result", payload={"status": "success"}))
+
+
 @pytest.mark.parametrize("given", ["run_1", None, ["sig_1"]])
 def test_what_is_no_run_is_rejected(given: Any) -> None:
     with pytest.raises(InvalidInput, match=r"must be a result or a list of signals, such as `await app\.signals"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NoReturn, Protocol, TypeAlias
 
@@ -159,6 +159,7 @@ async def _signals_of(served: HasClient, run_id: str) -> AsyncIterator[Signal]:
 
 
 def _signals(run: Run) -> Sequence[Signal]:
+    __tracebackhide__ = True
     signals = run.signals if isinstance(run, RunResult) else run
     if not isinstance(signals, Sequence) or not all(isinstance(each, Signal) for each in signals):
         raise InvalidInput(f"a run must be a result or a list of signals, such as `await app.signals(run_id)`, not {safe_repr(run)}",
@@ -178,7 +179,9 @@ def _nearest(signals: Sequence[Signal], wanted: SignalMatch) -> list[str]:
     likeness = {name: wanted.likeness(name) for name in {each.name for each in signals}}
     best = max(likeness.values())
     nearest = min((each for each in signals if likeness[each.name] == best), key=wanted.count)
-    return [f"  nearest miss: {_title(nearest)}", *(f"    {each}" for each in wanted.differences(nearest))]
+    lines = [f"  nearest miss: {_title(nearest)}", *(f"    {each}" for each in wanted.differences(nearest))]
+    error = nearest.payload.get("error") if isinstance(nearest.payload, Mapping) else None
+    return lines if error is None else [*lines, f"    its error is {value_text(error)}"]
 
 
 def _chain_lines(signals: Sequence[Signal], signal: Signal) -> list[str]:
