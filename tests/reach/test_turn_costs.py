@@ -47,7 +47,7 @@ RECORDING = ("otel_turn.py", "otel_records.py", "opentelemetry/sdk/trace")
 # Python calls of one turn without telemetry, and how many more a turn makes that is not recorded, and one that is.
 OFF_MAX, UNRECORDED_MAX, RECORDED_MAX = 345, 14, 115
 # How many more a turn makes whose run is recorded for a replay, and the start of such a run.
-REPLAYABLE_MAX, START_MAX = 34, 18
+REPLAYABLE_MAX, START_MAX = 32, 16
 
 
 def tracer_of(rate: float) -> Tracer:

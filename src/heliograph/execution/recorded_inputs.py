@@ -27,7 +27,7 @@ from heliograph.world.seam import World
 
 def recorded_seams(services: ProjectServices, claimed: Claimed) -> Seams:
     """The seams of a claimed turn whose run is recorded."""
-    return with_tape(services, tape_of_turn(claimed, services.project, is_observed=services.world.is_observed))
+    return with_tape(services, tape_of_turn(claimed, services.ledger.project, is_observed=services.world.is_observed))
 
 
 def with_tape(services: ProjectServices, tape: Tape) -> Seams:
