@@ -6,8 +6,8 @@ Absolute figures depend on the machine; the ratios within one run do not. For a 
 
     python -m bench --seconds 1 --reps 1 --work A --only floor heliograph
 
-The server is a separate embedded
-PostgreSQL 18, with fsync and synchronous_commit on, in a temporary folder. Peers need `make bench-peers` once.
+The server is a separate embedded PostgreSQL 18 in a temporary folder, with fsync and synchronous_commit on. Peers need
+`make bench-peers` once.
 """
 
 from __future__ import annotations

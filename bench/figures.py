@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench.meter.sample import quantile
 from bench.server_time import Times
 
 
@@ -88,7 +87,3 @@ class Figures:
             {**asdict(each), "ratio": each.value / each.floor if each.floor else None, "is_met": each.is_met}
             for each in self.found
         ]
-
-
-def quantile(values: Sequence[float], at: float) -> float:
-    return statistics.median(values) if at == 0.5 else sorted(values)[int(at * (len(values) - 1))]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from bench.figures import Figure, Figures, quantile
+from bench.figures import Figure, Figures
+from bench.meter.sample import quantile
 from bench.player import SEEKS, Log, cpu_seconds, decode, fold, seek
 from heliograph.playback.player import Player
 from heliograph.signals.model import to_wire

@@ -1,6 +1,6 @@
 """Our prototype of the kernel: works A and B with calls of many items, and nothing that makes a product.
 
-It is the least that a worker process in Python and a queue in PostgreSQL cost: callers' requests are sent together while a call is on
+It is the least work with which a worker process in Python can serve a queue in PostgreSQL: callers' requests are sent together while a call is on
 its way, and a worker finishes what it has done and claims the next in one call. It has no leases that run out, no retries, no
 idempotency, no log, no authorisation, no payloads. `python -m bench.prototype WORK` is its worker.
 """
@@ -168,7 +168,7 @@ async def _serve_jobs(number: int, connection: asyncpg.Connection, bell: asyncio
         claimed = [row[0] for row in await cycle.fetch(number, ended, BATCH)]
         ended = claimed  # the job does nothing
         if not claimed:
-            await _heard(bell)
+            await _wait_for(bell)
 
 
 async def _serve_turns(number: int, connection: asyncpg.Connection, bell: asyncio.Event) -> None:
@@ -180,10 +180,10 @@ async def _serve_turns(number: int, connection: asyncpg.Connection, bell: asynci
             kinds, agents, turns, epochs = zip(*rows, strict=True)
             await end.fetchval(agents, turns, epochs, [SUSPENDED if kind == REQUEST else FINISHED for kind in kinds])
         else:
-            await _heard(bell)
+            await _wait_for(bell)
 
 
-async def _heard(bell: asyncio.Event) -> None:
+async def _wait_for(bell: asyncio.Event) -> None:
     try:
         await asyncio.wait_for(bell.wait(), SWEEP_SECONDS)
     except TimeoutError:

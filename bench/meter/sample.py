@@ -84,4 +84,4 @@ class Spread:
 
 
 def quantile(values: Sequence[float], at: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(at * len(values)))]
+    return statistics.median(values) if at == 0.5 else sorted(values)[int(at * (len(values) - 1))]

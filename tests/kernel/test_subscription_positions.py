@@ -87,7 +87,7 @@ async def test_items_that_keep_and_release_one_run_have_one_result_in_any_order(
 
 
 @pytest.mark.parametrize("field", ["lease_seconds", "delay_seconds"])
-async def test_seconds_too_small_for_a_number_are_none(kernel: Kernel, field: str) -> None:
+async def test_seconds_too_small_for_a_number_count_as_zero(kernel: Kernel, field: str) -> None:
     await subscribe(kernel, since="now")
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     await take(kernel)

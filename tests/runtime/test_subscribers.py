@@ -92,7 +92,7 @@ async def test_handlers_receive_models_in_order_and_raising_or_hanging_ones_dela
     assert behind["hanging"] > 0
 
 
-async def test_handler_that_ignores_its_cancellation_does_not_keep_a_run_from_its_end(
+async def test_handler_that_ignores_its_cancellation_does_not_keep_app_run_from_returning(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)

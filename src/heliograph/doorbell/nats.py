@@ -148,7 +148,7 @@ class NatsDoorbell(Bell):
         await self._settle()
 
     async def _settle(self) -> None:
-        """Wait for what runs beside; each has its own timeout, which nats-py may lose."""
+        """Wait for the tasks of `_beside`. Each has its own timeout, but nats-py may lose its cancellation."""
         if self._at_work:
             _, late = await asyncio.wait(set(self._at_work), timeout=2 * _TIMEOUT_SECONDS)
             await cancel(late)

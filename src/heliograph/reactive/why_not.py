@@ -154,8 +154,7 @@ def _never_emitted(
 
 
 def nearest_names(pattern: Pattern, names: Iterable[str]) -> list[str]:
-    """Return at most three names: those that differ from the pattern in one of several segments, and then those of a similar
-    spelling."""
+    """Return at most three names: first those that differ from the pattern in one of several segments, then similarly spelled ones."""
     wanted = pattern.text.split(":")
     known = sorted(names)
     one_off = [name for name in known if len(wanted) > 1 and _differing(wanted, name.split(":")) == 1]

@@ -1,4 +1,4 @@
-"""The ledger and the inputs of a turn without an outside: its boxes and the tools of its servers. Subclasses give the rest."""
+"""The ledger and the inputs of a turn that is replayed or checked: they reach no database, server or model. Subclasses answer the calls."""
 
 from __future__ import annotations
 

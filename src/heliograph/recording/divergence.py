@@ -50,7 +50,7 @@ class Divergence:
     def lines(self) -> Iterator[str]:
         """The divergence for people: both sides, and what differs."""
         yield self.line()
-        for title, value in (("recorded", self.recorded), ("replayed", self.replayed)):  # with keys in one order
+        for title, value in (("recorded", self.recorded), ("replayed", self.replayed)):
             yield f"  {title}: {_short(value, 4 * _VALUE_MAX)}"
         for difference in self.differences[:_DIFFERENCES_MAX]:
             yield f"  {_described(difference)}"
@@ -78,5 +78,7 @@ def _described(difference: Difference) -> str:
 def _short(value: Any, most: int = _VALUE_MAX) -> str:
     if value is ABSENT:
         return "absent"
-    text = json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
+    text = json.dumps(
+        value, ensure_ascii=False, default=str, sort_keys=True
+    )  # sorted, so that both sides are easy to compare
     return text if len(text) <= most else f"{text[: most - 1]}…"

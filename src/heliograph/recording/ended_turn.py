@@ -1,4 +1,4 @@
-"""What a replay from the ledger knows of a turn that has ended: its first claim, why the log may have less of it, and its calls."""
+"""Read the record of an ended turn for a replay from the ledger: its first claim, its calls, and why the log may lack a part of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def first_claim(claimed: Claimed, view: RunView) -> Claimed:
 
 
 def why_incomplete(outcome: str, content: Any, deaths: int) -> str | None:
-    """Why the log may have less of a turn than its code does; None for a turn that came to its own end."""
+    """Why the log may lack signals that the code of the turn emits; None for a turn that its own code ended."""
     if outcome in FROM_OUTSIDE:
         return f"the turn ended as {outcome}"
     if deaths:
@@ -46,5 +46,6 @@ def is_not_admitted(wait: Wait) -> bool:
 
 
 def is_model_call(call_id: str) -> bool:
+    """Whether this is the id of a model call; False for an id of another form."""
     parsed = CallId.parse(call_id)
     return parsed is not None and parsed.is_model_call

@@ -1,4 +1,4 @@
-"""Compare the text of a model request with what the ledger has of it: the marks that the record of its reply keeps."""
+"""Compare the system text and the tools of a model request with the hashes (marks) that the record of its reply keeps."""
 
 from __future__ import annotations
 

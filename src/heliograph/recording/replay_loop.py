@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-_OWN_THREADS = "heliograph "  # begins the names of those that Heliograph starts
+_OWN_THREADS = "heliograph "  # the names of the threads that Heliograph starts begin with it
 # Of one part: code that waits in a loop for what a replay does not have would never end.
 _TIMERS_MAX = 100_000
 _CALLBACKS_MAX = 1_000_000  # one after another, without a moment at which nothing is ready

@@ -110,7 +110,7 @@ def heliograph_postgres(
 
 @pytest.fixture(scope="session")
 def heliograph_databases(heliograph_postgres: TestServer) -> Iterator[PreparedDatabases]:
-    """The databases of this test process."""
+    """Makes the database of each test of this process while the test before it runs."""
     from heliograph.testing.prepared_databases import PreparedDatabases
 
     databases = PreparedDatabases(heliograph_postgres)

@@ -11,19 +11,19 @@ from heliograph.testing.database import TestServer
 
 T = TypeVar("T")
 
-THREAD = "heliograph databases"  # the name of its thread, which is none of an application
+_THREAD = "heliograph databases"  # a replay does not wait for threads with this prefix (recording/replay_loop.py)
 
 
 class PreparedDatabases:
-    """Fresh databases of a test server, for one test after another. Fixtures of every async plugin may call it: it works in a thread of its own.
+    """Fresh databases of a test server, for one test after another. A thread makes and drops them, so fixtures of every async plugin may call it.
 
-    The first database is made when it is taken. From the second on, the next one is ready, because a test process that takes two will
-    take more. A test may stop the server or end its connections: what fails while it runs is done again after it.
+    The first two are made when they are taken. Each later one is made while the test before it runs: a process that takes two will take more.
+    A test may stop the server or end its connections: a copy or a drop that fails meanwhile is repeated after it.
     """
 
     def __init__(self, server: TestServer):
         self._server = server
-        self._thread = ThreadPoolExecutor(1, THREAD)
+        self._thread = ThreadPoolExecutor(1, _THREAD)
         self._next: Future[str] | None = None
         self._drops: dict[Future[None], str] = {}  # the URLs of the databases
         self._taken = 0

@@ -1,4 +1,4 @@
-"""The end of tasks that may ignore a cancellation."""
+"""Cancel tasks whose code may ignore a cancellation."""
 
 from __future__ import annotations
 
@@ -31,4 +31,7 @@ async def cancel(tasks: Iterable[asyncio.Task[Any]], again_seconds: float | None
             task.exception()  # marked as retrieved
     if left:
         names = ", ".join(sorted(task.get_name() for task in left))
-        log.warning("these tasks ignored their cancellation, and are abandoned: %s", names)
+        log.warning(
+            "these tasks ignored their cancellation, and are abandoned: %s; code that catches CancelledError has to raise it again",
+            names,
+        )

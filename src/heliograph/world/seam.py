@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 SIGNALS = "signals:"  # the first part of the names of bells that ring after commits with signals, see `heliograph.world.signal_bells`
 SUBSCRIBERS = "subscribers:"  # the first part of the names of their announcements: without one, commits do not ring
-ANY = "?"  # the rest of the announcement of all subscribers
+ANY = "?"  # the rest of the announcement that every subscriber makes
 ANNOUNCE_SECONDS = 5.0  # between two announcements
 
 

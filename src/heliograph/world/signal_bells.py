@@ -103,7 +103,7 @@ class SignalBells:
 def signal_bell(pattern: str) -> str:
     """The bell that rings for all names that a pattern matches.
 
-    The pattern without a wildcard; `segment:*` for its first segment, if that is none; `*:segment` for its last segment that is none; or `*`.
+    The pattern itself, if it has no wildcard; `segment:*`, if its first segment is not one; `*:segment` of its last segment that is not one; or `*`.
     """
     if "*" not in pattern:
         return pattern

@@ -23,8 +23,8 @@ create function heliograph._pattern_regex(p_pattern text) returns text
       from unnest(string_to_array(p_pattern, ':')) with ordinality u (s, n)
 $$;
 
--- _signal_bell: the bell of a pattern, as heliograph.world.signal_bells computes it: the pattern without a wildcard;
---   segment:* for its first segment, if that is none; *:segment for its last segment that is none; or *.
+-- _signal_bell: the bell of a pattern, as heliograph.world.signal_bells computes it: the pattern itself, if it
+--   has no wildcard; segment:*, if its first segment is not one; *:segment of its last segment that is not one; or *.
 create function heliograph._signal_bell(p_pattern text) returns text
     language sql immutable as $$
     select case when p_pattern !~ '\*' then p_pattern
