@@ -6,8 +6,8 @@
 --   The payloads of all runs together have at most 8 MiB, or one signal more.
 --   Returns {outcome, runs, more, due_seconds}. 'taken': runs is [{run_id, after, upto, pruned, signals}], signals as
 --   in read_log; upto: the position after them; pruned: how many signals were deleted before this subscription had
---   them. more: call again at once. due_seconds: after this time a run may be free that has signals and is leased now;
---   null: none is. 'unknown': there is no such subscription, or another login has created it. 'rejected' with code and
+--   them. more: call again at once. due_seconds: after this time a run may be free that has signals and is leased now,
+--   or locked by another transaction; null: none is. 'unknown': there is no such subscription, or another login has created it. 'rejected' with code and
 --   message: pattern_not_granted, also after a grant was revoked.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, a lease that is not between 0 and a day, and
 --           a subscriber without 1 to 200 bytes
@@ -22,6 +22,7 @@ declare
     v_problem jsonb;
     v_has_entered boolean;
     v_after text;
+    v_is_held boolean := false;
     v_answer jsonb;
 begin
     if not coalesce(p_limit between 1 and 1000, false) then
@@ -52,16 +53,17 @@ begin
                   and (select r.run_id from heliograph.runs r
                         where r.project_id = p_project and r.run_id = s.run_id) is null
                 order by s.lease_until, s.run_id limit 1000 for update skip locked));
-        -- or for a run that another transaction holds, which may find no news that this call has seen. p_now: not a run
-        -- that this call has passed
-        v_answer := v_answer || jsonb_build_object('more', v_after is not null or not v_has_entered or exists (
+        v_answer := v_answer || jsonb_build_object('more', v_after is not null or not v_has_entered);
+        -- by another transaction, which may find no news that this call has seen. p_now: not a run that this call has
+        -- passed
+        v_is_held := exists (
             select from heliograph.subscription_runs s
-             where s.project_id = p_project and s.name = p_name and s.has_news and s.lease_until < p_now));
+             where s.project_id = p_project and s.name = p_name and s.has_news and s.lease_until < p_now);
     end if;
-    return v_answer || jsonb_build_object('outcome', 'taken', 'due_seconds', (
+    return v_answer || jsonb_build_object('outcome', 'taken', 'due_seconds', case when v_is_held then 0.05 else (
         select extract(epoch from s.lease_until - p_now) from heliograph.subscription_runs s
          where s.project_id = p_project and s.name = p_name and s.has_news and s.lease_until > p_now
-         order by s.lease_until limit 1));
+         order by s.lease_until limit 1) end);
 end $$;
 
 -- _take_runs: take the runs that waited longest, and look at up to 1000: {runs, more}, as of take_signals. It compares
