@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from heliograph import Context, Heliograph
+from heliograph import Context, Heliograph, InvalidInput
 from heliograph.recording.ended_turn import why_incomplete
 from heliograph.recording.file import RecordingRejected, lines_of, read_recording, write_recording
 from heliograph.recording.policy import ReplayPolicy
@@ -281,6 +281,14 @@ def test_claim_that_was_edited_is_an_error_of_its_turn_alone(unrecorded: Recordi
     [divergence] = result.divergences
     assert (divergence.kind, divergence.part) == ("error", edited.name)
     assert "the part cannot be replayed" in divergence.message
+
+
+def test_start_whose_agents_were_edited_away_is_rejected(unrecorded: Recording) -> None:
+    start, *rest = unrecorded.parts
+    data = {name: value for name, value in start.data.items() if name != "ledger"}
+    edited = replace(unrecorded, parts=[Part(start.name, data, []), *rest])
+    with pytest.raises(InvalidInput, match="does not have the agents of its application"):
+        replay_recording(edited, thin().workflow)
 
 
 def test_recorded_reply_that_was_edited_is_an_error_of_its_turn(unrecorded: Recording) -> None:

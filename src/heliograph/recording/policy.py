@@ -69,11 +69,7 @@ class ReplayPolicy:
         start = recording.start
         if "agents" not in self.accept or start is None:
             return workflow
-        try:
-            known = agents_of(start)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput("the start of the recording does not have the agents of its application; restore the file from "
-                               "its history", code="invalid_recording", path="/start") from error  # fmt: skip
+        known = agents_of(start)
         return dataclasses.replace(workflow, agents={n: agent for n, agent in workflow.agents.items() if n in known})
 
     def counted(self, recorded: JsonObject, found: tuple[Difference, ...]) -> tuple[Difference, ...]:
@@ -84,9 +80,13 @@ class ReplayPolicy:
 
 
 def agents_of(start: Part) -> set[str]:
-    """The agents with which a run began. Raises KeyError, TypeError, ValueError for a part that was edited."""
+    """The agents with which a run began. Raises InvalidInput (`invalid_recording`) for a part that was edited."""
     data: Any = start.data
-    if "ledger" in data:
-        return set(data["ledger"]["agents"])
-    [call] = start.calls()
-    return set(call[3]["reaction"]["memory"]["agents"])
+    try:
+        if "ledger" in data:
+            return set(data["ledger"]["agents"])
+        [call] = start.calls()
+        return set(call[3]["reaction"]["memory"]["agents"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput("the start of the recording does not have the agents of its application; restore the file from "
+                           "its history", code="invalid_recording", path="/start") from error  # fmt: skip

@@ -7,8 +7,8 @@
 --   Returns {outcome, runs, more, due_seconds}. 'taken': runs is [{run_id, after, upto, pruned, signals}], signals as
 --   in read_log; upto: the position after them; pruned: how many signals were deleted before this subscription had
 --   them. more: call again at once. due_seconds: after this time a run may be free that has signals and is leased now,
---   or locked by another transaction; null: none is. 'unknown': there is no such subscription, or another login has created it. 'rejected' with code and
---   message: pattern_not_granted, also after a grant was revoked.
+--   or locked by another transaction; null: none is. 'unknown': there is no such subscription, or another login has
+--   created it. 'rejected' with code and message: pattern_not_granted, also after a grant was revoked.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, a lease that is not between 0 and a day, and
 --           a subscriber without 1 to 200 bytes
 --   locks:  the subscription, unless another subscriber has it; the positions that are taken or raised, skipping those
