@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, is_hypothesis_test, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from heliograph.ledger.pool import Database
 from heliograph.testing.database import TestServer, open_test_server
@@ -47,11 +48,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector, and let it pass over the items afterwards: ten thousand of them live to the end."""
+    """Collect without the garbage collector, and let it pass over the items afterwards: ten thousand of them live to the end.
+
+    Hypothesis draws constants of all modules that are loaded, and its plugin has read them by now. Modules that tests load later
+    are not read: they differ between the processes of a run, and so would the examples.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        providers._get_local_constants = lambda: providers._local_constants
         gc.freeze()
         gc.enable()
 
