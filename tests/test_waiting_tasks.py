@@ -12,20 +12,35 @@ ROOT = Path(__file__).resolve().parent.parent
 TEST = """
 import asyncio
 import pytest
+import pytest_asyncio
 
 async def forgotten():
     await asyncio.Event().wait()
 
+@pytest_asyncio.fixture
+async def others():
+    yield
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+@pytest_asyncio.fixture
+async def wait(others):
+    IN_TEARDOWN
+    await asyncio.create_task(forgotten(), name="the forgotten one")
+    IN_SETUP
+
 @pytest.mark.timeout(0.2)
-async def test_waits():
-    task = asyncio.create_task(forgotten(), name="the forgotten one")
-    await task
+async def test_waits(wait):
+    pass
 """
 
 
 @pytest.mark.more  # a pytest of its own
-def test_report_of_a_test_that_does_not_end_names_each_task_and_its_place(tmp_path: Path) -> None:
-    (tmp_path / "test_hung.py").write_text(TEST)
+@pytest.mark.parametrize("phase", ["IN_SETUP", "IN_TEARDOWN"])
+def test_report_of_a_test_that_does_not_end_names_each_task_and_its_place(tmp_path: Path, phase: str) -> None:
+    (tmp_path / "test_hung.py").write_text(
+        TEST.replace(phase, "yield").replace("IN_SETUP", "").replace("IN_TEARDOWN", "")
+    )
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
@@ -44,5 +59,5 @@ def test_report_of_a_test_that_does_not_end_names_each_task_and_its_place(tmp_pa
     [line] = [each for each in done.stdout.splitlines() if each.startswith("the forgotten one: ")]
     place, wait = line.partition(": ")[2].split(" > ")
     assert place.startswith("forgotten (")
-    assert place.endswith("test_hung.py:6)")
+    assert place.endswith("test_hung.py:7)")
     assert wait.startswith("wait (")

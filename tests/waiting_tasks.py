@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections.abc import Generator, Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, Any, pytest.TestReport]:
-    report: pytest.TestReport = yield
-    if call.excinfo is not None and "Timeout (>" in str(call.excinfo.value):
-        report.sections.append(("tasks that wait", waiting_tasks()))
-    return report
+def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
+    """List the tasks in the handler of the signal: before the report of a teardown is made, other fixtures end the tasks."""
+    result = yield
+    fail = signal.getsignal(signal.SIGALRM)
+    if callable(fail):
+
+        def list_and_fail(number: int, frame: FrameType | None) -> None:
+            __tracebackhide__ = True
+            item.add_report_section("all", "tasks that wait", waiting_tasks())
+            fail(number, frame)
+
+        signal.signal(signal.SIGALRM, list_and_fail)
+    return result
 
 
 def waiting_tasks() -> str:
