@@ -96,7 +96,7 @@ async def test_handler_that_ignores_its_cancellation_does_not_keep_app_run_from_
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)
-    monkeypatch.setattr(cancellation, "_CANCEL_SECONDS", 0.001)
+    monkeypatch.setattr(deliveries, "_CLEANUP_SECONDS", 0.001)
     app, release, has_begun = shop(1), asyncio.Event(), asyncio.Event()
 
     @app.on_signal(PLACED, name="stubborn", since="start")
@@ -336,7 +336,7 @@ async def test_end_of_a_program_waits_until_its_subscribers_have_released_their_
 ) -> None:
     """Also if the database answers later than a handler is cancelled again."""
     monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)
-    monkeypatch.setattr(cancellation, "_CANCEL_SECONDS", 0.001)
+    monkeypatch.setattr(deliveries, "_CLEANUP_SECONDS", 0.001)
     record = SignalFeed.record
 
     async def late(self: SignalFeed, items: Any) -> Any:
@@ -363,3 +363,28 @@ async def test_end_of_a_program_waits_until_its_subscribers_have_released_their_
         )
         == []
     )
+
+
+async def test_handler_that_cleans_up_for_longer_than_a_library_is_not_cancelled_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(cancellation, "_CANCEL_SECONDS", 0.001)  # for what awaits no function of an application
+    app, has_begun, cleaned = shop(1), asyncio.Event(), list[str]()
+
+    @app.on_signal(PLACED, name="cleans", since="start")
+    async def cleans(signal: Signal[Order]) -> None:
+        has_begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            cleaned.append(signal.name)
+
+    @app.agent(activate_on=[PLACED])
+    async def waits(ctx: Context) -> None:
+        await has_begun.wait()
+
+    async with asyncio.timeout(SOON_SECONDS):
+        assert (await rig.run(app)).outcome == "success"
+    assert cleaned == ["order:placed"]

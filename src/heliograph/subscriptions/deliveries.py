@@ -26,6 +26,8 @@ from heliograph.world.cancellation import cancel
 log = logging.getLogger("heliograph.subscriptions")
 
 RUNS_MAX = 8  # that one subscriber of a process has at a time
+# The functions of an application may clean up: each is cancelled again after this time, and abandoned after five seconds.
+_CLEANUP_SECONDS, _CANCELS_MAX = 1.0, 5
 _BETWEEN = RetryPolicy(initial_delay_seconds=0.5, max_delay_seconds=60.0, jitter=False)
 
 
@@ -74,7 +76,7 @@ class Deliveries:
             finally:
                 had_runs = bool(self._active) or self._gone is not None
                 try:
-                    await cancel(self._active)
+                    await cancel(self._active, _CLEANUP_SECONDS, _CANCELS_MAX)
                     await self._leases.settled()
                 finally:
                     self._schedule.leave(had_runs=had_runs)
