@@ -78,7 +78,6 @@ def _described(difference: Difference) -> str:
 def _short(value: Any, most: int = _VALUE_MAX) -> str:
     if value is ABSENT:
         return "absent"
-    text = json.dumps(
-        value, ensure_ascii=False, default=str, sort_keys=True
-    )  # sorted, so that both sides are easy to compare
+    # sorted, so that both sides are easy to compare
+    text = json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
     return text if len(text) <= most else f"{text[: most - 1]}…"
