@@ -15,7 +15,7 @@ _CANCEL_SECONDS, _CANCELS_MAX = 0.2, 25
 async def cancel(
     tasks: Iterable[asyncio.Task[Any]], again_seconds: float | None = None, times: int = _CANCELS_MAX
 ) -> None:
-    """Cancel tasks and wait for their end. A task that continues is cancelled again, up to `times` in all.
+    """Cancel tasks and wait for their end. A task that continues is cancelled again, at most `times` times in all.
 
     Libraries lose cancellations: nats-py while it flushes, `asyncio.wait_for` of Python 3.11 if its result comes at that moment. Functions of
     users may ignore them all: such a task is abandoned, with a warning. Errors that end a cancelled task are discarded.
