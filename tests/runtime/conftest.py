@@ -63,8 +63,11 @@ async def lone_rig(database_url: str) -> AsyncIterator[Rig]:
 
 
 @pytest.fixture(autouse=True)
-def _valid_conversations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail the test if a scripted model receives a conversation that a provider would reject."""
+def _valid_conversations() -> Iterator[None]:
+    """Fail the test if a scripted model receives a conversation that a provider would reject.
+
+    It does not use the fixture `monkeypatch`, which has to restore what a test replaces before `rig` checks the database.
+    """
     problems: list[str] = []
     stream = ScriptedModel.stream
 
@@ -72,8 +75,9 @@ def _valid_conversations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         problems.extend(filter(None, [problem_of(request)]))
         return stream(model, request)
 
-    monkeypatch.setattr(ScriptedModel, "stream", checked)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptedModel, "stream", checked)
+        yield
     assert problems == []
 
 
