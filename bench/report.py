@@ -142,12 +142,12 @@ def _table(
     work: str, load: str, names: Sequence[str], rows: Sequence[Row], compared: Mapping[tuple[str, str], Ratios]
 ) -> Table:
     measured = [row for name in names for row in rows if _is(row, work, name, load)]
-    shown = [figure for figure in COLUMNS if any(figure in row.figures for row in measured)]
+    listed = [figure for figure in COLUMNS if any(figure in row.figures for row in measured)]
     if load == SINGLE:
-        shown.remove(RATE)
+        listed.remove(RATE)
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
-    for figure in shown:
+    for figure in listed:
         table.add_column(COLUMNS[figure][0], justify="right", no_wrap=True)
         if figure == RATE:
             for title in ("of floor", "of peer", "of proto"):
@@ -157,13 +157,13 @@ def _table(
         if figure == CPU:
             table.add_column("of floor", justify="right", no_wrap=True)
     for row in measured:
-        cells = _cells(row, shown, compared.get((row.name, load))) if row.figures else ["failed"]
+        cells = _cells(row, listed, compared.get((row.name, load))) if row.figures else ["failed"]
         table.add_row(row.name, *cells)
     return table
 
 
-def _cells(row: Row, shown: Sequence[str], ratio: Ratios | None) -> Iterator[str]:
-    for figure in shown:
+def _cells(row: Row, listed: Sequence[str], ratio: Ratios | None) -> Iterator[str]:
+    for figure in listed:
         spread, form = row.figures.get(figure), COLUMNS[figure][1]
         yield "-" if spread is None else spread.text(form) if figure in SPREAD else format(spread.median, form)
         if figure == RATE:

@@ -29,8 +29,10 @@ SKIPPED = (
 # Names of PostgreSQL, systemd, Linux and Prometheus that our code does not use, and the examples of the style page.
 ELSEWHERE = frozenset(
     [
+        "pg_stat_statements",
         "pg_stat_user_functions",
         "pg_stat_user_indexes",
+        "pg_walinspect",
         "pg_dump",
         "DelegateSubgroup",
         "TimeoutStopSec",

@@ -172,7 +172,7 @@ def test_nearest_miss_has_its_error() -> None:
 
 
 @pytest.mark.parametrize("given", ["run_1", None, ["sig_1"]])
-def test_what_is_no_run_is_rejected(given: Any) -> None:
+def test_value_that_is_no_run_is_rejected(given: Any) -> None:
     with pytest.raises(InvalidInput, match=r"must be a result or a list of signals, such as `await app\.signals"):
         contains(given, "a")
 

@@ -95,13 +95,10 @@ async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: R
     def leak(n: int, ctx: ToolContext) -> None:
         raise [ValueError, ToolFailed][n % 2]("x" * 60 + ctx.secret(f"c{n}").reveal() + " was refused")
 
-    model = ScriptedModel(
-        [
-            [call("use", {"key": f"secret://c{n}", "nested": [{"a": f"secret://c{n}"}]}, f"u{n}") for n in range(20)],
-            [call("leak", {"n": n}, f"l{n}") for n in range(20)],
-            "used " + " ".join(canaries),
-        ]
-    )
+    model = ScriptedModel([
+        [call("use", {"key": f"secret://c{n}", "nested": [{"a": f"secret://c{n}"}]}, f"u{n}") for n in range(20)],
+        [call("leak", {"n": n}, f"l{n}") for n in range(20)], "used " + " ".join(canaries),
+    ])  # fmt: skip
     app = Heliograph("leaky")
     app.prompt_agent(
         "asker", lambda ctx: f"The keys are {', '.join(secret(f'c{n}').reveal() for n in range(20))}", model=model,

@@ -79,7 +79,7 @@ class Deliveries:
                     await cancel(self._active, _CLEANUP_SECONDS, _CANCELS_MAX)
                     await self._leases.settled()
                 finally:
-                    self._schedule.leave(had_runs=had_runs)
+                    self._schedule.end(had_runs=had_runs)
 
     def drain(self) -> None:
         """Let `run` return once all recorded signals are delivered, or the target accepts none."""

@@ -52,4 +52,4 @@ async def deliveries_of(
             if not runs and not more:
                 await schedule.wait(seconds)
     finally:
-        schedule.leave(had_runs=has_run)
+        schedule.end(had_runs=has_run)

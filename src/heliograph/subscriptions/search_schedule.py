@@ -71,8 +71,8 @@ class SearchSchedule:
             self._bell.close()
             self._bell = None
 
-    def leave(self, *, had_runs: bool) -> None:
-        """End. had_runs: it has released runs whose signals it has not processed; the other subscribers of the name passed over them."""
+    def end(self, *, had_runs: bool) -> None:
+        """Stop searching. had_runs: the subscriber has released runs whose signals it has not processed; the other subscribers of the name passed over them."""
         self.close()
         if had_runs:
             self._world.ring(self._bells[:1])
