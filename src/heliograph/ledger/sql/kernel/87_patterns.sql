@@ -33,75 +33,40 @@ create function heliograph._signal_bell(p_pattern text) returns text
                                 where s !~ '\*' order by n desc limit 1), '*') end
 $$;
 
--- _pattern_closure: the states of a pattern that are reached without reading a segment: behind each ** that is reached.
---   A set of states is a number: bit n is set if the first n segments of the pattern are matched.
-create function heliograph._pattern_closure(p_segments text[], p_states integer) returns integer
-    language plpgsql immutable as $$
-declare
-    v_states integer := p_states;
-begin
-    for n in 1 .. cardinality(p_segments) loop
-        if p_segments[n] = '**' and v_states & (1 << (n - 1)) <> 0 then
-            v_states := v_states | (1 << n);
-        end if;
-    end loop;
-    return v_states;
-end $$;
+-- _pattern_names: the names, with ':' in front, that decide whether another pattern contains this one: one for each
+--   number of segments that each ** stands for, with '~' for each segment of a wildcard. No pattern has a '~', so
+--   where another one matches it, it matches any segment. A '~' is as short as a segment can be, so all names of the
+--   allowed lengths have their example here. The longest first.
+create function heliograph._pattern_names(p_pattern text) returns text[]
+    language sql immutable as $$
+    select array_agg(n.name order by length(n.name) desc, n.name)
+      from (select split_part(t, ':#', 1) || repeat(':~', a) || split_part(t, ':#', 2) || repeat(':~', b)
+                   || split_part(t, ':#', 3) as name
+              from (select ':' || replace(replace(p_pattern, '**', '#'), '*', '~') as t) t
+             cross join generate_series(0, case when t like '%:#%' then 16 else 0 end) a
+             cross join generate_series(0, case when t like '%:#%:#%' then 16 - a else 0 end) b
+             group by 1) n
+     where length(n.name) between 2 and 201 and cardinality(string_to_array(n.name, ':')) <= 17
+$$;
 
--- _pattern_step: the states of a pattern after one more segment of a name. p_segment null: a segment that no pattern
---   names.
-create function heliograph._pattern_step(p_segments text[], p_states integer, p_segment text) returns integer
-    language plpgsql immutable as $$
-declare
-    v_states integer := 0;
-begin
-    for n in 1 .. cardinality(p_segments) loop
-        if p_states & (1 << (n - 1)) = 0 then
-            continue;
-        elsif p_segments[n] = '**' then
-            v_states := v_states | (1 << (n - 1));
-        elsif p_segments[n] = '*' or coalesce(p_segments[n] = p_segment, false) then
-            v_states := v_states | (1 << n);
-        end if;
-    end loop;
-    return heliograph._pattern_closure(p_segments, v_states);
-end $$;
-
--- _is_within: whether every name that p_inner matches is matched by p_outer. Exact: it follows both patterns over all
---   names of at most 16 segments and 200 characters at once. Names differ only in the segments that the patterns name;
---   all others are like one segment of one character. For each pair of sets of states it keeps the shortest name.
-create function heliograph._is_within(p_inner text, p_outer text) returns boolean
-    language plpgsql immutable as $$
-declare
-    v_inner constant text[] := string_to_array(p_inner, ':');
-    v_outer constant text[] := string_to_array(p_outer, ':');
-    v_segments constant text[] := array(select distinct s from unnest(v_inner || v_outer) s where s not in ('*', '**')
-                                         order by s) || null::text;
-    v_inners integer[] := array[heliograph._pattern_closure(v_inner, 1)];
-    v_outers integer[] := array[heliograph._pattern_closure(v_outer, 1)];
-    v_lengths integer[] := array[-1];  -- without the colon before the first segment
-begin
-    if p_inner = p_outer or p_outer = '**' then
-        return true;
-    end if;
-    for v_count in 1 .. 16 loop
-        select array_agg(i order by i, o), array_agg(o order by i, o), array_agg(l order by i, o)
-          into v_inners, v_outers, v_lengths
-          from (select i, o, min(l) as l
-                  from (select heliograph._pattern_step(v_inner, w.i, s.s) as i,
-                               heliograph._pattern_step(v_outer, w.o, s.s) as o,
-                               w.l + 1 + coalesce(length(s.s), 1) as l
-                          from unnest(v_inners, v_outers, v_lengths) w (i, o, l)
-                         cross join unnest(v_segments) s (s)) n
-                 where i <> 0 and l <= 200 group by i, o) n;
-        exit when v_inners is null;
-        if exists (select from unnest(v_inners, v_outers) w (i, o)
-                    where i & (1 << cardinality(v_inner)) <> 0 and o & (1 << cardinality(v_outer)) = 0) then
-            return false;
-        end if;
-    end loop;
-    return true;
-end $$;
+-- _first_outside: the first pattern that none of the grants contains as a whole, or null. Exact. It compares at most
+--   136 names with each grant for each pattern, and usually one: the longest rarely matches by chance.
+create function heliograph._first_outside(p_patterns text[], p_grants text[]) returns text
+    language sql stable as $$
+    with named as materialized (
+        select p.pattern, p.n, heliograph._pattern_names(p.pattern) as names
+          from unnest(p_patterns) with ordinality p (pattern, n) order by p.n
+    ), contained as materialized (  -- grant by grant, because PostgreSQL keeps only 32 compiled expressions
+        select c.n
+          from (select heliograph._pattern_regex(g) as regex from unnest(p_grants) g offset 0) r
+         cross join lateral (
+               select x.n from named x
+                where x.names[1] ~ r.regex and not exists (select from unnest(x.names) u where u !~ r.regex)
+               offset 0) c
+         group by c.n order by c.n
+    )
+    select x.pattern from named x where not exists (select from contained c where c.n = x.n) order by x.n limit 1
+$$;
 
 -- _may_read_logs: whether the login reads whole logs anyway: an operator, or a login with such a role. Other logins
 --   receive the signals that grants name.
@@ -114,19 +79,21 @@ $$;
 
 -- _first_ungranted: the first pattern that no grant of the login contains as a whole, or null.
 create function heliograph._first_ungranted(p_project text, p_patterns text[]) returns text
-    language sql stable as $$
-    select p.pattern
-      from unnest(p_patterns) with ordinality p (pattern, n)
-     where not heliograph._may_read_logs() and not case
-           -- usually a login asks for its grants, and a comparison of two patterns takes up to milliseconds
-           when exists (select from heliograph.signal_grants g
-                         where g.project_id = p_project and g.role_name = session_user
-                           and g.pattern in (p.pattern, '**')) then true
-           else exists (select from heliograph.signal_grants g
-                         where g.project_id = p_project and g.role_name = session_user
-                           and heliograph._is_within(p.pattern, g.pattern)) end
-     order by p.n limit 1
-$$;
+    language plpgsql stable as $$
+declare
+    v_grants text[];
+    v_left text[];
+begin
+    if heliograph._may_read_logs() then
+        return null;
+    end if;
+    v_grants := array(select g.pattern from heliograph.signal_grants g
+                       where g.project_id = p_project and g.role_name = session_user order by g.pattern);
+    -- usually a login asks for its grants, which takes no comparison of patterns
+    v_left := array(select p.pattern from unnest(p_patterns) with ordinality p (pattern, n)
+                     where p.pattern <> all (v_grants) order by p.n);
+    return case when v_left <> '{}' then heliograph._first_outside(v_left, v_grants) end;
+end $$;
 
 -- _reject_ungranted: null, or the rejection of a login that asks for signals beyond its grants. The pattern is rejected
 --   as a whole: the answer does not reveal which part of it is granted.
