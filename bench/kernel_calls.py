@@ -68,8 +68,8 @@ class Requests:
         recorded["record_call"] = [{**step, "signals_emitted": len(step["signals"])}]
         self._texts = {name: msgspec.json.encode(items[0]).decode() for name, items in recorded.items()}
 
-    def of(self, function: str, numbers: Sequence[int], epochs: Mapping[int, int]) -> list[msgspec.Raw]:
-        return [msgspec.Raw(self._filled(function, number, epochs.get(number, 0)).encode()) for number in numbers]
+    def of(self, function: str, numbers: Sequence[int], epochs: Mapping[int, int]) -> list[Any]:
+        return [msgspec.json.decode(self._filled(function, number, epochs.get(number, 0))) for number in numbers]
 
     def number_of(self, turn_id: str) -> int:
         return int(turn_id.removeprefix(self._turn_id[:-7]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import asyncpg
 
 from heliograph.ledger.roles import grant
+from tests.kernel.kit import convert_json
 
 PASSWORD = "of no use to anybody"
 SERVICES = ("worker", "api")
@@ -51,8 +51,7 @@ async def login(url: str, *projects: str, services: tuple[str, ...] = SERVICES) 
 async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
     """A connection that converts jsonb with `json`."""
     connection = await asyncpg.connect(url)
-    for kind in ("json", "jsonb"):
-        await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    await convert_json(connection)
     try:
         yield connection
     finally:

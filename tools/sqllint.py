@@ -51,7 +51,7 @@ ORDERED_SOURCES = frozenset(
 EMPTY_LINE = re.compile(r"^-- +(raises|locks): +nothing\b", re.MULTILINE)
 LINES_MAX = 90
 # before any other initial value is computed: what runs before it runs in no project
-ENTERS = r"\s*(declare\s+v_project constant text := |select )heliograph\.{};"
+ENTERS = r"\s*(#variable_conflict use_column\s+)?(declare\s+v_project constant text := |select )heliograph\.{};"
 ENTER, ENTER_AT = "_enter(p_project)", "_enter_at(p_project, p_now)"
 CLOCKS = re.compile(r"SVFOP_(CURRENT_(TIME|DATE)|LOCALTIME)")
 

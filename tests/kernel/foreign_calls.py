@@ -12,9 +12,11 @@ from typing import Any
 
 import asyncpg
 
+from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.kernel_columns import arrays_of
 from heliograph.requests import REQUESTS
 from heliograph.testing.kernel.keys import shape_of
-from tests.kernel.kit import TARGET, Item, Kernel, activation, draft
+from tests.kernel.kit import TARGET, Item, Kernel, activation, draft, encoded
 
 FUNCTIONS = """
 select p.proname as name, coalesce(p.proargnames, '{}')::text[] as arguments, p.prosrc as source, p.prosecdef as is_definer,
@@ -47,7 +49,7 @@ class Function:
     settings: frozenset[str]
 
     def call(self) -> str:
-        """The statement. Each function returns one JSON value or none."""
+        """The statement. Each function returns one JSON value, rows or none."""
         given = ", ".join(f"${n}::{kind}" for n, (_, kind) in enumerate(self.parameters, 1))
         return f"select to_jsonb(x) from heliograph.{self.name}({given}) x"
 
@@ -58,6 +60,16 @@ class Function:
 
     def given(self, name: str, project: str, known: Known) -> Any:
         """The value of a parameter; an item keeps only the keys that this function accepts."""
+        columns = (
+            [column for column in KERNEL[self.name].columns if name == f"p_{column.name}"]
+            if self.name in KERNEL
+            else []
+        )
+        if columns:
+            [values] = arrays_of(
+                columns, [{column.name: item.get(column.name) for column in columns} for item in known.items], encoded
+            )
+            return values
         value = PARAMETERS[name](project, known)
         if self.name not in REQUESTS or name not in ITEMS:
             return value

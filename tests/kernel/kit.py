@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.kernel import KERNEL, KernelFunction
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 TARGET = "newsroom"
@@ -29,9 +29,33 @@ def new_project() -> str:
 async def connect(url: str) -> asyncpg.Connection:
     """Connect with JSON decoded by `json`, and with a timeout for locks."""
     connection = await asyncpg.connect(url, server_settings={"lock_timeout": "10s"})
-    for kind in ("json", "jsonb"):
-        await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    await convert_json(connection)
     return connection
+
+
+async def convert_json(connection: asyncpg.Connection) -> None:
+    """Convert JSON of this connection with `json`, apart from values that are `Encoded`."""
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=_dumped, decoder=json.loads)
+
+
+class Encoded(str):
+    """JSON that is encoded already: null among the values of an array is the value null."""
+
+
+def _dumped(value: Any) -> str:
+    return value if isinstance(value, Encoded) else json.dumps(value)
+
+
+def encoded(value: Any) -> Encoded:
+    return Encoded(json.dumps(value))
+
+
+def answer_of(definition: KernelFunction, rows: Sequence[Any]) -> Any:
+    """The answer in the rows of a connection that decodes JSON itself."""
+    if definition.returns:
+        return [{key: value for key, value in row.items() if value is not None} for row in rows]
+    return rows[0][0]
 
 
 class Connections:
@@ -160,9 +184,10 @@ class Kernel:
 
     async def call(self, function: str, *args: Any, project: str | None = None) -> Any:
         definition = KERNEL[function]
-        given = [self.project if project is None else project, *args]
+        given = definition.values([self.project if project is None else project, *args], encoded)
         times = [self.now] if definition.takes_now else []
-        return await self.connection.fetchval(definition.statement(f"${len(given) + 1}::timestamptz"), *given, *times)
+        rows = await self.connection.fetch(definition.statement(f"${len(given) + 1}::timestamptz"), *given, *times)
+        return answer_of(definition, rows)
 
     async def start(self, run_id: str, agents: Sequence[str], wakes: Mapping[str, str], **fields: Any) -> Item:
         return await self._one("start_runs", run_item(run_id, agents, wakes, **fields))

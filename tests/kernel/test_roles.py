@@ -14,7 +14,7 @@ from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.roles import SERVICES, find_openings, grant, read_logins, revoke
 from tests.kernel.filled import fill
 from tests.kernel.foreign_calls import functions
-from tests.kernel.kit import Connect, Kernel
+from tests.kernel.kit import Connect, Kernel, answer_of, encoded
 from tests.kernel.waits import TOKEN, command, suspended
 from tests.logins import connected, login, name_of
 
@@ -177,10 +177,10 @@ class Spelled(Kernel):
 
     async def call(self, function: str, *args: Any, project: str | None = None) -> Any:
         definition = KERNEL[function]
-        given = [project or self.project, *args, *[self.now] * definition.takes_now]
+        given = [*definition.values([project or self.project, *args], encoded), *[self.now] * definition.takes_now]
         statement = definition.statement(f"${len(given)}::timestamptz")
         spelled = re.sub(r"::(\w+)", lambda cast: f"::pg_catalog.{self.TYPES.get(cast[1], cast[1])}", statement)
-        return await self.connection.fetchval(spelled, *given)
+        return answer_of(definition, await self.connection.fetch(spelled, *given))
 
 
 def shadows(schema: str) -> str:

@@ -217,7 +217,7 @@ async def test_python_and_sql_agree_on_the_arguments_of_each_function(kernel: Ke
             "  from pg_proc where oid = $1::text::regproc", f"heliograph.{name}"
         )  # fmt: skip
         spelled = {"float8": "double precision", "timestamptz": "timestamp with time zone"}
-        expected = [spelled.get(cast, cast) for cast in function.casts]
+        expected = [spelled.get(cast, cast) for cast in function.types]
         if function.takes_now:
             expected.append("timestamp with time zone")
         assert types == expected

@@ -92,7 +92,7 @@ class Patient:
 
     async def call(self, function: str, *args: object) -> Any:
         try:
-            return decode(await self._connection.fetchval(KERNEL[function].statement(), *args))
+            return KERNEL[function].read(await self._connection.fetch(KERNEL[function].statement(), *args))
         except asyncpg.PostgresError as error:
             raise explain(error, function) from error
 

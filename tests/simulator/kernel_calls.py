@@ -47,7 +47,7 @@ class Talk:
             return
         for row in answer:
             if row["outcome"] in ("stale", "suspended", "deferred") or function in ("finish", "release"):
-                self.owned = [turn for turn in self.owned if turn["turn_id"] != row["turn_id"]]
+                self.owned = [turn for turn in self.owned if turn["turn_id"] != row.get("turn_id")]
 
     def token(self) -> dict[str, Any]:
         """Mostly the token of the last claims, so it is mostly valid."""

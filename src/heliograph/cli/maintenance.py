@@ -156,8 +156,8 @@ async def _reset_rate(connection: Any, project: str, kind: str, name: str) -> No
 async def _call(connection: Any, function: str, *args: object) -> Any:
     """Call a kernel function on this connection, which may be in a transaction."""
     definition = KERNEL[function]
-    values = [msgspec.json.encode(a) if c == "jsonb" else a for a, c in zip(args, definition.casts, strict=True)]
-    return msgspec.json.decode(await connection.fetchval(definition.statement(), *values))
+    values = definition.values(args, msgspec.json.encode)
+    return definition.read(await connection.fetch(definition.statement(), *values))
 
 
 async def _with(do: Callable[[Any, str], Awaitable[T]]) -> T:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,13 +35,23 @@ _Place = tuple[Any, "str | int"]
 
 def decode(raw: bytes | str) -> Any:
     """Decode JSON, with a placeholder for each part that cannot be decoded."""
-    raw = raw.encode() if isinstance(raw, str) else raw
+    raw = _bytes(raw)
     if _is_shallow(raw):
         try:
             return msgspec.json.decode(raw)
         except (msgspec.DecodeError, RecursionError, ValueError):
             pass
     return _Reader(raw).read()
+
+
+def decode_row(
+    row: Mapping[str, Any], json_columns: Sequence[str], read: Callable[[bytes], Any] = decode
+) -> dict[str, Any]:
+    """Decode the columns of a row that are JSON. A column that is null is omitted."""
+    found = {name: value for name, value in row.items() if value is not None}
+    parts = [f'"{name}":'.encode() + _bytes(found[name]) for name in json_columns if name in found]
+    decoded: list[dict[str, Any]] = read(b"[{" + b",".join(parts) + b"}]") if parts else [{}]
+    return found | decoded[0]
 
 
 def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRejected]:
@@ -76,6 +86,10 @@ def undecodable(what: str, reason: str) -> KernelRejected:
 def problem_of(row: object) -> str | None:
     """Return the place and the reason if a row could not be decoded; otherwise None."""
     return str(row[MARK]) if isinstance(row, dict) and MARK in row else None
+
+
+def _bytes(raw: bytes | str) -> bytes:
+    return raw.encode() if isinstance(raw, str) else raw
 
 
 def _is_shallow(raw: bytes) -> bool:

@@ -1,36 +1,82 @@
 """The signatures of the kernel's SQL functions: name, argument types, and whether the last argument is the time.
 
 The time is an argument. Python passes the clock of the database, read in the statement, so that the kernel never compares clocks of
-workers.
+workers. A list of requests is passed as one array for each of their columns, which `kernel_columns.py` derives from the declared type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from heliograph.ledger.decoding import decode, decode_row
+from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
+from heliograph.requests import Renewal
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFunction:
-    """One SQL function. casts: the types of its arguments. takes_now: p_now follows them as the last argument."""
+    """One SQL function.
+
+    casts: the types of its arguments; ITEMS stands for the arrays of `columns`. takes_now: p_now follows them as the last argument.
+    returns: the columns of its rows; empty if it returns JSON.
+    """
 
     name: str
     casts: tuple[str, ...]
     takes_now: bool = True
+    columns: tuple[Column, ...] = ()
+    returns: tuple[Column, ...] = ()
+
+    @property
+    def types(self) -> list[str]:
+        """The SQL types of the arguments, apart from p_now."""
+        types: list[str] = []
+        for cast in self.casts:
+            types += [f"{column.type}[]" for column in self.columns] if cast == ITEMS else [cast]
+        return types
 
     def statement(self, now: str = "clock_timestamp()") -> str:
         """Return `select heliograph.name($1::.., ..)`. now: the SQL expression for p_now."""
-        arguments = [f"${n}::{cast}" for n, cast in enumerate(self.casts, 1)]
+        arguments = [f"${n}::{cast}" for n, cast in enumerate(self.types, 1)]
         if self.takes_now:
             arguments.append(now)
-        return f"select heliograph.{self.name}({', '.join(arguments)})"
+        call = f"heliograph.{self.name}({', '.join(arguments)})"
+        return f"select * from {call}" if self.returns else f"select {call}"  # noqa: S608  own names
+
+    def values(self, arguments: Sequence[object], encode: Callable[[object], Any]) -> list[Any]:
+        """Return the values of the statement's parameters. encode: encodes one JSON value.
+
+        Raises KernelRejected for a request with an unknown key.
+        """
+        values: list[Any] = []
+        for argument, cast in zip(arguments, self.casts, strict=True):
+            if cast == ITEMS:
+                values += arrays_of(self.columns, argument, encode)
+            else:
+                values.append(encode(argument) if cast == "jsonb" else argument)
+        return values
+
+    def read(self, rows: Sequence[Any], read_json: Callable[[bytes], Any] = decode) -> Any:
+        """Return the answer in the rows that the statement returned; a column that is null is a missing key."""
+        if self.returns:
+            return [decode_row(row, self._json_columns, read_json) for row in rows]
+        [(answer,)] = rows
+        return None if answer is None else read_json(answer)
+
+    @property
+    def _json_columns(self) -> list[str]:
+        return [column.name for column in self.returns if column.type == "jsonb"]
 
 
+_RENEWED = (Column("turn_id", "text"), Column("outcome", "text"), Column("stop", "jsonb"))
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", "jsonb")),
     KernelFunction("enqueue", ("text", "jsonb")),
     KernelFunction("claim", ("text", "jsonb", "text", "integer", "float8")),
     KernelFunction("fail_unclaimable", ("text", "jsonb")),
-    KernelFunction("renew", ("text", "jsonb", "float8")),
+    KernelFunction("renew", ("text", ITEMS, "float8"), columns=columns_of(Renewal), returns=_RENEWED),
     KernelFunction("release", ("text", "jsonb")),
     KernelFunction("append", ("text", "jsonb")),
     KernelFunction("begin_call", ("text", "jsonb")),

@@ -15,7 +15,6 @@ import msgspec
 
 from heliograph.config import CLOSE_SECONDS
 from heliograph.errors import HeliographError, InvalidInput, KernelRejected, NotFound, SetupError, StoreUnavailable
-from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.redaction import is_clean, keep_url_out, redacted
@@ -75,11 +74,10 @@ class Database:
         """Call one kernel function in a transaction of its own. args: see `kernel.KERNEL`. Raises the errors of `explain`."""
         definition = KERNEL[function]
         try:
-            values = [encoded(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
-            raw = await self._runs.fetchval(definition.statement(), *values)
+            rows = await self._runs.fetch(definition.statement(), *definition.values(args, encoded))
         except Exception as error:
             raise explain(error, f"heliograph.{function}") from error
-        return None if raw is None else decode(raw)
+        return definition.read(rows)
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
         """Run a query and return its rows. Raises the errors of `explain`."""
@@ -118,10 +116,6 @@ class _ReadOnly:
 
     def __init__(self, pool: asyncpg.Pool[Any]):
         self._pool = pool
-
-    async def fetchval(self, query: str, *args: object) -> Any:
-        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
-            return await connection.fetchval(query, *args)
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
         async with self._pool.acquire() as connection, connection.transaction(readonly=True):
@@ -206,6 +200,9 @@ def explain(error: Exception, what: str) -> Exception:
             return KernelRejected(f"{what} rejected the call: {rejected}", code=code)
         code, _ = REJECTIONS.get(state, (KernelRejected.default_code, ""))
         return KernelRejected(f"{what} rejected the call: {_first_line(error)} ({state})", code=code)
+    if isinstance(error, asyncpg.DataError):
+        code, _ = REJECTIONS["22P02"]
+        return KernelRejected(f"{what} was not called: {_first_line(error)} (22P02)", code=code)
     # asyncpg raises InternalClientError for a connection that was lost while idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
         return StoreUnavailable(

@@ -15,7 +15,6 @@ import asyncpg
 
 from heliograph.config import CLOSE_SECONDS
 from heliograph.errors import KernelRejected, StoreUnavailable
-from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.pool import Database, close_pool, encoded, explain, explain_connect
 
@@ -91,13 +90,13 @@ class OpenTransaction:
         if not self._is_open:
             raise StoreUnavailable(f"heliograph.{function} failed: its transaction has ended")
         definition = KERNEL[function]
-        values = [encoded(a).decode() if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         try:
             # the application's function may have ended this transaction and started another one
             if not self.connection.is_in_transaction() or await self.connection.fetchval(f"select {_XID}") != self._xid:
                 raise KernelRejected("the function ended the transaction of its connection; remove the commit or rollback, because "
                                      "the runtime commits")  # fmt: skip
-            answer = decode(await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX))
+            values = definition.values(args, _encoded_text)
+            answer = definition.read(await self.connection.fetch(definition.statement(), *values, timeout=_SECONDS_MAX))
             if answer[0]["outcome"] == "ok":
                 await self._is_begun.commit()
                 self._is_open = False
@@ -123,3 +122,7 @@ class OpenTransaction:
             self._is_open = False
             with suppress(*_GONE):
                 await self._is_begun.rollback()
+
+
+def _encoded_text(value: object) -> str:
+    return encoded(value).decode()  # these connections use the driver's own type for JSON

@@ -104,15 +104,15 @@ class PostgresBackend:
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
         definition = KERNEL[function]
-        values = [msgspec.json.encode(a) if c == "jsonb" else a for a, c in zip(args, definition.casts, strict=True)]
+        values = definition.values(args, msgspec.json.encode)
         statement = definition.statement(f"${len(values) + 1}::timestamptz")
         if definition.takes_now:
             values.append(now)
         try:
-            raw = self._wait(self._connection.fetchval(statement, *values))
+            rows = self._wait(self._connection.fetch(statement, *values))
         except Exception as error:
             raise explain(error, f"heliograph.{function}") from error
-        return None if raw is None else decode(raw)
+        return definition.read(rows, decode)
 
     def heads(self, project: str) -> list[Row]:
         rows = self.fetch(

@@ -16,6 +16,7 @@ from typing import Any
 
 from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.kernel_columns import ITEMS
 from heliograph.testing.kernel import (
     append,
     begin_call,
@@ -75,17 +76,26 @@ class InMemoryKernel:
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
         """Call one kernel function; it raises KernelRejected and changes nothing, or succeeds. `args` are those of `Database.call`."""
         definition = KERNEL[function]
-        values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
+        places = [place for place, cast in enumerate(definition.casts) if cast in ("jsonb", ITEMS)]
+        values = [_read(value) if place in places else value for place, value in enumerate(args)]
         tables = self._tables(values[0])
+        if definition.columns:  # as PostgreSQL does: rejects values that no array of the column contains
+            definition.values(args, encode)
         tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters, str(values[0]))
         try:
-            if "jsonb" in definition.casts:
-                check_keys(function, values[definition.casts.index("jsonb")])
+            if places:
+                check_keys(function, values[places[0]])
             # encoded and read again: nothing that the caller holds is shared with the tables
-            return decode(encode(_FUNCTIONS[function](tx, *values[1:])))
+            answer = decode(encode(_FUNCTIONS[function](tx, *values[1:])))
         except SqlError as error:
             tx.rollback()
             raise KernelRejected(f"heliograph.{function} rejected the call: {error.message} ({error.state})") from None
+        if definition.returns:
+            return [
+                {column.name: row[column.name] for column in definition.returns if row.get(column.name) is not None}
+                for row in answer
+            ]
+        return answer
 
     def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
         """Return no findings, because the doctor examines databases only."""

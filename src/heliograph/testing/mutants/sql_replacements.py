@@ -147,7 +147,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          ""),
     ),
     "stop_not_delivered": (
-        ("case when r.stop_requested_at is null then '{}'", "case when true then '{}'"),
+        ("case when r.stop_requested_at is not null", "case when false"),
     ),
     "no_stop_sweep": (
         ("v_answer := heliograph._sweep_each(p_project, 'stop', v_due,", "v_answer := heliograph._sweep_each(p_project, 'stop', '{}'::text[],"),

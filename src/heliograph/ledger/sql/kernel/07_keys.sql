@@ -64,6 +64,17 @@ begin
     end if;
 end $$;
 
+-- _check_lengths: reject the columns of one list of requests, unless all have the same number of values.
+--   raises: 22023
+create function heliograph._check_lengths(p_lengths integer[]) returns void
+    language plpgsql immutable as $$
+begin
+    if p_lengths is distinct from array_fill(coalesce(p_lengths[1], -1), array[cardinality(p_lengths)]) then
+        raise exception using errcode = '22023',
+        message = 'the arrays of the items must have one length, not ' || array_to_string(p_lengths, ', ', 'null');
+    end if;
+end $$;
+
 -- _check_strings: reject a list in which an object stands for a string.
 --   raises: 22023
 create function heliograph._check_strings(p_path text, p_list jsonb) returns void

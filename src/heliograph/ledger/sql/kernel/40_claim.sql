@@ -187,45 +187,44 @@ begin
 end $$;
 
 -- renew: renew the leases of running turns (L0-111).
---   p_items: [{agent_id, turn_id, epoch, phase}].
---   Returns [{turn_id, outcome, stop}] in the order of p_items. 'ok'. 'stale': the caller no longer owns the turn and
---   stops working on it. stop, if a stop was requested: {reason, requested_at}; its owner ends the turn as
+--   One array for each column of the items {agent_id, turn_id, epoch, phase}.
+--   Returns rows {turn_id, outcome, stop} in the order of the items. 'ok'. 'stale': the caller no longer owns the turn
+--   and stops working on it. stop, if a stop was requested: {reason, requested_at}; its owner ends the turn as
 --   canceled, before sweep_stops does.
---   raises: see _enter; 22023 for a lease out of range, or an unknown phase
+--   raises: see _enter; 22023 for arrays of different lengths, a lease out of range, or an unknown phase
 --   locks:  the heads
-create function heliograph.renew(p_project text, p_items jsonb, p_lease_seconds float8, p_now timestamptz)
-    returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
+create function heliograph.renew(
+    p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_phase text[], p_lease_seconds float8,
+    p_now timestamptz
+) returns table (turn_id text, outcome text, stop jsonb)
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_answer jsonb;
 begin
-    perform heliograph._check_json(p_items);
-    perform heliograph._check_keys('p_items[]', p_items, '{agent_id,turn_id,epoch,phase}');
+    perform heliograph._check_lengths(array[cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch),
+                                            cardinality(p_phase)]);
     perform heliograph._check_lease(p_lease_seconds);
-    if exists (select from jsonb_array_elements(p_items) i
-                where not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)) then
+    if array_remove(p_phase, null) <@ '{init,plan,act,reflect,terminate}' is not true then
         raise exception using errcode = '22023', message = 'phase must be init, plan, act, reflect or terminate';
     end if;
-    perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id')
-                                               from jsonb_array_elements(p_items) i));
-    with item as (
-        select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id,
-               (i.item ->> 'epoch')::bigint as epoch, i.item ->> 'phase' as phase, i.n
-          from jsonb_array_elements(p_items) with ordinality i (item, n)
+    perform heliograph._lock_heads(p_project, p_agent_id);
+    return query
+    with item as materialized (
+        select * from unnest(p_agent_id, p_turn_id, p_epoch, p_phase)
+               with ordinality i (agent_id, turn_id, epoch, phase, n)
     ), renewed as (
         update heliograph.agent_state_head h
            set lease_until = p_now + make_interval(secs => p_lease_seconds), phase = coalesce(i.phase, h.phase)
           from item i
          where h.project_id = p_project and h.agent_id = i.agent_id and h.status = 'running'
            and h.active_agent_turn_id = i.turn_id and h.turn_epoch = i.epoch
-        returning h.agent_id, h.turn_epoch, h.active_agent_turn_id as turn_id, h.stop_requested_at, h.stop_reason
+        returning h.agent_id, h.turn_epoch, h.active_agent_turn_id, h.stop_requested_at, h.stop_reason
     )
-    select jsonb_agg(jsonb_build_object('turn_id', i.turn_id,
-               'outcome', case when r.agent_id is null then 'stale' else 'ok' end)
-               || case when r.stop_requested_at is null then '{}' else heliograph._stop_order(r.stop_reason,
-                       r.stop_requested_at) end order by i.n)
-      into v_answer
+    select i.turn_id, case when r.agent_id is null then 'stale' else 'ok' end,
+           case when r.stop_requested_at is not null
+                then jsonb_build_object('reason', r.stop_reason, 'requested_at', r.stop_requested_at) end
       from item i
-      left join renewed r on r.agent_id = i.agent_id and r.turn_epoch = i.epoch and r.turn_id = i.turn_id;
-    return coalesce(v_answer, '[]');
+      left join renewed r on r.agent_id = i.agent_id and r.turn_epoch = i.epoch and r.active_agent_turn_id = i.turn_id
+     order by i.n;
 end $$;
