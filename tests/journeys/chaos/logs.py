@@ -18,7 +18,7 @@ STALE = ("no longer this worker's", "was taken from this worker")
 # warnings and errors of a worker that outages explain
 EXPECTED = re.compile(
     r"(cannot (claim, retrying|renew|register): |no heartbeat: |turn \S+ is over, but the work of agent \w+ does not end: PostgreSQL is away, "
-    r"|\w+ interrupted, retrying: |the doorbell cannot reach |\d+ rings were lost: "
+    r"|\w+ interrupted, retrying: |the doorbell cannot reach |lost (\d+ rings?|events for observers): "
     r"|no connection to PostgreSQL as |the schema check failed: |.* is abandoned by this worker: \S+ failed: "
     r"|sweep of \w+ failed on \S+: .*No space left on device)"
 )
