@@ -8,6 +8,7 @@ of an interpreter and its imports, which take thirty times as long as most comma
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -40,11 +41,12 @@ COMMANDS = (
 )
 OTHERS = ("heliograph.runtime", "heliograph.client.client", "heliograph.embedded.server", "pydantic")
 REQUEST_BYTES = 1 << 20
+_PARENT_DEATH_SIGNAL = 1  # of <linux/prctl.h>
 
 
 def serve(listener: socket.socket) -> None:
-    """Fork for each command, until stdin ends. Returns in the forked processes, which are ready to run the command."""
-    waiting = selectors.DefaultSelector()
+    """Fork for each command, until stdin ends, which ends the forks, too. Returns in the forked processes, which are ready to run the command."""
+    waiting, parent = selectors.DefaultSelector(), os.getpid()
     waiting.register(listener, selectors.EVENT_READ)
     waiting.register(0, selectors.EVENT_READ)
     while True:
@@ -55,6 +57,7 @@ def serve(listener: socket.socket) -> None:
                 client, _address = listener.accept()
                 request, streams, _, _ = socket.recv_fds(client, REQUEST_BYTES, 3)
                 if (pid := os.fork()) == 0:
+                    end_with(parent)
                     for inherited in (waiting, listener, client):
                         inherited.close()
                     become(json.loads(request), streams)
@@ -79,6 +82,13 @@ def serve(listener: socket.socket) -> None:
                     waiting.unregister(client)
                 client.close()
                 os.close(key.fd)
+
+
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, even by SIGKILL."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def become(request: dict[str, Any], streams: list[int]) -> None:

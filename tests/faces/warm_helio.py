@@ -65,9 +65,8 @@ class WarmHelio:
         return [sys.executable, "-I", "-S", str(CLIENT), self._path, *command]
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        atexit.unregister(self.close)
+        self._process.communicate()
         shutil.rmtree(self._folder)
 
 

@@ -358,6 +358,9 @@ async def test_unknown_subscriptions_have_no_signals_and_positions_are_checked(k
     for item in wrong:
         with pytest.raises(asyncpg.InvalidParameterValueError):
             await kernel.call("record_positions", [good | item])
+    for no_item in ([], [good], 1, None):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="must be an object"):
+            await kernel.call("record_positions", [no_item])
     for given in (("s", "w", 0, 1.0), ("s", "w", 1, -1.0), ("s", "", 1, 1.0)):
         with pytest.raises(asyncpg.InvalidParameterValueError):
             await kernel.call("take_signals", *given)

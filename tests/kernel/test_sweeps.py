@@ -47,6 +47,7 @@ async def test_attempts_are_bounded_and_the_last_one_delivers_a_failure(kernel: 
     assert (turn["state"], turn["outcome"], turn["attempts"]) == ("done", "failed", 1)
     (card,) = await kernel.rows("cards")
     assert (card["kind"], card["content"]["error"]["code"]) == (DELIVERABLE, "RESOURCE_EXHAUSTED")
+    assert card["content"]["error"]["message"] == "lost its worker 2 times"
     assert (await kernel.names("run_a"))[-1] == "agent:failed"
     assert (await kernel.run("run_a"))["pending_reactions"] == 1
 
@@ -63,6 +64,8 @@ async def test_ending_by_the_kernel_dispatches_the_next_turn(kernel: Kernel) -> 
         "targets": [TARGET],
         "woken": ["run_a/writer"],
     }
+    (card,) = await kernel.rows("cards")
+    assert card["content"]["error"]["message"] == "lost its worker 1 time"
     assert (await kernel.claim_one())["turn_id"] == "turn_2"
 
 

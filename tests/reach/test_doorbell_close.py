@@ -44,7 +44,8 @@ class LosesCancellations(Bell):
 
     async def _disconnect(self) -> None: ...
 
-    async def _send(self, keys: list[str], agents: list[str]) -> None: ...
+    async def _send(self, keys: list[str], agents: list[str]) -> None:
+        raise ConnectionError("no connection")
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,20 @@ async def test_bell_closes_although_its_library_loses_cancellations(lost: int) -
     async with asyncio.timeout(10):
         await bell.is_connecting.wait()
         await bell.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "lost"),
+    [(["a"], "lost 1 ring: no connection"), (["a", "b"], "lost 2 rings: "), ([], "lost events for observers: ")],
+)
+async def test_log_names_what_was_lost_without_a_connection(
+    keys: list[str], lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bell = LosesCancellations(0)
+    with caplog.at_level(logging.INFO, "heliograph"):
+        bell.ring(keys)
+        await bell._send_due()
+    assert lost in caplog.text
 
 
 async def test_tasks_that_ignore_every_cancellation_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -108,7 +109,8 @@ class Rig:
                 assert check_standard(signal.name, signal.payload) == []
 
     async def _findings(self) -> tuple[Any, list[list[Signal]]]:
-        """Return the findings of the doctor, and the log of every run."""
+        """Return the findings of the doctor, and the log of every run. Raises StoreUnavailable."""
+        deadline = time.monotonic() + SOON_SECONDS
         while True:
             try:
                 found = await self.runtime.world.call(
@@ -117,6 +119,8 @@ class Rig:
                 runs = await self.runtime.reader.runs(1000)
                 return found, [await self.runtime.reader.all_signals(run.run_id) for run in runs]
             except StoreUnavailable:  # a test has cut the connections: each one in the pool fails once
+                if time.monotonic() > deadline:
+                    raise
                 await asyncio.sleep(0.01)
 
 

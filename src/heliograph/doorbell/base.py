@@ -14,6 +14,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from heliograph.error_text import counted
 from heliograph.records import Event
 from heliograph.world.cancellation import cancel
 
@@ -113,7 +114,7 @@ class Bell(ABC):
             try:
                 await self._send(keys, agents)
             except OSError as error:
-                log.info("%d rings were lost: %s", len(keys), error)
+                log.info("lost %s: %s", counted(len(keys), "ring") if keys else "events for observers", error)
 
     async def _keep_loop(self) -> None:
         while True:

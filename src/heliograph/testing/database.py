@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -67,7 +68,8 @@ class TestServer:
         self.version = version
         self._embedded = None if url else open_embedded(home, version=version, settings=_SETTINGS)
         self._admin_url = url or (self._embedded.url if self._embedded else "")
-        self._numbers = count(1)
+        # containers that share a server have processes of the same number
+        self._names = (f"test_{os.getpid()}_{secrets.token_hex(4)}_{number}" for number in count(1))
         self._has_template = False
 
     def url(self, database: str) -> str:
@@ -75,7 +77,7 @@ class TestServer:
 
     async def create(self) -> str:
         """The URL of a new database with the schema installed."""
-        name = f"test_{os.getpid()}_{next(self._numbers)}"
+        name = next(self._names)
         connection = await asyncpg.connect(self._admin_url)
         try:
             if not self._has_template:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.error_text import counted
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, may_terminate, release_head
 from heliograph.testing.kernel.head import dispatch_next, queue_of, trust_of
@@ -41,7 +42,9 @@ def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
             return {"recovered": turn_id, "woken": [release_head(tx, agent_id, None)]}
         woken = end_if_stopping(tx, agent_id)
         if woken is None:
-            woken = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {attempts} times")
+            woken = end_by_kernel(
+                tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {counted(attempts, 'time')}"
+            )
     return {"ended": turn_id, "woken": woken}
 
 

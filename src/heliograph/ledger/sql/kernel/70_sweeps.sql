@@ -164,7 +164,8 @@ begin
     end if;
     if v_woken is null then
         v_woken := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'RESOURCE_EXHAUSTED',
-                                               format('lost its worker %s times', v_attempts), p_now);
+                                               format('lost its worker %s time%s', v_attempts,
+                                                      case when v_attempts <> 1 then 's' end), p_now);
     end if;
     return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(v_woken));
 end $$;

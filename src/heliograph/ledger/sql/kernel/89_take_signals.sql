@@ -254,6 +254,9 @@ create function heliograph._check_positions(p_items jsonb) returns void
     language plpgsql stable as $$
 begin
     perform heliograph._check_json(p_items);
+    if exists (select from jsonb_array_elements(p_items) i where jsonb_typeof(i) <> 'object') then
+        raise exception using errcode = '22023', message = 'p_items[] must be an object';
+    end if;
     perform heliograph._check_keys('p_items[]', p_items,
                                    '{name,subscriber,run_id,position,lease_seconds,delay_seconds}');
     perform heliograph._check_type('p_items[]', p_items, 'name', 'string');
