@@ -31,7 +31,7 @@ def note(signal: Signal[Any], what: str) -> None:
 
 async def handle(signal: Signal[Any]) -> None:
     note(signal, "begin")
-    while signal.name == "part:b" and os.access(EFFECTS.with_name(f"hold-{os.getpid()}"), os.F_OK):
+    while signal.name == "part:b" and os.access(EFFECTS.with_name(f"hold-{os.getpid()}"), os.F_OK):  # noqa: ASYNC110  a file has no event
         await asyncio.sleep(0.01)
     note(signal, "end")
 

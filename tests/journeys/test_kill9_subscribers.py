@@ -120,29 +120,12 @@ async def test_killed_subscribers_lose_no_signal_and_no_position_and_disturb_no_
                     subscribers.begin(name, kind, LEASE_SECONDS)
             subscribers.begin("calm", "called", 60.0)
             for wave in range(WAVES):
-                holds, runs = subscribers.hold(), [f"run_{wave}_{n}" for n in range(RUNS)]
-                gate = asyncio.Event()
+                holds, gate = subscribers.hold(), asyncio.Event()
+                runs = dict.fromkeys([f"run_{wave}_{n}" for n in range(RUNS)], gate)
+                gates |= runs
                 for run_id in runs:
-                    gates[run_id] = gate
                     await runtime.start(app.workflow, {}, run_id)
-
-                async def are_held() -> bool:
-                    # others are not held up, neither by these nor by those of earlier waves that were killed
-                    calm = subscribers.ended("calm")
-                    return {*subscribers.in_the_middle().values()} >= {*SUBSCRIBERS} and all(
-                        len(calm.get(run_id, ())) == 4 for run_id in runs
-                    )
-
-                await until(are_held)
-                leases = await leases_of(database_url)
-
-                async def are_renewed() -> bool:  # so that positions in the middle of a page are recorded
-                    now = await leases_of(database_url)
-                    return {key[0] for key in now if key in leases and now[key] > leases[key]} >= {*SUBSCRIBERS}
-
-                await until(are_renewed)
-                for pid in [pid for pid, name in subscribers.in_the_middle().items() if name in SUBSCRIBERS]:
-                    subscribers.kill(pid)
+                await kill_in_the_middle(subscribers, database_url, [*runs])
                 for file in holds:
                     file.unlink()
                 gate.set()
@@ -155,17 +138,37 @@ async def test_killed_subscribers_lose_no_signal_and_no_position_and_disturb_no_
                     for name in ("calm", *SUBSCRIBERS)
                 )
 
-            await until(are_ended)
-
             async def are_recorded() -> bool:
                 return [row.behind for row in await client.subscriptions()] == [0, 0, 0]
 
+            await until(are_ended)
             await until(are_recorded)
         finally:
             subscribers.close()
             stopping.set()
             await serving
     check(subscribers, found)
+
+
+async def kill_in_the_middle(subscribers: Subscribers, url: str, runs: list[str]) -> None:
+    """Kill all processes that wait in the middle of a signal, of each name in SUBSCRIBERS at least one."""
+
+    def are_held() -> bool:
+        # others are not held up, neither by these nor by those of earlier waves that were killed
+        calm = subscribers.ended("calm")
+        are_calm = all(len(calm.get(run_id, ())) == 4 for run_id in runs)
+        return are_calm and {*subscribers.in_the_middle().values()} >= {*SUBSCRIBERS}
+
+    await until(are_held)
+    leases = await leases_of(url)
+
+    async def are_renewed() -> bool:  # so that positions in the middle of a page are recorded
+        now = await leases_of(url)
+        return {key[0] for key in now if key in leases and now[key] > leases[key]} >= {*SUBSCRIBERS}
+
+    await until(are_renewed)
+    for pid in [pid for pid, name in subscribers.in_the_middle().items() if name in SUBSCRIBERS]:
+        subscribers.kill(pid)
 
 
 async def leases_of(url: str) -> dict[tuple[str, ...], datetime]:
