@@ -176,6 +176,26 @@ OLD_ROWS = (
 
 
 @pytest.mark.more
+async def test_upgrade_keeps_the_names_and_the_tags_of_recordings(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [each for each in migrations() if each.version < 52]
+    with monkeypatch.context() as patched:
+        patched.setattr(installer, "migrations", lambda: older)
+        patched.setattr(installer, "kernel_sql", lambda: "select 'an older kernel';")
+        await install(connection)
+    await connection.execute(
+        """insert into heliograph.runs (project_id, run_id, target, status, request_hash, state, memory, created_at, updated_at)
+           select 'project', id, 'newsroom', 'running', '', '{}', '{}', now(), now() from unnest(array['a', 'b', 'c']) id;
+           insert into heliograph.recordings (project_id, run_id, name, tags, at)
+           values ('project', 'a', 'shop', '{x,y}', now()), ('project', 'b', null, '{}', now())"""
+    )
+    await install(connection)
+    rows = await connection.fetch("select run_id, name, tags from heliograph.recording_overview order by run_id")
+    assert list(map(tuple, rows)) == [("a", "shop", ["x", "y"]), ("b", None, [])]
+
+
+@pytest.mark.more
 async def test_upgrade_keeps_the_rows_of_renamed_columns(
     connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

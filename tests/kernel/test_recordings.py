@@ -42,8 +42,29 @@ async def test_each_commit_of_signals_keeps_what_was_recorded_before_it(kernel: 
     assert [row["body"] for row in await recorded(kernel, after=found[1]["seq"], limit=1)] == ["call"]
     assert [row["body"] for row in await recorded(kernel, most=11)] == ["start"]
     assert [row["body"] for row in await recorded(kernel, most=0)] == ["start"], "one row, however large it is"
-    [named] = await kernel.connection.fetch("select * from heliograph.recordings where project_id = $1", kernel.project)
+    [named] = await kernel.connection.fetch(
+        "select * from heliograph.recording_overview where project_id = $1", kernel.project
+    )
     assert (named["run_id"], named["name"], named["tags"]) == ("run_a", "n", ["a", "b"])
+
+
+async def test_runs_keep_the_names_and_the_tags_of_their_recordings(kernel: Kernel) -> None:
+    recordings = [{"tags": None, "name": None}, None, {"body": "b"}, {"tags": ["b", "a"], "name": "n"}]
+    ended = {"signals": [draft("workflow:start"), draft("workflow:end", 0)],
+             "reaction": {"state": {}, "memory": {}, "status": "ended", "outcome": "success"}}  # fmt: skip
+    runs = [run_item(f"run_{n}", [], {}) | ended | {"recording": given} for n, given in enumerate(recordings)]
+    await kernel.call("start_runs", [*runs, run_item("run_4", [], {}) | ended])
+    await kernel.call("start_runs", [runs[1] | {"recording": {"name": "too late"}}])
+    found = await kernel.rows("runs", "run_id, recording_name, recording_tags")
+    assert [tuple(row) for row in found] == [
+        ("run_0", None, []),
+        ("run_1", None, None),
+        ("run_2", None, []),
+        ("run_3", "n", ["a", "b"]),
+        ("run_4", None, None),
+    ]
+    with pytest.raises(asyncpg.CheckViolationError, match="recording_name_check"):
+        await kernel.call("start_runs", [runs[0] | {"run_id": "run_5", "recording": {"name": "x" * 201}}])
 
 
 @pytest.mark.parametrize(

@@ -257,10 +257,14 @@ class Reader:
 
     async def recordings(self, name: str | None = None, tag: str | None = None, limit: int = 50) -> list[RecordingRow]:
         """Read the newest recordings, the newest first; with a name, or with a tag."""
+        where, args = ["true"], list[str]()
+        for condition, value in (("name = ${}", name), ("${} = any (tags)", tag)):
+            if value is not None:  # a condition that is left out lets the plan use the index for the other one
+                args.append(value)
+                where.append(condition.format(len(args) + 1))
         return await self._rows(
-            RecordingRow, "recording_overview", "($2::text is null or name = $2) and ($3::text is null or $3 = any (tags))",
-            name, tag, order="started_at desc, run_id", limit=limit,
-        )  # fmt: skip
+            RecordingRow, "recording_overview", " and ".join(where), *args, order="started_at desc, run_id", limit=limit
+        )
 
     async def recorded_commits(self, run_id: str) -> AsyncIterator[RecordedCommitRow]:
         """Yield what the commits of a run have recorded, in the order of its log; of a fork, with the log that it shares."""

@@ -32,7 +32,7 @@ TABLES = {  # each with its primary key, which orders the rows of a dump
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
     "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "budgets": "turn_id, kind", "callbacks": "callback_id",
     "circuit_breakers": "type, target", "circuit_calls": "type, target, generation, position",
-    "rate_buckets": "kind, name", "recordings": "run_id",
+    "rate_buckets": "kind, name",
 }  # fmt: skip
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.tables import Row
-from heliograph.testing.kernel.transaction import Transaction
 
 _BYTES_MAX = 64 * 1024 * 1024
 
@@ -25,13 +22,9 @@ def recording_of(item: Any) -> str | None:
     return body
 
 
-def name_recordings(tx: Transaction, runs: Any, answers: Sequence[Row]) -> None:
-    """Keep the names and the tags of the recordings of new runs. Raises 23514."""
-    for item, answer in zip(j.elements(runs), answers, strict=True):
-        recording = get(item, "recording")
-        if not isinstance(recording, dict) or answer["outcome"] != "started":
-            continue
-        tx.insert(tx.tables.recordings, answer["run_id"], {
-            "run_id": answer["run_id"], "name": recording.get("name"), "tags": sorted(recording.get("tags") or []),
-            "at": tx.now,
-        })  # fmt: skip
+def recording_columns(item: Any) -> Row:
+    """The columns of a new run with the name and the tags of its recording; null for a run that is not recorded."""
+    recording = get(item, "recording")
+    if not isinstance(recording, dict):
+        return {"recording_name": None, "recording_tags": None}
+    return {"recording_name": recording.get("name"), "recording_tags": sorted(recording.get("tags") or [])}

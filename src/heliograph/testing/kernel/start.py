@@ -16,7 +16,7 @@ from heliograph.testing.kernel.ids import check, is_short, wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, SqlError, get, get_text
 from heliograph.testing.kernel.limits import limits, reject_depth, reject_fan_out, reject_signals
 from heliograph.testing.kernel.outbox import stop_open_turns
-from heliograph.testing.kernel.recordings import name_recordings, recording_of
+from heliograph.testing.kernel.recordings import recording_columns, recording_of
 from heliograph.testing.kernel.run_forks import fork_of
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.kernel.transaction import Transaction
@@ -40,7 +40,6 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
         if row.get("outcome") is None:
             known = tx.tables.runs[row["run_id"]]["request_hash"]
             row["outcome"] = "duplicate" if known == get_text(item, "request_hash") else "conflict"
-    name_recordings(tx, runs, answers)
     return add_bells(tx, answers, awake)
 
 
@@ -81,7 +80,7 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
         "wakes_on_results": bool(j.parse_boolean(get_text(item, "wakes_on_results"))), "stop_reason": None,
         "created_at": tx.now, "updated_at": tx.now, "ended_at": tx.now if status == "ended" else None,
         "callback_url": get_text(item, "callback_url"), "forked_from": fork["owner"],
-        "forked_seq": fork["seq"] if fork["owner"] is not None else None,
+        "forked_seq": fork["seq"] if fork["owner"] is not None else None, **recording_columns(item),
     })  # fmt: skip
     if is_new:
         answer["outcome"] = "started"

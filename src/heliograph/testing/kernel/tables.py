@@ -91,9 +91,10 @@ class Table(dict[Any, Row]):
 
 
 def _run_holds(row: Row) -> bool:
-    is_ended = row["status"] == "ended"
+    is_ended, name = row["status"] == "ended", row["recording_name"]
     return (
-        row["status"] in ("running", "terminating", "ended")
+        (name is None or 1 <= len(name.encode()) <= 200)
+        and row["status"] in ("running", "terminating", "ended")
         and (row["outcome"] is None or row["outcome"] in OUTCOMES)
         and is_ended == (row["outcome"] is not None) == (row["ended_at"] is not None)
         and row["open_turns"] >= 0
@@ -157,10 +158,6 @@ def _budget_holds(row: Row) -> bool:
     return is_counted and bool(row["used"] + row["reserved"] <= row["amount_max"])
 
 
-def _recording_holds(row: Row) -> bool:
-    return row["name"] is None or 1 <= len(row["name"].encode()) <= 200
-
-
 def _circuit_holds(row: Row) -> bool:
     return row["state"] in ("closed", "open", "half_open") and (row["state"] == "open") == (
         row["open_until"] is not None
@@ -198,8 +195,6 @@ class Project:
     budgets: Table = field(
         default_factory=lambda: Table("budgets", "turn_id kind amount_max", _budget_holds, "turn_id")
     )
-
-    recordings: Table = field(default_factory=lambda: Table("recordings", "run_id", _recording_holds))
 
     circuit_breakers: Table = field(default_factory=lambda: Table(
         "circuit_breakers", "type target state generation changed_at", _circuit_holds))  # fmt: skip

@@ -94,12 +94,10 @@ class SimulatedReader(Reader):
         return [_row(row, ActivatedTurn) for row in found if row["activation_id"] in activation_ids]
 
     async def recording(self, run_id: str) -> RecordingRow | None:
-        run = await self.run(run_id)
-        rows = self._table("recordings", lambda row: bool(row["run_id"] == run_id))
-        return next(
-            (RecordingRow(run_id, run.target, run.outcome, row["name"], row["tags"], run.created_at) for row in rows),
-            None,
-        )
+        for row in self._table("runs", lambda row: bool(row["run_id"] == run_id and row["recording_tags"] is not None)):
+            known = {"name": row["recording_name"], "tags": row["recording_tags"], "started_at": row["created_at"]}
+            return _row({**row, **known}, RecordingRow)
+        return None
 
     async def ended_turns(self, run_id: str) -> tuple[list[EndedTurnRow | UnreadableTurn], dict[str, Any]]:
         [memory] = [row["memory"] for row in self._table("runs") if row["run_id"] == run_id]

@@ -60,20 +60,11 @@ create function heliograph._recording_of(p_item jsonb) returns text
     select p_item #>> '{recording,body}'
 $$;
 
--- _name_recordings: keep the names and the tags of the recordings of new runs. p_answers: the answers of start_runs.
---   raises: 23514 for a name that is too long
---   The caller has created the runs.
-create function heliograph._name_recordings(p_project text, p_runs jsonb, p_answers jsonb, p_now timestamptz)
-    returns void language plpgsql as $$
+-- _recording_tags: the tags of the recording that the item of a new run has, in order; null if it has none.
+create function heliograph._recording_tags(p_item jsonb) returns text[]
+    language plpgsql immutable as $$
 begin
-    insert into heliograph.recordings (project_id, run_id, name, tags, at)
-    select p_project, r.item ->> 'run_id', r.item #>> '{recording,name}',
-           array(select t from jsonb_array_elements_text(
-                     case when jsonb_typeof(r.item #> '{recording,tags}') = 'array' then r.item #> '{recording,tags}'
-                          else '[]' end) t order by t), p_now
-      from jsonb_array_elements(p_runs) with ordinality r (item, n)
-     where r.item -> 'recording' <> 'null' and p_answers -> (r.n::integer - 1) ->> 'outcome' = 'started'
-     order by 2;
+    return array(select t from jsonb_array_elements_text(nullif(p_item #> '{recording,tags}', 'null')) t order by t);
 end $$;
 
 -- read_recorded: return what the commits of a run have recorded, after position p_after, in order: of a fork, also

@@ -1,8 +1,8 @@
 -- start_runs: start runs. One transaction writes the run, the heads of its agents, its first signals and the turns
 --   that these wake.
 --   p_runs: [{run_id, target, request_hash, agents: [name], wakes_on_results, callback_url, signals: [draft],
---   reaction, fork, recording}]; reaction: see _commit_reactions. recording: see _name_recordings. wakes_on_results:
---   an agent subscribes to tool:result.
+--   reaction, fork, recording}]; reaction: see _commit_reactions. recording: {body, name, tags}, see _recording_of.
+--   wakes_on_results: an agent subscribes to tool:result.
 --   fork: {run_id, seq, activations, turns: [{turn_id, origin}], repeats_failed}: the log begins with that of another
 --   run up to position seq, which is not copied; the signals follow it, and a cause {"seq": n} may be in it.
 --   activations: the number of turns that it activated. turns: the turn turn_id starts the turn origin again, and has
@@ -27,7 +27,6 @@ declare
     v_known integer[];  -- runs that existed before
     v_woken text[] := '{}';
     v_parts jsonb := '{}';  -- {place: part of its answer} of the runs that are not new
-    v_answer jsonb;
 begin
     v_bytes := heliograph._check_json(p_runs);
     perform heliograph._check_runs(p_runs);
@@ -57,14 +56,16 @@ begin
             insert into heliograph.runs
                 (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
                  activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url, forked_from,
-                 forked_seq)
+                 forked_seq, recording_name, recording_tags)
             select p_project, run_id, item ->> 'target', coalesce(reaction ->> 'status', 'running'), hash,
                    coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1,
                    written + coalesce((item #>> '{fork,seq}')::bigint, 0), more,
                    more + coalesce((item #>> '{fork,activations}')::integer, 0),
                    coalesce((item ->> 'wakes_on_results')::boolean, false), reaction ->> 'outcome',
                    case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, item ->> 'callback_url',
-                   item #>> '{fork,owner}', (item #>> '{fork,seq}')::bigint
+                   item #>> '{fork,owner}', (item #>> '{fork,seq}')::bigint, item #>> '{recording,name}',
+                   case when item -> 'recording' <> 'null' then
+                       case when item -> 'recording' ? 'tags' then heliograph._recording_tags(item) else '{}' end end
               from judged where pruned_hash is null and rejection is null order by run_id
             on conflict do nothing
             returning run_id
@@ -98,11 +99,7 @@ begin
             end if;
         end if;
     end loop;
-    v_answer := heliograph._answers(p_project, 'run_id', p_runs, 'started', v_parts, v_woken);
-    if jsonb_path_exists(p_runs, '$[*].recording') then
-        perform heliograph._name_recordings(p_project, p_runs, v_answer, p_now);
-    end if;
-    return v_answer;
+    return heliograph._answers(p_project, 'run_id', p_runs, 'started', v_parts, v_woken);
 end $$;
 
 -- _check_runs: reject runs that cannot be written, and those with an unknown key.

@@ -111,7 +111,6 @@ begin
      where h.project_id = p_project and h.agent_id >= p_run.run_id || '/' and h.agent_id < p_run.run_id || '0';
     insert into heliograph.pruned (project_id, id, hash, outcome, pruned_at)
     values (p_project, 'run:' || p_run.run_id, p_run.request_hash, p_run.outcome, p_now) on conflict do nothing;
-    delete from heliograph.recordings where project_id = p_project and run_id = p_run.run_id;
     delete from heliograph.run_checkpoints where project_id = p_project and run_id = p_run.run_id;
     delete from heliograph.callbacks
      where project_id = p_project and callback_id = heliograph._callback_id(p_project, 'run:' || p_run.run_id);

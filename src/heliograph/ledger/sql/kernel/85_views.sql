@@ -159,9 +159,9 @@ $$;
 
 -- the recordings of runs: their names and tags
 create view heliograph.recording_overview as
-select c.project_id, c.run_id, r.target, r.outcome, c.name, c.tags, c.at as started_at
-  from heliograph.recordings c
-  join heliograph.runs r using (project_id, run_id);
+select project_id, run_id, target, outcome, recording_name as name, recording_tags as tags, created_at as started_at
+  from heliograph.runs
+ where recording_tags is not null;
 
 create view heliograph.card_overview as
 select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
