@@ -140,7 +140,7 @@ async def _time_rounds(url: str, requests: Requests, size: int, rounds: int) -> 
     numbers = itertools.count(1)
     try:
         [row] = await database.fetch("select pg_backend_pid() as pid")
-        calls = _Calls(database, requests, Stopwatch(row["pid"]))
+        calls = Calls(database, requests, Stopwatch(row["pid"]))
         for number in range(WARM_ROUNDS + rounds):
             if number == WARM_ROUNDS:
                 calls.times = {name: Times() for name in CALLS}
@@ -150,7 +150,7 @@ async def _time_rounds(url: str, requests: Requests, size: int, rounds: int) -> 
         await database.close()
 
 
-class _Calls:
+class Calls:
     def __init__(self, database: Database, requests: Requests, watch: Stopwatch):
         self.times = {name: Times() for name in CALLS}
         self._database, self._requests, self._watch = database, requests, watch

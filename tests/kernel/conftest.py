@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from heliograph.testing.database import TestServer
+from heliograph.testing.kernel.row_guard import guard_rows
 from heliograph.testing.kernel.transition_guard import guard_transitions
 from tests.kernel.kit import Connect, Connections, Kernel, connect, new_project
 from tests.marks import excludes_more
@@ -33,7 +34,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def shared_url(postgres: TestServer) -> Iterator[str]:
-    """The URL of one server's database for all tests. It rejects changes of status outside the transition table."""
+    """The URL of one server's database for all tests. It rejects changes of status outside the transition
+    table, and rows that no function writes."""
     url = asyncio.run(postgres.create())
     asyncio.run(_guard(url))
     yield url
@@ -43,6 +45,7 @@ def shared_url(postgres: TestServer) -> Iterator[str]:
 async def _guard(url: str) -> None:
     connection = await connect(url)
     await guard_transitions(connection)
+    await guard_rows(connection)
     await connection.close()
 
 

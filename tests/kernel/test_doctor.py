@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from heliograph.testing.kernel.row_guard import ROWS
 from tests.kernel.filled import fill
 from tests.kernel.kit import Kernel
+from tests.kernel.test_schema_rejects import REJECTED
 
 RUN = "update runs set {} where project_id = $1 and run_id = 'run_a'"
 HEAD = "update agent_state_head set {} where project_id = $1 and agent_id = '{}'"
@@ -132,6 +134,31 @@ HARM = [
     ("a budget of a turn that never was", ["update budgets set turn_id = 'turn_x' where project_id = $1"], {"O13"}),
 ]  # fmt: skip
 
+# constraint that only test databases have -> the check that finds such a row elsewhere
+ROW_CHECKS = {
+    "agent_state_head_check": "H4", "agent_state_head_check1": "H5", "agent_state_head_check2": "H5", "agent_state_head_check3": "H6",
+    "agent_state_head_check4": "H6", "agent_state_head_check5": "H7", "agent_state_head_check6": "H7", "agent_state_head_stop": "H7",
+    "agent_turns_check": "I19", "agent_turns_check1": "I19", "agent_turns_check2": "I19", "agent_turns_check3": "I20",
+    "runs_check": "R9", "runs_check1": "R9", "runs_forked_check": "R10", "signals_check": "R11", "cards_check1": "B7",
+    "turn_waiting_tools_check": "W12", "turn_waiting_tools_check1": "W12", "turn_waiting_tools_check2": "W12",
+    "turn_waiting_tools_check3": "W13",
+}  # fmt: skip
+
+
+@pytest.mark.proves("K21")
+async def test_each_row_that_only_test_databases_reject_is_found(kernel: Kernel) -> None:
+    await fill(kernel)
+    found = {}
+    for table, constraints in ROWS.items():
+        for name in constraints:
+            harm = kernel.connection.transaction()
+            await harm.start()
+            await kernel.harm(f"alter table {table} drop constraint {name}", REJECTED[name])
+            checks = await kernel.checks()
+            found[name] = ROW_CHECKS[name] if ROW_CHECKS[name] in checks else checks
+            await harm.rollback()
+    assert found == ROW_CHECKS
+
 
 @pytest.mark.proves("K21", "L0-03", "L0-07", "L0-82", "G-60")
 async def test_each_violation_is_found_and_nothing_else(kernel: Kernel) -> None:
@@ -155,7 +182,7 @@ async def test_no_check_is_without_a_test(kernel: Kernel) -> None:
     lines = [line.strip() for (body,) in bodies for line in body.splitlines()]
     written = {line.split("'")[1].split()[0] for line in lines if line.startswith("select '")}
     quiescent = {"I8", "I9", "R7"}
-    assert written == set().union(*(found for _, _, found in HARM)) | quiescent
+    assert written == set().union(*(found for _, _, found in HARM), ROW_CHECKS.values()) | quiescent
 
 
 async def test_open_work_is_a_violation_only_in_a_quiescent_project(kernel: Kernel) -> None:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import asyncpg
 import pytest
 
-from bench import beside, compare, sides
+from bench import beside, compare, schema_variants, sides
 from bench.__main__ import RESULTS, measure_all
 from bench.beside import measure_peer
 from bench.history import database_with_history
@@ -189,6 +189,14 @@ async def test_each_kernel_call_has_a_cost(place: Place) -> None:
     costs = await measure_calls(place, 1, (1, 2))
     assert list(costs) == list(CALLS)
     assert all(cost > 0 for each in costs.values() for cost in each.per_item.values())
+
+
+@pytest.mark.more
+async def test_variants_of_the_schema_are_measured_in_databases_of_their_own(place: Place) -> None:
+    found = await schema_variants.measure(
+        place, {"as it is": "", "wide": "alter table heliograph.runs add column x text"}, 1, 1
+    )
+    assert {name: list(times) for name, times in found.items()} == {name: list(CALLS) for name in ("as it is", "wide")}
 
 
 def test_cost_of_a_call_has_a_fixed_part_and_a_part_per_item() -> None:

@@ -16,6 +16,8 @@ import asyncpg
 from heliograph.config import Settings
 from heliograph.ledger.install import install
 from heliograph.runtime import open_runtime
+from heliograph.testing.kernel.row_guard import guard_rows
+from heliograph.testing.kernel.transition_guard import guard_transitions
 from heliograph.world.cancellation import cancel
 from tests.journeys.chaos import logs, mutants
 from tests.journeys.chaos.calm import stop_in_calm
@@ -132,6 +134,9 @@ async def _install(url: str, options: Options, mutant: mutants.Mutant | None) ->
         await connection.execute("select heliograph.set_limits('default', $1::text::jsonb)", limits)
         if mutant is not None:
             await mutants.apply(connection, mutant)
+        else:
+            await guard_transitions(connection)
+            await guard_rows(connection)
     finally:
         await connection.close()
 

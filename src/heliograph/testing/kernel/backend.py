@@ -20,6 +20,7 @@ from heliograph.ledger.install import install
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.pool import Database, explain
 from heliograph.testing.kernel.jsonb import decode
+from heliograph.testing.kernel.row_guard import guard_rows
 from heliograph.testing.kernel.tables import Row, microseconds
 from heliograph.testing.kernel.transition_guard import guard_transitions
 
@@ -85,7 +86,7 @@ def have_same_rows(in_memory: Backend, postgres: Backend, project: str) -> bool:
 class PostgresBackend:
     """A real kernel. `reset` EMPTIES the database, so nothing else may use it.
 
-    is_guarded: the database rejects head transitions that the kernel does not define; mutants run without this guard.
+    is_guarded: the database rejects head transitions and rows that the kernel does not define; mutants run without these guards.
     """
 
     name = "postgres"
@@ -157,6 +158,7 @@ class PostgresBackend:
         await self._connection.execute("set jit = off; set timezone = 'UTC'")
         if is_guarded:
             await guard_transitions(self._connection)
+            await guard_rows(self._connection)
 
 
 def _timed(row: Row) -> Row:

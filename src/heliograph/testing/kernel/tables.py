@@ -1,4 +1,4 @@
-"""The tables of the in-memory kernel: rows, and the constraints of 0001_tables.sql. Rows are dicts, tables are dicts of rows."""
+"""The tables of the in-memory kernel: rows, and the constraints of 0001_tables.sql and row_guard.py. Rows are dicts, tables are dicts of rows."""
 
 from __future__ import annotations
 

@@ -218,5 +218,6 @@ begin
                 union all select * from heliograph._doctor_waits(v_project)
                 union all select * from heliograph._doctor_boxes(v_project)
                 union all select * from heliograph._doctor_budgets(v_project)
-                union all select * from heliograph._doctor_circuits(v_project)) f);
+                union all select * from heliograph._doctor_circuits(v_project)
+                union all select * from heliograph._doctor_rows(v_project)) f);
 end $$;
