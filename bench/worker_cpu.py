@@ -66,11 +66,11 @@ class InstantStore:
         self.done = asyncio.Event()
 
     async def call(self, function: str, *args: Any) -> Any:
-        request = msgspec.json.encode(args[1:])
+        msgspec.json.encode(args[1:])
         if function == "claim":
             return msgspec.json.decode(self._claim(args[3]))
         if function == "finish":
-            return msgspec.json.decode(self._finish(msgspec.json.decode(request)[0]))
+            return msgspec.json.decode(self._finish(args[1]))
         if function == "renew":
             return [{"turn_id": item["turn_id"], "outcome": "ok"} for item in args[1]]
         return ANSWERS.get(function, SWEPT)

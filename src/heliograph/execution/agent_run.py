@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -48,8 +49,7 @@ async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop
         return Acted(result.output, result.is_partial, result.limit)
 
     work = acting(owned, context, replay, agent_loop)
-    late = f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s"
-    return await attempt(owned, replay.journal, work, acted, Attempt(spec.timeout_seconds, late))
+    return await attempt(owned, replay.journal, work, acted, _limits(spec.name, spec.timeout_seconds))
 
 
 async def acting(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop: AgentLoop) -> AgentOutput:
@@ -75,6 +75,11 @@ class Attempt(Struct, frozen=True):
     code: str = ACTION_FAILED
     scope: str = "turn"
     phase: str = "act"
+
+
+@lru_cache(1024)
+def _limits(agent: str, seconds: float) -> Attempt:
+    return Attempt(seconds, f"agent {agent} ran longer than {seconds:g} s")
 
 
 async def attempt(

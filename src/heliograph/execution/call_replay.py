@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -44,7 +45,7 @@ class CallReplay:
 
     def __init__(self, owned: OwnedTurn, journal: Journal):
         self.journal = journal
-        self.steps = StepRecorder(owned)
+        self._owned = owned
         self._claimed = owned.claimed
         self._world = owned.world
         self._workflow = owned.workflow
@@ -53,6 +54,10 @@ class CallReplay:
         self._in_flight: set[asyncio.Future[None]] = set()
         self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
         owned.inputs.acting(journal)
+
+    @cached_property
+    def steps(self) -> StepRecorder:
+        return StepRecorder(self._owned)
 
     # ── Calls that suspend the turn ──
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from heliograph.definitions.agent import PRIORITIES
@@ -45,13 +46,12 @@ from heliograph.turn.retries import check_retry_id
 from heliograph.types import JsonObject
 
 
-class CallRequests:
+class CallRequests(Struct, frozen=True, eq=False):
     """Builds the requests of one run of a function, and numbers them in the order of its calls."""
 
-    def __init__(self, journal: Journal, workflow: Workflow, claimed: Claimed):
-        self._journal = journal
-        self._workflow = workflow
-        self._claimed = claimed
+    _journal: Journal
+    _workflow: Workflow
+    _claimed: Claimed
 
     def check_may_wait(self, what: str) -> None:
         """Raise AgentFailed inside a step, in a plain function, and after the function has ended."""

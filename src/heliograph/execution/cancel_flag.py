@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import Struct
 
-class CancelFlag:
+
+class CancelFlag(Struct, eq=False):
     """Whether the turn has to end. reason: why; None while it may continue."""
 
-    def __init__(self) -> None:
-        self.reason: str | None = None
+    reason: str | None = None
 
     def check(self) -> None:
         """Raise CancelledError once the turn has to end, also in work that swallowed its own cancellation."""

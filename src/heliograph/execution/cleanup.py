@@ -21,10 +21,10 @@ _Function: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Cleanups:
-    """The functions that one run of an agent registered with `ctx.on_cleanup`. earlier: those of the phases before."""
+    """The functions that one run of an agent registered with `ctx.on_cleanup`, in order. earlier: those of the phases before."""
 
     def __init__(self, earlier: Cleanups | None = None) -> None:
-        self._functions: list[_Function] = [] if earlier is None else list(earlier._functions)
+        self.functions: list[_Function] = [] if earlier is None else list(earlier.functions)
 
     def add(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Register a function for the end of the turn. Raises InvalidInput (`wrong_type`)."""
@@ -32,20 +32,19 @@ class Cleanups:
             raise InvalidInput(
                 f"the first argument of on_cleanup must be a function, not {safe_repr(function)}", code="wrong_type"
             )
-        self._functions.append((function, args))
+        self.functions.append((function, args))
 
     async def run_as_owner(self, owned: OwnedTurn, phase: str) -> None:
         """Run the functions while this worker owns the turn.
 
         A kernel call checks that first, because a forced halt may not have reached this worker yet. Raises TurnLost.
         """
-        if self._functions:
-            await store_call(owned.ledger.append({"phase": phase, "signals_emitted": 0, "signals": []}))
-            await self.run(owned)
+        await store_call(owned.ledger.append({"phase": phase, "signals_emitted": 0, "signals": []}))
+        await self.run(owned)
 
     async def run(self, owned: OwnedTurn) -> None:
         """Run each function once, the last registered first."""
-        functions, self._functions = self._functions[::-1], []
+        functions, self.functions = self.functions[::-1], []
         if not functions:
             return
         world, turn_id = owned.world, owned.claimed.turn_id

@@ -92,7 +92,7 @@ class Context:
         self.deferrals: int = claimed.defer_count
         self.context_box_id: str | None = claimed.context_box_id
         self._ttl_seconds = claimed.ttl_seconds
-        self._memory = TurnMemory(memory, owned, replay, self._requests)
+        self._own_memory = memory, owned
         self._cards = list(owned.resources.cards)
         self.emitted: list[tuple[str, Json]] = []
         self._agent_id, self._phase_of_records = claimed.agent_id, owned.signals.phase
@@ -103,6 +103,10 @@ class Context:
     @cached_property
     def idempotency_key(self) -> str:
         return idempotency_key(*self._key_parts)
+
+    @cached_property
+    def _memory(self) -> TurnMemory:
+        return TurnMemory(*self._own_memory, self._replay, self._requests)
 
     @property
     def state(self) -> Any:

@@ -44,8 +44,8 @@ async def deliver(
         reaction, after = await _commit(owned, ending, content, owned.inputs.newest(serializer, claimed.run))
         # only the kernel knows the positions of the signals that a join has collected in this commit
         serializer.view = None if lacks_positions(after.memory) else after
-    owned.signals.count(ending.drafts)
     if services.metrics is not None:
+        owned.signals.count(ending.drafts)
         services.metrics.ended(claimed.agent, ending.outcome)
     owned.trace.reacted(reaction)
     services.ring(f"log:{claimed.run_id}")
@@ -77,7 +77,7 @@ async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: R
 def _check_fields(owned: OwnedTurn, output: Json) -> None:
     """Raises AgentFailed for an output without the required fields (L0-84, L0-89)."""
     required = owned.required_fields
-    if problems := problems_of(required, output):
+    if required and (problems := problems_of(required, output)):
         names = ", ".join(str(field["name"]) for field in required)
         raise AgentFailed(f"agent {owned.claimed.agent} must answer with the fields {names}: {'; '.join(problems)}",
                           code=RESULT_MISSING)  # fmt: skip

@@ -40,7 +40,6 @@ class PhaseEvents:
     ):  # fmt: skip
         self._handlers = handlers
         self._metrics = metrics
-        self._is_observed = bool(handlers) or metrics is not None
         self._queues = queues
         self._claimed = claimed
         self._world = world
@@ -60,8 +59,6 @@ class PhaseEvents:
 
         began_at: the end of the phase before it, if that is recorded; otherwise the phase began with the turn.
         """
-        if not self._is_observed:
-            return
         self._turn_since = self._world.monotonic() - self._claimed.age_seconds
         self._enter(phase)
         if began_at is not None:
@@ -74,8 +71,6 @@ class PhaseEvents:
 
     def advance(self, effects: Sequence[Effect], turn: Turn) -> None:
         """Note the phases that the turn has left and entered; `send` sends them, `discard` deletes them."""
-        if not self._is_observed:
-            return
         self._saved = self._phase, self._since
         status = _status(effects, turn)
         for effect in effects:
@@ -101,14 +96,13 @@ class PhaseEvents:
 
     def end(self, delivered: Deliver) -> None:
         """Send the noted events, the end of the last phase, and that of the turn, which has been delivered."""
-        if self._is_observed:
-            self._complete("success")
-            if self._handlers:
-                self._pending.append((TURN_COMPLETED, {
-                    **self._of_turn(), "duration_ms": self._ms_since(self._turn_since), "status": self._end_status,
-                    "result": delivered.output, "error": delivered.error,
-                }))  # fmt: skip
-            self.send()
+        self._complete("success")
+        if self._handlers:
+            self._pending.append((TURN_COMPLETED, {
+                **self._of_turn(), "duration_ms": self._ms_since(self._turn_since), "status": self._end_status,
+                "result": delivered.output, "error": delivered.error,
+            }))  # fmt: skip
+        self.send()
 
     def discard(self) -> None:
         """Delete the noted events, because the step of the machine was not committed."""

@@ -57,12 +57,11 @@ class PhaseProgress:
             self.ended_at = ended_at(wait)
         return turn
 
-    def begin(self, turn: Turn, taint: Taint, journal: Journal) -> None:
+    def begin(self, taint: Taint, journal: Journal) -> None:
         """Prepare the run of a phase. It counts as a reader of all content that the earlier phases have read."""
         for source in self.results.sources:
             taint.read(source)
-        if turn.rounds is not None:
-            journal.deferrals_before = self.results.deferrals
+        journal.deferrals_before = self.results.deferrals
 
     def end(self, context: PhaseContext, journal: Journal, owned: OwnedTurn) -> None:
         """Keep the results of the phase that has run, for its record."""

@@ -86,7 +86,8 @@ class ProjectServices:
 
     def ring(self, *names: str) -> None:
         """Ring this project's bells, always after the commit that they announce."""
-        self.world.ring(self.bell_keys(*names))
+        project = self.ledger.project
+        self.world.ring([BellKey(project, name) for name in names])
 
     @property
     def claims(self) -> list[dict[str, Any]]:

@@ -18,24 +18,30 @@ class RunSerializer:
     def __init__(self, run_id: str, serializers: dict[str, RunSerializer]) -> None:
         self._run_id = run_id
         self._serializers = serializers
-        self._lock = asyncio.Lock()
+        self._lock: asyncio.Lock | None = None  # of the second user, until which none is needed
         self._users = 0
         self.view: RunView | None = None
 
     async def __aenter__(self) -> RunSerializer:
         self._users += 1
+        if self._users == 1:
+            return self
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+            await self._lock.acquire()  # at once, for the first user, who releases it
         try:
             await self._lock.acquire()
         except BaseException:
-            self._release()
+            self._remove_user()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
-        self._release()
+        if self._lock is not None:
+            self._lock.release()
+        self._remove_user()
 
-    def _release(self) -> None:
+    def _remove_user(self) -> None:
         self._users -= 1
         if self._users == 0:
             del self._serializers[self._run_id]

@@ -65,6 +65,9 @@ log = logging.getLogger("heliograph.execution")
 T = TypeVar("T")
 
 
+_INTERRUPTIBLE = (Hydrated, SuspendTurn, DeferTurn, Resolved)  # a turn with an outcome is delivered anyway
+
+
 class TurnRunner:
     """The run of one owned turn.
 
@@ -80,7 +83,8 @@ class TurnRunner:
         world, inputs = outside.world, outside.inputs
         self.spec = workflow.agents[claimed.agent]
         taint = Taint(claimed, self.spec)
-        taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
+        if claimed.waits:
+            taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
         ledger = OwnedLedger(outside.ledger, claimed)
         self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint, services.metrics)
         self.owned = OwnedTurn(
@@ -88,7 +92,8 @@ class TurnRunner:
             world.monotonic() + claimed.ttl_seconds, trace=services.tracer.turn(claimed, project),
             inputs=inputs,
         )  # fmt: skip
-        self._phases = PhaseEvents(
+        has_observers = bool(workflow.phase_handlers) or services.metrics is not None
+        self._phases = None if not has_observers else PhaseEvents(
             workflow.phase_handlers, services.handler_queues, claimed, inputs.observer(world), has_hooks=bool(self.spec.hooks),
             metrics=services.metrics,
         )  # fmt: skip
@@ -103,8 +108,9 @@ class TurnRunner:
         self.lost_at: float | None = None
         self._is_acting = False
         self._is_cleaning_up = False
-        self._cleanups = Cleanups()
-        self._obey(claimed.stop)
+        self._cleanups: Cleanups | None = None  # of the current run of the agent
+        if claimed.stop is not None:
+            self._obey(claimed.stop)
 
     @property
     def claimed(self) -> Claimed:
@@ -167,15 +173,13 @@ class TurnRunner:
         is_resumed = isinstance(first, Hydrated) and (
             first.is_resumed or (first.has_emitted_signals and not self.spec.hooks)
         )
-        self._phases.begin(
-            Phase.ACT if is_resumed and self.turn.rounds is None else self.turn.phase,
-            self._progress.ended_at,
-            is_new=not is_resumed,
-        )
+        if self._phases is not None:
+            phase = Phase.ACT if is_resumed and self.turn.rounds is None else self.turn.phase
+            self._phases.begin(phase, self._progress.ended_at, is_new=not is_resumed)
         event: Event | None = await self._hydrated(first)
         while event is not None:
-            if isinstance(event, Hydrated | SuspendTurn | DeferTurn | Resolved):
-                event = self._interrupting(event) or event  # a turn with an outcome is delivered anyway
+            if self.owned.cancel_flag.reason is not None and isinstance(event, _INTERRUPTIBLE):
+                event = self._interrupting(event) or event
             before, mark = self.turn, self.signals.mark()
             try:
                 event = await self._advance(event)
@@ -183,14 +187,14 @@ class TurnRunner:
                 if isinstance(event, Raised | Stopped):
                     if Phase.TERMINATE not in self.spec.hooks or before.rounds is None or before.rounds.end is not None:
                         raise  # the failure itself is rejected: the lease runs out, and the kernel ends the turn (K23)
-                    hooks = before.rounds.hooks - {
-                        Phase.TERMINATE
-                    }  # it cannot be recorded, so it has no terminate hook
+                    # it cannot be recorded, so it has no terminate hook
+                    hooks = before.rounds.hooks - {Phase.TERMINATE}
                     before = replace(before, rounds=replace(before.rounds, hooks=hooks))
                 # the current state does not accept the output, or the store rejects the signals; a retry would fail again
                 self.turn = before
                 self.signals.rewind(mark)
-                self._phases.discard()
+                if self._phases is not None:
+                    self._phases.discard()
                 self.owned.taint.read_state()  # the message may quote it
                 event = Raised("failed", _code(error, before), _error_message(self.claimed.turn_id, error))
 
@@ -260,21 +264,19 @@ class TurnRunner:
 
     async def _advance(self, event: Event) -> Event | None:
         """One step of the machine. Returns the next event; None after the turn ended or was released."""
-        world = self.owned.world
-        self.turn, effects = advance(self.turn, event, world.now())
-        self.signals.phase = phase = str(self.turn.phase)
-        self._phases.advance(effects, self.turn)
+        self.turn, effects = advance(self.turn, event, self.owned.world.now())
+        self.signals.phase = str(self.turn.phase)
+        if self._phases is not None:
+            self._phases.advance(effects, self.turn)
         for effect in effects:
             match effect:
                 case Emit(drafts):
-                    for draft in drafts:
-                        self.signals.add(draft)
+                    self.signals.add_all(drafts)
                 case RecordPhase():
                     assert self.turn.rounds is not None
                     following = self.turn.rounds.record_id(self.turn.phase)
                     await self._progress.record(self.owned, effect, following)
                 case Act():
-                    self._phases.send()
                     return await self._act()
                 case SuspendTurn():
                     return await self._after_suspend(await suspend(self.owned, self.services, effect), effect)
@@ -286,14 +288,21 @@ class TurnRunner:
                         self.owned.trace.released("deferred")
                         await self._progress.release(self.owned)
                 case Deliver():
-                    await self._clean_up()
-                    await deliver(self.owned, self.services, effect, self.emitted, self.usage)
-                    self._phases.end(effect)
-                    self.owned.trace.ended(self.owned.claimed, effect.outcome, effect.error, self.usage)
-                    emit_step_event(world, self.owned.claimed, None, phase)
+                    await self._deliver(effect)
         return None
 
+    async def _deliver(self, effect: Deliver) -> None:
+        if self._cleanups is not None and self._cleanups.functions:
+            await self._clean_up(self._cleanups)
+        await deliver(self.owned, self.services, effect, self.emitted, self.usage)
+        if self._phases is not None:
+            self._phases.end(effect)
+        self.owned.trace.ended(self.owned.claimed, effect.outcome, effect.error, self.usage)
+        emit_step_event(self.owned.world, self.owned.claimed, None, self.phase)
+
     async def _act(self) -> Event:
+        if self._phases is not None:
+            self._phases.send()
         turn, rounds, claimed, world = self.turn, self.turn.rounds, self.owned.claimed, self.owned.world
         task_names = TaskNames()
         prefix = "" if rounds is None else f"{rounds.record_id(turn.phase)}-"
@@ -301,7 +310,8 @@ class TurnRunner:
         if self.has_begun or self.owned.taint.has_read:  # this run reads its content again
             self.owned = replace(self.owned, taint=Taint(claimed, self.spec))
             self.signals.taint = self.owned.taint
-        self._progress.begin(turn, self.owned.taint, journal)
+        if rounds is not None:
+            self._progress.begin(self.owned.taint, journal)
         try:
             replay = CallReplay(self.owned, journal)
             cleanups = Cleanups(self._progress.cleanups)
@@ -312,10 +322,9 @@ class TurnRunner:
             self.owned.taint.read_state()  # the message may quote it
             return Raised("failed", ACTION_FAILED, safe_repr(error.message, 2000))
         await world.failpoint("before_act")
-        if (
-            not self._is_terminating and (stopped := self._stopped()) is not None
-        ):  # a stop may have arrived since the claim
-            return stopped
+        reason = self.owned.cancel_flag.reason  # a stop may have arrived since the claim
+        if reason is not None and not self._is_terminating:
+            return Stopped(reason)
         if not self.has_begun:
             report_in_progress(self.owned)
         self.has_begun = True
@@ -350,10 +359,10 @@ class TurnRunner:
             return Context(self.owned, replay, cleanups, memory)
         return PhaseContext(self.owned, replay, cleanups, memory, turn.phase, rounds, self._progress.results)
 
-    async def _clean_up(self) -> None:
+    async def _clean_up(self, cleanups: Cleanups) -> None:
         self._is_cleaning_up = True
         try:
-            await self._cleanups.run_as_owner(self.owned, self.phase)
+            await cleanups.run_as_owner(self.owned, self.phase)
         finally:
             self._is_cleaning_up = False
 

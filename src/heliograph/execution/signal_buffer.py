@@ -63,8 +63,7 @@ class SignalBuffer:
         self._signals_emitted = 0  # the drafts of this owner that the kernel has logged
         # (index of the first draft of a commit, how many, log position of the first)
         self._batches: list[tuple[int, int, int]] = []
-        self._sending = asyncio.Lock()
-        self._has_senders = False  # whether anything has used the lock; most turns send all in their last commit
+        self._lock: asyncio.Lock | None = None  # of the first sender; most turns send all in their last commit
         self._in_flight = (
             0  # how many drafts at the head of _pending are part of an unanswered call; they no longer change
         )
@@ -78,6 +77,10 @@ class SignalBuffer:
         """Buffer a draft for the next commit, and return its index. An integer parent is the index of an earlier draft."""
         self._pending.append(self._marked(draft))
         return self._first + len(self._pending) - 1
+
+    def add_all(self, drafts: Sequence[Draft]) -> None:
+        """Buffer drafts for the next commit."""
+        self._pending += [self._marked(draft) for draft in drafts] if self.taint.is_tainted else drafts
 
     def add_urgent(self, draft: Draft) -> None:
         """Buffer a draft, and send it soon with all pending drafts."""
@@ -101,17 +104,23 @@ class SignalBuffer:
     async def take(self) -> tuple[Draft, ...]:
         """Close the buffer, and return all unsent drafts for the commit that ends the turn. Raises TurnLost."""
         self._is_closed = True  # before waiting: another send that waits for the lock must not take these drafts
-        if self._has_senders:  # `locked` is false while a sender that waited is about to go on
-            async with self._sending:
+        if self._lock is not None:  # `locked` is false while a sender that waited is about to go on
+            async with self._lock:
                 if self._in_flight:  # the reply to a call was lost: repeat it, so that its signals are logged once
                     await self._send()
         if self._lost is not None:
             raise self._lost
         return tuple(self._with_parents(self._pending))
 
+    @property
+    def _sending(self) -> asyncio.Lock:
+        """Held during a send."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
+
     async def flush(self) -> None:
         """Send the pending drafts. Raises TurnLost."""
-        self._has_senders = True
         async with self._sending:
             if self._in_flight:  # see take
                 await self._send()
@@ -124,7 +133,6 @@ class SignalBuffer:
 
         A rejected call logs nothing: the pending drafts stay pending, and `own` is dropped.
         """
-        self._has_senders = True
         async with self._sending:
             if self._in_flight:  # see take
                 await self._send()
@@ -158,7 +166,6 @@ class SignalBuffer:
     async def _send_after_pause(self) -> None:
         await self._world.sleep(BATCH_SECONDS)
         self._is_due = False
-        self._has_senders = True
         try:
             async with self._sending:
                 if not self._is_closed:

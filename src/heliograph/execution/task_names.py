@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from hashlib import blake2s
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 from heliograph.execution.step_outcome import is_inside_step
 
@@ -28,14 +28,13 @@ _current_run: ContextVar[TaskNames | None] = ContextVar("heliograph_task_names",
 _run_of_task: WeakKeyDictionary[Any, TaskNames] = WeakKeyDictionary()  # for tasks with a context of their own
 # the creator and the name of a task that starts now: an eager task runs before it is registered, and a thread has no task
 _starting: ContextVar[tuple[Any, str] | None] = ContextVar("heliograph_starting", default=None)
-_factories: WeakSet[Callable[..., Any]] = WeakSet()  # the task factories that name tasks
 
 
 class TaskNames:
     """The task names of one run of a function. The task that creates this object runs the function; its name is empty."""
 
     def __init__(self) -> None:
-        self._first = ref(_task())
+        self._first = ref(asyncio.current_task())
         _current_run.set(self)
         _starting.set(None)
         _install_factory(asyncio.get_running_loop())
@@ -74,12 +73,15 @@ class TaskNames:
 def _install_factory(loop: asyncio.AbstractEventLoop) -> None:
     """Name the tasks that this loop starts from now on; the previous task factory still creates them."""
     previous = loop.get_task_factory()
-    if previous in _factories:
+    if getattr(previous, "names_tasks", False):
         return
 
     def make(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        names = _current_run.get()
+        if names is None and not _run_of_task:  # no agent's function is at work in this context
+            return _create(previous, loop, coro, options)
         creator, starting = _task(), _starting.get()
-        names = _current_run.get() or (None if creator is None else _run_of_task.get(creator))
+        names = names or (None if creator is None else _run_of_task.get(creator))
         is_named = starting is not None and starting[0] is creator  # a factory around this one named it
         if names is None or creator is None or is_named or is_inside_step():
             return _create(previous, loop, coro, options)
@@ -92,7 +94,7 @@ def _install_factory(loop: asyncio.AbstractEventLoop) -> None:
         names.assign(task, name)
         return task
 
-    _factories.add(make)
+    make.names_tasks = True  # type: ignore[attr-defined]  # a mark, so that each turn finds out quickly
     loop.set_task_factory(make)
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.world.seam import World
@@ -23,8 +24,7 @@ LANES = 2  # PostgreSQL executes one batch while this process encodes the other
 BATCH_MAX = 64
 
 
-@dataclass(eq=False, slots=True)
-class _Waiter(Generic[Item, Answer]):
+class _Waiter(Struct, Generic[Item, Answer], eq=False):
     item: Item
     answer: asyncio.Future[Answer]
 

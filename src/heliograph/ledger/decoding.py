@@ -56,7 +56,10 @@ def decode_row(
 
 def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRejected]:
     """Convert each row to `kind`, or to an error with the code UNDECODABLE. Errors are returned, not raised."""
-    if not any(MARK in row for row in rows if isinstance(row, dict)):
+    for row in rows:
+        if isinstance(row, dict) and MARK in row:
+            break
+    else:
         try:
             return list(msgspec.convert(rows, list[kind]))  # type: ignore[valid-type]
         except msgspec.ValidationError:

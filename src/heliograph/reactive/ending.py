@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
 from heliograph.types import Json, JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The end of a turn, as reported by its owner.
 
     drafts: signals that the turn emitted and that are not recorded yet. emitted: the agent's own signals; if empty, all

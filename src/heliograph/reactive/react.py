@@ -62,8 +62,7 @@ def react_to_ending(
     builder = ReactionBuilder(workflow, view, now, new_id, closing=1)
     if failure is not None:
         builder.stop_because, builder.memory["code"] = failure.message, failure.code
-    for draft in ending.drafts:
-        builder.add(draft)
+    builder.add_all(ending.drafts)
     count_ending(builder.memory, ending)
     if ending.outcome in ("success", "partial"):  # an output that a limit cut short is still the agent's output
         agent = workflow.agents[ending.agent]

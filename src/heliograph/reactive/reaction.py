@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from heliograph.records import Outcome, RunStatus, RunView
 from heliograph.signals.model import Draft
 from heliograph.types import JsonObject
 
 
-@dataclass(slots=True)
-class Reaction:
+class Reaction(Struct):
     """The drafts, in log order, and the changes of the run that commit together.
 
     stops: the open turns that a terminating run stops: {turns, reason}, where turns is `all`, or `human_waits` for the turns that

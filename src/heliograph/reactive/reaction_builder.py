@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from heliograph.reactive.guard import NO_GUARD, GuardResult, evaluate_guard
 from heliograph.reactive.joined_signals import JoinedSignals
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import END_WHEN, end_of_run
-from heliograph.reactive.run_memory import MEMORY_KEYS, metrics_of, new_memory
+from heliograph.reactive.run_memory import CHANGED_IN_PLACE, MEMORY_KEYS, metrics_of, new_memory
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
     is_value_untrusted,
@@ -46,6 +46,7 @@ class ReactionBuilder:
     ):
         """base: the position before the first draft, for the first reaction of a run; of others it is known when they commit."""
         self.workflow = workflow
+        self._wakes = workflow.wakes.match
         self.view = view
         self.now = now
         self.new_id = new_id
@@ -53,7 +54,9 @@ class ReactionBuilder:
         self.pending = view.pending_reactions if pending is None else pending
         self.state = view.state
         # a memory of an earlier version, or one that was edited, may lack entries: these are as in a new run
-        self.memory: dict[str, Any] = copied(view.memory)
+        self.memory: dict[str, Any] = dict(view.memory)
+        for key in CHANGED_IN_PLACE & self.memory.keys():
+            self.memory[key] = copied(self.memory[key])
         if not self.memory.keys() >= MEMORY_KEYS:
             self.memory = {**new_memory(workflow, now), **self.memory}
         self._joined = JoinedSignals(self.memory, view.run_id)
@@ -67,8 +70,17 @@ class ReactionBuilder:
         """Add a signal to the reaction, and react to it as well; return its index."""
         index = len(self.reaction.drafts)
         self.reaction.drafts.append(draft)
-        self.matched.append((index, index, draft.name, draft.payload, draft.agent))
+        if self._wakes(draft.name):  # most signals wake no agent
+            self.matched.append((index, index, draft.name, draft.payload, draft.agent))
         return index
+
+    def add_all(self, drafts: Sequence[Draft]) -> None:
+        """Add signals as `add` does."""
+        first = len(self.reaction.drafts)
+        self.reaction.drafts += drafts
+        for index, draft in enumerate(drafts, first):
+            if self._wakes(draft.name):
+                self.matched.append((index, index, draft.name, draft.payload, draft.agent))
 
     def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool, is_payload: bool) -> None:
         """Change the state by the output of a turn. is_payload: as of `fold_changes`. Raises AgentFailed for an output that does not match the state."""
@@ -110,7 +122,9 @@ class ReactionBuilder:
     def finished(self) -> Reaction:
         """React to all signals in order, then decide whether the run is over."""
         is_running = self.view.status == "running"
-        reason = self.stop_because or (self._stop_reason() if is_running else None)
+        reason = self.stop_because
+        if reason is None and is_running and self.workflow.end_when is not None:
+            reason = self._stop_reason(self.workflow.end_when)
         index = 0
         while index < len(self.matched) and is_running and reason is None:
             reason = self._match(*self.matched[index])
@@ -134,10 +148,7 @@ class ReactionBuilder:
         self.reaction.memory = self.memory
         return self.reaction
 
-    def _stop_reason(self) -> str | None:
-        end_when = self.workflow.end_when
-        if end_when is None:
-            return None
+    def _stop_reason(self, end_when: Callable[[Any], Any]) -> str | None:
         try:
             return END_WHEN if decided(end_when(self.workflow.shape.load(self.state))) else None
         except Exception as error:

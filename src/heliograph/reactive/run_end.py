@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from heliograph.codes import NOTHING_RAN, RESOURCE_EXHAUSTED
 from heliograph.reactive.workflow import Workflow
@@ -13,7 +15,7 @@ from heliograph.signals.model import Draft
 END_WHEN = "end_when"  # the reason of a run whose goal is met
 
 
-class RunEnd(NamedTuple):
+class RunEnd(Struct, frozen=True):
     outcome: Outcome
     reason: str | None = None
     code: str | None = None

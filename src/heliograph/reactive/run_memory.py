@@ -20,6 +20,7 @@ TRACE_PARENT = (
 
 
 MEMORY_KEYS = frozenset(("started_at", "agents", "joins", "turns", "failed", "partial", "skipped", "usage"))
+CHANGED_IN_PLACE = frozenset(("joins", "usage"))  # by reactions; they replace all other values
 
 
 def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:

@@ -81,8 +81,10 @@ class StateShape:
         Raises InvalidInput with every field that does not match.
         """
         try:
-            # a copy, because validation does not copy values of type Any
-            return self._adapter.validate_python(copied(dict(document)), by_name=True, by_alias=True, extra=extra)
+            own = copied(dict(document))  # a copy, because validation does not copy values of type Any
+            if self.kind is None:
+                return own
+            return self._adapter.validate_python(own, by_name=True, by_alias=True, extra=extra)
         except RecursionError:
             raise InvalidInput("the state cannot be written as JSON: it is nested too deeply, or contains itself",
                                code="json_too_deep", path="/state") from None  # fmt: skip

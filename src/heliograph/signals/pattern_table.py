@@ -24,7 +24,10 @@ class PatternTable(Generic[V]):
     def __init__(self, pairs: Iterable[tuple[Pattern | str, V]] = ()) -> None:
         self._root: _Node[V] = _Node()
         self._size = 0
-        self._cache: dict[str, tuple[V, ...]] = {}
+        self._cache = _Found(self._search)
+        # a look-up of a cached name executes no Python
+        self.match: Callable[[str], tuple[V, ...]] = self._cache.__getitem__
+        """Return the values of all matching patterns, in the order in which they were added. Repeated values are kept."""
         for pattern, value in pairs:
             self.add(pattern, value)
 
@@ -40,17 +43,6 @@ class PatternTable(Generic[V]):
         node.entries.append((self._size, value))
         self._size += 1
         self._cache.clear()
-
-    def match(self, name: str) -> tuple[V, ...]:
-        """Return the values of all matching patterns, in the order in which they were added. Repeated values are kept."""
-        found = self._cache.get(name)
-        if found is None:
-            found = self._search(name)
-            if len(self._cache) >= CACHED_MAX:
-                self._cache.clear()
-            if len(name) <= LENGTH_MAX:  # longer texts are no names, and must not fill the cache
-                self._cache[name] = found
-        return found
 
     def _search(self, name: str) -> tuple[V, ...]:
         """Follow all paths of the trie at once, so that each segment of the name is read once."""
@@ -77,6 +69,22 @@ def name_filter(patterns: Iterable[Pattern | str]) -> Callable[[str], bool]:
     """Return a function that returns whether a name matches one of the patterns; without any, each name does."""
     table = PatternTable[bool]((pattern, True) for pattern in patterns)
     return (lambda name: bool(table.match(name))) if len(table) else (lambda _name: True)
+
+
+class _Found(dict[str, tuple[V, ...]]):
+    """The matches of names that were looked up. search: finds those of a name."""
+
+    def __init__(self, search: Callable[[str], tuple[V, ...]]) -> None:
+        super().__init__()
+        self._search = search
+
+    def __missing__(self, name: str) -> tuple[V, ...]:
+        found = self._search(name)
+        if len(self) >= CACHED_MAX:
+            self.clear()
+        if len(name) <= LENGTH_MAX:  # longer texts are no names, and must not fill the cache
+            self[name] = found
+        return found
 
 
 class _Node(Generic[V]):

@@ -6,7 +6,8 @@ import logging
 import re
 from contextvars import ContextVar
 from difflib import get_close_matches
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
@@ -32,7 +33,7 @@ _FIELDS = {
 }  # of a line, by attributes of its record
 
 
-class Turn(NamedTuple):
+class Turn(Struct, frozen=True):
     """The turn that runs in a task."""
 
     run_id: str

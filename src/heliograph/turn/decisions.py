@@ -35,8 +35,8 @@ def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
         # turns that acted before their run began to end still end their own way, and so do their children
         is_run_over=claimed.run.status != "running" and not has_acted and claimed.parent_turn_id is None,
         is_resumed=is_resumed,
-        terminating_result=terminating_result(claimed.waits),
-        awaits_terminating=awaits_terminating(claimed.waits),
+        terminating_result=terminating_result(waits) if waits else None,
+        awaits_terminating=bool(waits) and awaits_terminating(waits),
         has_emitted_signals=claimed.has_emitted_signals,
     )
 

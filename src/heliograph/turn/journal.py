@@ -8,6 +8,7 @@ call in the order of calls identifies it, unless the agent gives it an id. A rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 from heliograph.codes import (
     ACTION_FAILED,
@@ -37,16 +38,23 @@ class Journal:
     def __init__(self, agent: str, waits: Sequence[Wait], task_name: Callable[[], str] = str, prefix: str = ""):
         self._agent = agent
         self.prefix = prefix
-        self._counter = CallCounter(lambda: f"{prefix}{task_name()}")
-        self._recorded = {wait.call_id: wait for wait in waits}
-        # the calls of earlier phases are over
-        self._requested = {wait.call_id for wait in waits if not wait.call_id.startswith(prefix)}
+        self._task_name = task_name
+        self._recorded: dict[str, Wait] = {}
+        self._requested: set[str] = set()
+        for wait in waits:
+            self._recorded[wait.call_id] = wait
+            if not wait.call_id.startswith(prefix):  # the calls of earlier phases are over
+                self._requested.add(wait.call_id)
         self._is_streaming = False
         self.awaited: dict[str, CallRequest] = {}
         self.error: AgentFailed | None = None
         self.wait_forbidden: str | None = None
         self.deferrals_before = 0
         self.tokens = (0, 0)
+
+    @cached_property  # most functions make no calls
+    def _counter(self) -> CallCounter:
+        return CallCounter(lambda: f"{self.prefix}{self._task_name()}")
 
     @property
     def is_replaying(self) -> bool:

@@ -46,7 +46,7 @@ from heliograph.turn.events import (
     SuspendTurn,
 )
 from heliograph.turn.phase_records import event_of, following_of
-from heliograph.turn.phase_signals import Turn, action_complete, plan_ready, ready, through
+from heliograph.turn.phase_signals import ONE_STEP_EXECUTED, ONE_STEP_PLANNED, Turn, through
 from heliograph.turn.phases import BadTransition, Phase
 from heliograph.turn.round_transitions import decide, phase_ended
 from heliograph.turn.turn_ends import deliver, fail, good_end, halts_of_limit, stop, terminate
@@ -110,7 +110,7 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
         return turn, [Act()]
     if event.is_resumed:
         return _continue(turn, event, now)
-    turn, drafts = through(turn, now, [ready(turn), plan_ready(None)])
+    turn, drafts = through(turn, now, (("ready", turn.ready, "ready"), ONE_STEP_PLANNED))
     return turn, [Act()] if event.has_emitted_signals else [Emit(tuple(drafts)), Act()]
 
 
@@ -130,7 +130,7 @@ def _succeed(
     turn: Turn, output: Json, now: datetime, outcome: Outcome = "success", limit: JsonObject | None = None
 ) -> tuple[Turn, list[Effect]]:
     decision, cue = decide(outcome, limit)
-    turn, drafts = through(turn, now, [action_complete(None), ("reflection_complete", decision, cue)])
+    turn, drafts = through(turn, now, (ONE_STEP_EXECUTED, ("reflection_complete", decision, cue)))
     return terminate(turn, [*drafts, *halts_of_limit(turn, limit, now)], good_end(outcome, output, limit), now)
 
 

@@ -13,7 +13,7 @@ from heliograph.definitions.plan import tools_of
 from heliograph.signals.error_payload import error_payload
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
-from heliograph.turn.phases import Phase, next_phase
+from heliograph.turn.phases import NEXT, Phase, next_phase
 from heliograph.turn.rounds import Rounds
 from heliograph.types import JsonObject
 
@@ -23,8 +23,8 @@ _DECISION = ("decision", "confidence", "reason", "resume_at")
 Step: TypeAlias = tuple[str, JsonObject, str]
 
 # An agent without hooks has no plan, and its act phase is one step.
-_ONE_STEP_PLANNED: Step = ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready")
-_ONE_STEP_EXECUTED: Step = ("action_complete", {"steps_executed": 1, "success": True}, "action_complete")
+ONE_STEP_PLANNED: Step = ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready")
+ONE_STEP_EXECUTED: Step = ("action_complete", {"steps_executed": 1, "success": True}, "action_complete")
 
 
 class Turn(Struct, frozen=True):
@@ -46,8 +46,8 @@ def through(turn: Turn, now: datetime, steps: Sequence[Step]) -> tuple[Turn, lis
     """Emit the signal of each phase while the turn is in that phase; then its cue moves the turn to the next phase."""
     drafts, phase = [], turn.phase
     for name, payload, cue in steps:
-        drafts.append(draft(turn, name, payload, now))
-        phase = next_phase(phase, cue)
+        drafts.append(Draft(name, payload, turn.agent, turn.activation_id, now))
+        phase = NEXT.get((phase, cue)) or next_phase(phase, cue)
     return replace(turn, phase=phase), drafts
 
 
@@ -58,7 +58,7 @@ def ready(turn: Turn) -> Step:
 def plan_ready(plan: JsonObject | None) -> Step:
     """Without a plan, the work of the act phase is one step."""
     if plan is None:
-        return _ONE_STEP_PLANNED
+        return ONE_STEP_PLANNED
     steps = plan.get("steps")
     payload: JsonObject = {
         "steps": len(steps) if isinstance(steps, list) else 1,
@@ -71,7 +71,7 @@ def plan_ready(plan: JsonObject | None) -> Step:
 def action_complete(acted: JsonObject | None) -> Step:
     """acted: the result of an act phase; None for an agent without hooks, which acts once."""
     if acted is None:
-        return _ONE_STEP_EXECUTED
+        return ONE_STEP_EXECUTED
     results: Any = acted["results"]
     payload: JsonObject = {"steps_executed": len(results), "success": acted["success"], "actions": truncated(results)}
     return "action_complete", payload, "action_complete"

@@ -16,15 +16,13 @@ def terminating_result(waits: Sequence[Wait]) -> CallResult | None:
     Of several such calls in one step, the worst result counts; of equal ones, the first to arrive. A result may choose
     otherwise only for a call with `may_override`.
     """
-    if not waits:
-        return None
     results = [result_of(wait) for wait in _terminating(waits)]
     return min(results, key=lambda result: _WORST_FIRST.index(result.status), default=None)
 
 
 def awaits_terminating(waits: Sequence[Wait]) -> bool:
     """Whether the turn has a terminating result, but another such call of that step has no result yet."""
-    found = _terminating(waits) if waits else []
+    found = _terminating(waits)
     return bool(found) and any(
         wait.state == "open" and wait.kind != "inline" and wait.after_execution == "terminate"
         and wait.step_id == found[0].step_id and wait.step_id is not None

@@ -218,11 +218,11 @@ class Worker:
         if log.isEnabledFor(logging.INFO):
             log.info("claimed %s: agent %s of run %s, epoch %d%s", claimed.turn_id, claimed.agent, claimed.run_id,
                      claimed.epoch, _history(claimed), extra=_fields(runner))  # fmt: skip
-        self._running[services.project, claimed.turn_id] = runner
+        self._running[runner.owned.project, claimed.turn_id] = runner
         runner.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(runner))
 
     async def _work(self, runner: TurnRunner) -> None:
-        claimed = runner.claimed
+        claimed = runner.owned.claimed
         turn_id, is_abandoned = claimed.turn_id, False
         enter_turn(claimed.run_id, turn_id, claimed.agent)
         try:
@@ -241,7 +241,7 @@ class Worker:
             self._release_slot(runner, is_abandoned=is_abandoned)
 
     def _release_slot(self, runner: TurnRunner, *, is_abandoned: bool) -> None:
-        project, turn_id = runner.services.project, runner.claimed.turn_id
+        project, turn_id = runner.owned.project, runner.owned.claimed.turn_id
         if self._running.get((project, turn_id)) is not runner:
             return
         was_full = self._free_slots == 0

@@ -75,6 +75,8 @@ class Bells:
 
     def ring(self, keys: Sequence[BellKey], agents: Iterable[str] = ()) -> None:
         self.subscriptions.ring(keys)
+        if not self.wires:
+            return
         remote = [key for key in keys if not key.name.startswith(_LOCAL)]
         unknown = {key.project for key in remote if not self.tokens.has(key.project)}
         if unknown:

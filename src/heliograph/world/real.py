@@ -60,7 +60,7 @@ class RealWorld:
         self._store = store
         self._transactions = transactions
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.current_thread()
+        self._thread = threading.get_ident()
         self._tasks: set[asyncio.Task[None]] = set()
         self.bells = Bells(store, self.spawn)
 
@@ -77,15 +77,15 @@ class RealWorld:
         await asyncio.sleep(seconds)
 
     def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> Task:
-        if threading.current_thread() is not self._thread:  # a plain agent function calls from its own thread
+        if threading.get_ident() != self._thread:  # a plain agent function calls from its own thread
             return asyncio.run_coroutine_threadsafe(work, self._loop)
-        task = asyncio.create_task(work, name=name)
+        task = self._loop.create_task(work, name=name)
         self._tasks.add(task)  # asyncio itself keeps only a weak reference
         task.add_done_callback(self._reap)
         return task
 
-    async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
-        return await within(seconds, work)
+    def within(self, seconds: float | None, work: Awaitable[T]) -> Coroutine[Any, Any, T]:
+        return within(seconds, work)
 
     async def run_sync(self, function: Callable[..., T], *args: object, ended: Callable[[], None] | None = None) -> T:
         """Run the function in a new thread. In a pool, functions that outlive their timeout would starve the others, and

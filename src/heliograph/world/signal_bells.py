@@ -129,7 +129,11 @@ def names_of(function: str, arguments: tuple[Any, ...], answer: Any) -> set[str]
     for item in arguments[1]:
         if function == "enqueue":
             names.add(item["name"])
-        names.update(draft["name"] for draft in item.get("signals") or ())
+        for draft in item.get("signals") or ():
+            names.add(draft["name"])
         if item.get("failure") or (item.get("reaction") or {}).get("stops"):
             names |= ENDS
-    return names.union(*(_OF_OUTCOME.get(row["outcome"], ()) for row in answer))
+    for row in answer:
+        if row["outcome"] in _OF_OUTCOME:
+            names |= _OF_OUTCOME[row["outcome"]]
+    return names

@@ -34,7 +34,7 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
 
     Most work ends before it waits for anything. So the timer is only made when a coroutine has waited for the first time.
     """
-    mine = asyncio.current_task()
+    mine: asyncio.Task[Any] | None = None  # of work that has waited
     scope: asyncio.Timeout | None = None
     try:
         if isinstance(work, types.CoroutineType):
@@ -43,16 +43,19 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
                 first = work.send(None)
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
+            mine = asyncio.current_task()
             scope, work = asyncio.timeout_at(ends_at), _rest(work, first)
         else:
+            mine = asyncio.current_task()
             scope = asyncio.timeout(seconds)
         async with scope:
             return await work
     except GeneratorExit:
-        if _running() is mine:  # a running coroutine cannot be closed, so the work raised it
+        if mine is None or _running() is mine:  # a running coroutine cannot be closed, so the work raised it
             raise RuntimeError("the function raised GeneratorExit") from None
         raise
     except asyncio.CancelledError:
+        mine = mine or asyncio.current_task()
         if mine is not None and not mine.cancelling():  # this task was not cancelled, so the work raised it
             raise RuntimeError("it was cancelled from within") from None
         raise
