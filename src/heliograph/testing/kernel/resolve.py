@@ -82,9 +82,10 @@ def _may_resolve(tx: Transaction, wait: Row) -> bool:
 
 
 def _number(tx: Transaction, items: list[Row]) -> None:
-    """Set each result's position among the results of its turn and in the log of its run; sort by the position in the log."""
+    """Sort the results by run and turn, and set the position of each among the results of its turn and in the log of its run."""
+    items.sort(key=lambda i: (i["wait"]["run_id"], i["turn"]["agent_turn_id"], i["n"]))
     by_run: dict[str, int] = {}
-    for item in sorted(items, key=lambda i: (i["wait"]["run_id"], i["turn"]["agent_turn_id"], i["n"])):
+    for item in items:
         run_id = item["wait"]["run_id"]
         by_run[run_id] = by_run.get(run_id, item["run"]["signal_seq"]) + 1
         item["seq"] = by_run[run_id]
@@ -95,7 +96,6 @@ def _number(tx: Transaction, items: list[Row]) -> None:
             by_turn[turn_id] = max((w["resolved_position"] or 0 for w in tx.tables.waits.of(turn_id)), default=0)
         by_turn[turn_id] += 1
         item["position"] = by_turn[turn_id]
-    items.sort(key=lambda i: (i["seq"], i["wait"]["run_id"]))
 
 
 def _write_result(tx: Transaction, item: Row, limited: Row, seq: int, *, logs: bool) -> None:

@@ -7,6 +7,8 @@
 --   that another transaction may move, such as those of the outbox, are updated by key instead.
 -- * One statement writes to several tables: `with .. insert .. returning`. Each part sees the rows as they were before
 --   the statement. `as materialized` evaluates a part once.
+-- * Several statements share the rows that one of them found as arrays: `select v_turn_id[n], v_call_id[n], .. from
+--   generate_subscripts(v_turn_id, 1) n`. `unnest` of several arrays costs more (decision 0101).
 -- * PostgreSQL inlines a table function (`language sql`, stable or immutable, no settings) into the calling query. It
 --   inlines a scalar function only if its body is no more volatile than declared, and if no argument that is used twice
 --   is expensive or volatile. Other functions cost a call per row. Private functions therefore have no settings.

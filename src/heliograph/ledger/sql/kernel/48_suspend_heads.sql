@@ -1,15 +1,14 @@
 -- Suspending heads: the second half of suspend. A turn with open calls is suspended; another turn keeps running (K16).
 
 -- _open_waits: the open calls for which a turn is suspended: their number, the nearest deadline, and whether all of
---   them are questions to humans. p_except: calls that are not counted. Inline calls never count, because their owner
---   records them.
-create function heliograph._open_waits(p_project text, p_turn_id text, p_except text[]) returns table (
+--   them are questions to humans. Inline calls never count, because their owner records them.
+create function heliograph._open_waits(p_project text, p_turn_id text) returns table (
     waits bigint, deadline timestamptz, is_human boolean
 ) language sql stable as $$
     select count(*), min(w.deadline), bool_and(w.kind = 'human')
       from heliograph.turn_waiting_tools w
      where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open' and w.kind <> 'inline'
-       and w.tool_call_id <> all (p_except) offset 0
+     offset 0
 $$;
 
 -- _suspend_heads: suspend the turns of a round that have open waits: running -> suspended, their leases closed, their
@@ -26,7 +25,7 @@ begin
                h.at, h.agent_id, h.run_id, greatest(p_now, h.moved_at) as moved_at
           from jsonb_to_recordset(p_items) as i (agent_id text, turn_id text, epoch bigint, phase text, "join" text,
                                                  seen integer, terminates boolean)
-         cross join lateral heliograph._open_waits(p_project, i.turn_id, '{}') o
+         cross join lateral heliograph._open_waits(p_project, i.turn_id) o
          cross join lateral (
                select x.ctid as at, x.agent_id, x.run_id, x.moved_at from heliograph.agent_state_head x
                 where x.project_id = p_project and x.agent_id = i.agent_id offset 0) h
