@@ -118,12 +118,16 @@ def test_invalid_limit_value_is_rejected_and_changes_nothing(shell: Shell, chang
 
 
 async def test_unused_wire_is_removed(shell: Shell, database_url: str) -> None:
-    assert await helio(shell, "db", "wires") == (0, "no wire besides PostgreSQL: any worker can publish\n")
+    assert await helio(shell, "db", "wires") == (
+        0,
+        "no wire: no events are published; helio db wires --declare postgres publishes them\n",
+    )
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.ledger.declare_wire("nats")
         await runtime.run(APP.workflow, {})
         assert shell.rows("db", "wires")[0]["wire"] == "nats"
         assert len(await runtime.ledger.read_outbox()) == 1
+        assert {row["wire"] for row in shell.rows("db", "wires", "--declare", "postgres")} == {"nats", "postgres"}
         code, _ = await helio(shell, "db", "wires", "--forget", "nats")
         assert (code, await helio(shell, "db", "wires", "--forget", "nats")) == (
             0, (3, "error: project default has no wire nats; helio db wires lists them\n"),

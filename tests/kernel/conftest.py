@@ -16,7 +16,7 @@ import pytest_asyncio
 from heliograph.testing.database import TestServer
 from heliograph.testing.kernel.row_guard import guard_rows
 from heliograph.testing.kernel.transition_guard import guard_transitions
-from tests.kernel.kit import Connect, Connections, Kernel, connect, new_project
+from tests.kernel.kit import START, Connect, Connections, Kernel, connect, new_project
 from tests.marks import excludes_more
 
 VERSIONS = [pytest.param(18, id="pg18")]
@@ -59,8 +59,10 @@ async def connections(shared_url: str) -> AsyncIterator[Connections]:
 
 @pytest_asyncio.fixture
 async def kernel(connections: Connections) -> AsyncIterator[Kernel]:
-    """The kernel's functions for an empty project."""
+    """The kernel's functions for an empty project, whose events are published on PostgreSQL."""
     made = Kernel(await connections.take(), new_project())
+    declare = "insert into heliograph.project_wires values ($1, 'postgres', $2)"
+    await made.connection.execute(declare, made.project, START)
     yield made
     found = [] if made.is_corrupted else await made.call("doctor", False)
     await connections.release(made.connection)

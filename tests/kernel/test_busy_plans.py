@@ -45,6 +45,7 @@ def sweep(kind: str, finds: str, *turns: str) -> Measured:
 @pytest.mark.more
 async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
+    await kernel.call("declare_wire", "postgres")
     one = (await _at_work(kernel))[-1]
     turn, run = one["turn_id"], one["run_id"]
     card = {"card_id": "card_new", "kind": "note", "content": {}}
@@ -96,6 +97,7 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
 @pytest.mark.more
 async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
+    await kernel.call("declare_wire", "postgres")
     some = (await _at_work(kernel))[:BATCH]
     measured = {
         "start": of("started", ("start_runs", [_run(f"new_{n}") for n in range(BATCH)])),

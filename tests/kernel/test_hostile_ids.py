@@ -67,6 +67,7 @@ async def test_every_function_treats_any_text_as_data(kernel: Kernel, text: str)
 @pytest.mark.parametrize("text", mostly_more(HOSTILE, {0, 1, 7, 11}), ids=range(len(HOSTILE)))
 async def test_calls_boxes_and_stops_return_any_text_unchanged(kernel: Kernel, text: str) -> None:
     kernel.project = f"{kernel.project} {text}"
+    await kernel.call("declare_wire", "postgres")
     named = as_id(text)
     run, turn, call, box = f"run {named}", f"turn {named}", f"call {named}", f"context {named}"
     call_with = command(call, subject=f"cmd.{text}", step_id=text) | {"tool": text}

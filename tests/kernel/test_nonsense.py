@@ -30,6 +30,7 @@ async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> 
     named = as_id(text)
     run, turn, project = f"run_{named}", f"turn_{named}", f"{kernel.project} {text}"
     kernel.project = project
+    await kernel.call("declare_wire", "postgres")
     item = run_item(run, [text, "critic"], {turn: text}) | {"target": text, "request_hash": text}
     assert (await kernel.call("start_runs", [item]))[0]["targets"] == [text]
     (claimed,) = await kernel.call("claim", [text], text, 1, 30.0)

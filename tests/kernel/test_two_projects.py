@@ -29,6 +29,7 @@ NOT_CALLED = {
 
 async def live(kernel: Kernel, seen: list[Any]) -> None:
     """Call every kind of transition once, and append each answer to `seen`."""
+    await kernel.call("declare_wire", "postgres")
     seen.append(await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=100))
     yielded = await kernel.claim_one()
     seen.append(yielded)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Kernel
+from tests.kernel.kit import Connect, Kernel
+from tests.kernel.test_isolation import opened, when_blocked
 from tests.kernel.waits import command, suspended, tool
+
+FORGET = "select heliograph.forget_wire($1, $2)"
 
 
 async def unpublished(kernel: Kernel) -> list[tuple[str, list[str]]]:
@@ -17,19 +20,45 @@ async def unpublished(kernel: Kernel) -> list[tuple[str, list[str]]]:
 async def test_outbox_row_names_its_required_wires(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), tool("c2"))
     await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
-    assert await unpublished(kernel) == [("evt", [])]  # a command has nowhere to go: tools come and take it
+    assert await unpublished(kernel) == [("evt", ["postgres"])]  # no command: tools come and take it
     assert await kernel.call("declare_wire", "nats") == "declared"
     assert await kernel.call("declare_wire", "nats") == "duplicate"
-    assert await unpublished(kernel) == [("cmd", ["nats"]), ("evt", ["nats"])]
+    assert await unpublished(kernel) == [("cmd", ["nats", "postgres"]), ("evt", ["nats", "postgres"])]
 
 
 async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
     await kernel.call("declare_wire", "nats")
     await suspended(kernel, command("c1"))
-    forget = "select heliograph.forget_wire($1, $2)"
     for answer in ('"forgotten"', '"unknown"'):
-        assert await kernel.connection.fetchval(f"{forget}::text", kernel.project, "nats") == answer
+        assert await kernel.connection.fetchval(f"{FORGET}::text", kernel.project, "nats") == answer
     assert await unpublished(kernel) == []
+
+
+@pytest.mark.proves("G-61")
+async def test_event_of_a_project_without_a_wire_needs_no_publication(kernel: Kernel) -> None:
+    await kernel.connection.execute(FORGET, kernel.project, "postgres")
+    await kernel.finish(await kernel.running(), ends="success")
+    assert await unpublished(kernel) == []
+    [event] = await kernel.rows("outbox", "key, published_at, deliveries")
+    assert tuple(event) == ("evt:turn_a", kernel.now, 0)
+    assert await kernel.call("declare_wire", "postgres") == "declared"
+    await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
+    assert await unpublished(kernel) == [("evt", ["postgres"])]
+
+
+@pytest.mark.proves("G-61")
+async def test_event_of_a_turn_that_ends_after_the_declaration_of_a_wire_is_published(
+    kernel: Kernel, beside: Connect
+) -> None:
+    await kernel.connection.execute(FORGET, kernel.project, "postgres")
+    first, second = await kernel.running(), await kernel.running("run_b", "turn_b")
+    declaring, ending, watcher = await beside(), await beside(), await beside()
+    async with opened(kernel):
+        await kernel.finish(first, ends="success")  # has found no wire
+        declared = await when_blocked(declaring, declaring.call("declare_wire", "postgres"), watcher)
+        ended = await when_blocked(ending, ending.finish(second, ends="success"), watcher)
+    assert (await declared, (await ended)["outcome"]) == ("declared", "ok")
+    assert [row["key"] for row in await kernel.call("read_outbox", 10)] == ["evt:turn_b"]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, None])

@@ -77,6 +77,7 @@ async def run_elsewhere(url: str, app: Heliograph) -> str:
         open_runtime(Settings(url, project=PROJECT)) as works,
         serving(works, app) as worker,
     ):
+        await works.ledger.declare_wire("postgres")
         async with asyncio.timeout(60):
             result = await client_runtime.run(app.workflow, {}, worker=False)
         await worker.watchdog.settle()
@@ -293,6 +294,7 @@ async def test_full_queue_of_notifications_costs_latency_only(empty: Path) -> No
             connected(server.url) as flooder,
             serving(works, chain()),
         ):
+            await works.ledger.declare_wire("postgres")
             await idler.execute("listen anything")
             await idler.execute("begin")
             fill = "do $$ begin for n in 1..200 loop perform pg_notify('x', repeat('x', 7000) || n); commit; end loop; end $$"

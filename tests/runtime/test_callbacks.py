@@ -238,6 +238,7 @@ async def test_wires_that_are_away_hold_up_neither_retention_nor_sweeps(
         allow(rig, hook, secrets=())
         with monkeypatch.context() as away:
             away.setattr(rig.runtime.world, "publish", hangs)
+            await rig.runtime.ledger.declare_wire("postgres")
             pruned = asyncio.Event()
             async with serving_until_cancelled(rig, pruned):
                 await rig.runtime.start(application().workflow, {}, callback_url=hook.url)

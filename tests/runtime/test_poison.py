@@ -157,6 +157,7 @@ async def test_undecodable_event_is_published_with_a_mark(rig: Rig) -> None:
     async def speaker(ctx: Context) -> str:
         return "done"
 
+    await rig.runtime.ledger.declare_wire("postgres")
     spoiled, whole = [await rig.start(app) for _ in range(2)]
     for claimed in await rig.runtime.ledger.claim([app.name], "somebody", 10, 10.0):
         await rig.runtime.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, "it was told so")

@@ -95,6 +95,7 @@ async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that
         await publish(project, events)
 
     monkeypatch.setattr(rig.runtime.world, "publish", recorded)
+    await rig.runtime.ledger.declare_wire("postgres")
     result = await rig.run(newsroom(), {"text": "one two three"})
     for turn in await rig.runtime.reader.turns(run_id=result.run_id):
         (card,) = await rig.runtime.reader.cards(turn.turn_id)

@@ -54,7 +54,10 @@ def _add_maintenance(verbs: Any, command: Any) -> None:
     limits.add_argument(
         "changes", metavar="NAME=NUMBER", nargs="*", help="a new value of a limit; NAME=default restores the default"
     )
-    wires = command(verbs, "wires", "maintenance:wires", "list the wires that events must reach, or remove one")
+    wires = command(
+        verbs, "wires", "maintenance:wires", "list the wires that events must reach, declare one or remove one"
+    )
+    wires.add_argument("--declare", choices=["postgres"], help="publish the events of turns on this wire from now on")
     wires.add_argument("--forget", metavar="WIRE", help="remove this wire, if no worker uses it any more")
     command(verbs, "breakers", "maintenance:breakers", "list the circuit breakers of a project")
     rates = command(verbs, "rates", "maintenance:rates", "list the rate limits of a project, or reset one")

@@ -51,14 +51,14 @@ def limits(options: Namespace) -> int:
 
 
 def wires(options: Namespace) -> int:
-    rows = asyncio.run(_with(lambda connection, project: _wires(connection, project, options.forget)))
+    rows = asyncio.run(_with(lambda connection, project: _wires(connection, project, options.declare, options.forget)))
     if options.json:
         for row in rows:
             json_line({"wire": row["wire"], "declared_at": row["declared_at"]})
     elif rows:
         table(("WIRE", "SINCE"), [(safe_repr(row["wire"]), moment(row["declared_at"])) for row in rows])
     else:
-        note("no wire besides PostgreSQL: any worker can publish")
+        note("no wire: no events are published; helio db wires --declare postgres publishes them")
     return 0
 
 
@@ -132,7 +132,11 @@ async def _limits(connection: Any, project: str, changes: Mapping[str, int | Non
     return dict(sorted(values.items()))
 
 
-async def _wires(connection: Any, project: str, forgotten: str | None) -> Sequence[Mapping[str, Any]]:
+async def _wires(
+    connection: Any, project: str, declared: str | None, forgotten: str | None
+) -> Sequence[Mapping[str, Any]]:
+    if declared is not None:
+        await connection.execute("select heliograph.declare_wire($1, $2, clock_timestamp())", project, declared)
     if forgotten is not None:
         answer = await connection.fetchval("select heliograph.forget_wire($1, $2)", project, forgotten)
         if msgspec.json.decode(answer) == "unknown":

@@ -22,7 +22,7 @@ from heliograph.world.seam import BellKey, World, bell_keys
 if TYPE_CHECKING:
     from heliograph.telemetry.metrics_signals import TurnMetrics  # only for workers with metrics
 
-NATS = "nats"  # the name of the wire in the settings of a project
+POSTGRES, NATS = "postgres", "nats"  # the names of the wires in the settings of a project
 
 
 class Seams(NamedTuple):
@@ -69,8 +69,8 @@ class ProjectServices:
 
     @property
     def wires(self) -> list[str]:
-        """The wires that this worker has besides PostgreSQL."""
-        return [NATS] if self.sends_commands else []
+        """The wires that this worker has."""
+        return [POSTGRES, NATS] if self.sends_commands else [POSTGRES]
 
     @property
     def project(self) -> str:

@@ -192,6 +192,7 @@ class Worker:
         The kernel rejects a claim whose answer is too large. Then the worker claims single turns, and twice as many after
         each success. A turn that cannot be claimed alone is ended as failed, and the other turns continue.
         """
+        await self.watchdog.declare_wires(services)
         try:
             claimed = await services.ledger.claim(services.claims, self.name, limit, self._lease_seconds)
         except KernelRejected as error:

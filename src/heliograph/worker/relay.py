@@ -6,21 +6,21 @@ Every event therefore arrives at least once, and its key identifies a second cop
 
 from __future__ import annotations
 
-from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.project_services import NATS, ProjectServices
 
 
 class Relay:
     """Publishes for any number of projects. Several workers may relay at once."""
 
     def __init__(self) -> None:
-        self._declared: set[tuple[str, str]] = set()  # by project and wire
+        self._declared: set[str] = set()  # projects
 
     async def publish(self, services: ProjectServices) -> None:
         """Publish the events in the project's outbox, oldest first, then mark them as published. Raises StoreUnavailable.
 
         An event for a wire that this worker does not have stays for the workers that have it.
         """
-        await self._declare_wires(services)
+        await self.declare_wires(services)
         while True:
             events = [e for e in await services.ledger.read_outbox() if set(e.wires) <= set(services.wires)]
             if not events:
@@ -29,9 +29,8 @@ class Relay:
             await services.world.failpoint("before_mark")
             await services.ledger.mark_published([event.key for event in events])
 
-    async def _declare_wires(self, services: ProjectServices) -> None:
-        """Declare this worker's wires once; from then on workers without them leave the project's outbox alone."""
-        for wire in services.wires:
-            if (services.project, wire) not in self._declared:
-                await services.ledger.declare_wire(wire)
-                self._declared.add((services.project, wire))
+    async def declare_wires(self, services: ProjectServices) -> None:
+        """Declare NATS once, if this worker has it; from then on workers without it leave the project's outbox alone."""
+        if services.sends_commands and services.project not in self._declared:
+            await services.ledger.declare_wire(NATS)
+            self._declared.add(services.project)

@@ -83,6 +83,10 @@ class Watchdog:
             await self._sweep(services)
         await self.relay()
 
+    async def declare_wires(self, services: ProjectServices) -> None:
+        """Declare the wires of this worker once, before it claims: the events of its turns are published. Raises StoreUnavailable."""
+        await self._relay.declare_wires(services)
+
     async def relay(self) -> None:
         """Publish the outbox of every project once. Raises StoreUnavailable."""
         for services in self.projects:

@@ -130,6 +130,8 @@ async def _install(url: str, options: Options, mutant: mutants.Mutant | None) ->
     connection = await asyncpg.connect(url)
     try:
         await install(connection)
+        # for the listeners: nothing is published before, and workers declare NATS before their first claim
+        await connection.execute("select heliograph.declare_wire('default', 'postgres', clock_timestamp())")
         limits = json.dumps({**LIMITS, "running_max": options.running_max})
         await connection.execute("select heliograph.set_limits('default', $1::text::jsonb)", limits)
         if mutant is not None:

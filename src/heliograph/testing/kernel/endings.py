@@ -49,7 +49,8 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
         bug = "kernel_end_without_event" if get(item, "epoch") is ABSENT else "finish_splits_event"
         tx.next("outbox_id")
         if bug not in tx.bugs:
-            outbox_row(tx, f"evt:{turn['agent_turn_id']}", "task_event", turn["agent_turn_id"])
+            outbox_row(tx, f"evt:{turn['agent_turn_id']}", "task_event", turn["agent_turn_id"],
+                       published_at=None if tables.wires else tx.now)  # fmt: skip
     for _, turn in ending:
         if turn["parent_turn_id"] is not None and "child_not_reported" not in tx.bugs:
             tx.next("outbox_id")

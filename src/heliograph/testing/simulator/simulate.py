@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.control.pool_names import DEFAULT_POOL
-from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.project_services import POSTGRES, ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.backend import Backend
+from heliograph.testing.kernel.tables import EPOCH
 from heliograph.testing.oracles.final_state import check_end
 from heliograph.testing.oracles.kernel_calls import Oracles
 from heliograph.testing.oracles.records import Violation
@@ -99,6 +100,7 @@ class Result:
 def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Result:
     """Run one case to its end on an emptied backend. Call it where no event loop is running."""
     backend.reset()
+    backend.call("declare_wire", (PROJECT, POSTGRES), EPOCH)  # so that the oracles see all task events
     plan = Plan(case.seed, RATES, HORIZON_SECONDS, faults=case.faults, deviations=case.deviations)
     loop, oracles = SimLoop(plan.choose), Oracles(backend, PROJECT)
     stage = Stage(loop, plan, backend, oracles, lease_seconds=LEASE_SECONDS, keeps_trace=keeps_trace)

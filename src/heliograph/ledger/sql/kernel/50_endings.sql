@@ -8,10 +8,10 @@
 --   gracefully, with the grace of the turn's own pending stop, or with the default one.
 --   p_bytes: see _exceeds. p_card_bytes: the limit card_bytes_max.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
---   ran. Its open calls are closed (_close_calls). The task event goes to the outbox (L0-81, L0-107), and so does a
---   report if another turn waits for this one. The head of an active turn becomes idle under the next epoch, and its
---   lease is closed (L0-72, K7). The reservations of its calls are settled (_settle_ended), and its callback is created
---   (_create_turn_callbacks).
+--   ran. Its open calls are closed (_close_calls). The task event goes to the outbox (L0-81, L0-107), as published if
+--   the project has no wire, and so does a report if another turn waits for this one. The head of an active turn
+--   becomes idle under the next epoch, and its lease is closed (L0-72, K7). The reservations of its calls are settled
+--   (_settle_ended), and its callback is created (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  blobs, see _store_content, then see _close_calls. The caller holds the heads and the runs
 create function heliograph._terminal(
@@ -43,10 +43,15 @@ begin
                           and m.status in ('queued', 'pending', 'processing', 'deferred') offset 0) x) found
          where i.ctid = found.at
     ), event as (
-        insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
-        select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now from ending
+        insert into heliograph.outbox
+               (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at, published_at)
+        select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now,
+               case when exists (select from heliograph.project_wires w where w.project_id = p_project) then null
+                    else p_now end
+          from ending
         union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
-               jsonb_build_object('child_turn_id', turn_id), p_now, p_now from ending where parent_turn_id is not null
+               jsonb_build_object('child_turn_id', turn_id), p_now, p_now, null
+          from ending where parent_turn_id is not null
         on conflict do nothing
     ), lease as (
         update heliograph.leases l set ended_at = greatest(p_now, found.moved_at)

@@ -1,12 +1,13 @@
--- Wires: message buses, such as NATS, on which a project's events are published in addition to PostgreSQL. If only some
--- workers had the wire, the others would publish an event without it and mark the event as done. So a worker with a
--- wire declares it, and from then on only workers with this wire publish.
+-- Wires: message buses on which a project publishes its events: postgres, which is the channel heliograph_events, or
+-- nats. A project without a wire has no subscribers, so its events need no publication. If only some workers had a
+-- wire, the others would publish an event without it and mark the event as done. So a worker with NATS declares it,
+-- and from then on only workers with this wire publish. An operator declares postgres, which every worker has.
 
--- declare_wire: record that a project publishes its events on a wire, such as nats. From then on only workers with
---   this wire publish.
+-- declare_wire: record that a project publishes its events on a wire, postgres or nats. From then on only workers with
+--   this wire publish. The event of each turn that ends after this call is published.
 --   Answers 'declared' or 'duplicate'.
 --   raises: see _enter; 22023 for a name without 1 to 200 bytes
---   locks:  the new row
+--   locks:  for a new wire the outbox, against writers, and the new row
 create function heliograph.declare_wire(p_project text, p_wire text, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -15,6 +16,11 @@ begin
     if not coalesce(octet_length(p_wire) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'the name of a wire must have 1 to 200 bytes';
     end if;
+    if exists (select from heliograph.project_wires where project_id = p_project and wire = p_wire) then
+        return to_jsonb('duplicate'::text);
+    end if;
+    -- an ending that has not seen the wire has written its event before, or writes it after this call and sees the wire
+    lock table heliograph.outbox in share mode;
     insert into heliograph.project_wires (project_id, wire, declared_at) values (p_project, p_wire, p_now)
         on conflict do nothing;
     return to_jsonb(case when found then 'declared'::text else 'duplicate' end);

@@ -1,7 +1,7 @@
 -- The outbox: messages to publish, at least once. The receiver deduplicates by the key of the row (G-61).
 
--- read_outbox: return the oldest due rows for the wire: task events and, in a project with a wire (79_wires.sql),
---   commands with a subject.
+-- read_outbox: return the oldest due rows for the wires (79_wires.sql): task events and, in a project with a wire
+--   besides postgres, commands with a subject.
 --   Returns [{outbox_id, kind, key, target, subject, body, wires}]. target: the application of the turn. wires: the
 --   wires that the row must reach; a worker that lacks one of them does not publish it. A task event contains ids, and
 --   no content (L0-86, L0-107).
@@ -28,7 +28,7 @@ begin
                 union all
                 (select * from heliograph.outbox c
                   where c.project_id = p_project and c.published_at is null and c.kind = 'cmd' and c.due_at <= p_now
-                    and c.subject is not null and v_wires <> '[]'
+                    and c.subject is not null and v_wires - 'postgres' <> '[]'
                   order by c.due_at, c.outbox_id limit p_limit)) o
           left join lateral (  -- each by its key, because a join may read all turns
                 select x.agent_turn_id, x.agent_id, x.outcome, x.output_box_id, x.deliverable_card_id,

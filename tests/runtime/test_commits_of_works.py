@@ -1,0 +1,53 @@
+"""The commits of works A and B of the benchmark through a runtime and its worker, where no calls are sent together."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from bench.app import app as noop
+from bench.app import calling
+from tests.runtime.kit import Rig
+
+OF_THE_WORKER = ("beat", "deregister")  # per worker and time, not per item
+
+
+class Writes:
+    """Runs each statement of a pool in a transaction, and notes the functions that wrote."""
+
+    def __init__(self, pool: Any):
+        self._pool = pool
+        self.functions: list[str] = []
+
+    async def fetch(self, query: str, *args: object) -> list[Any]:
+        async with self._pool.acquire() as connection, connection.transaction():
+            rows = list(await connection.fetch(query, *args))
+            if await connection.fetchval("select pg_current_xact_id_if_assigned() is not null"):
+                self.functions += re.findall(r"heliograph\.(\w+)\(", query)
+        return rows
+
+    @property
+    def of_items(self) -> list[str]:
+        return [function for function in self.functions if function not in OF_THE_WORKER]
+
+
+def counted(rig: Rig) -> Writes:
+    rig.runtime.database._runs = writes = Writes(rig.runtime.database._pool)
+    return writes
+
+
+async def test_item_of_work_a_makes_three_commits(rig: Rig) -> None:
+    writes = counted(rig)
+    assert (await rig.run(noop)).outcome == "success"
+    assert writes.of_items == ["start_runs", "claim", "finish"]
+
+
+async def test_item_of_work_b_makes_six_commits(rig: Rig) -> None:
+    writes = counted(rig)
+    async with rig.serving(calling):
+        run_id = await rig.start(calling)
+        turn = await rig.turn_of("asker", "suspended")
+        item = {"turn_id": turn.turn_id, "call_id": "c1", "status": "success", "result": 2}
+        assert (await rig.runtime.ledger.report(item)).outcome == "applied"
+        await rig.ended(run_id)
+    assert writes.of_items == ["start_runs", "claim", "suspend", "report", "claim", "finish"]
