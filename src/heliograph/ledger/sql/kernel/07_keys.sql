@@ -96,17 +96,28 @@ create function heliograph._wrong_cause(p_path text, p_cause jsonb) returns text
                             'an earlier signal in the log of the run' end) end
 $$;
 
--- _wrong_activation: null, or the problem of a reaction's activation: an unknown key, or no valid cause. Activations of
---   the kernel itself have more keys and are not checked.
-create function heliograph._wrong_activation(p_path text, p_activation jsonb) returns text
-    language sql immutable as $$
-    select coalesce(
+-- _activation_problem: null, or the problem of an activation that _wrong_activation does not accept at once.
+create function heliograph._activation_problem(p_path text, p_activation jsonb) returns text
+    language plpgsql immutable as $$
+begin
+    return coalesce(
         heliograph._wrong_keys(p_path || '.reaction.activations[]', p_activation,
                                '{agent,turn_id,cause,activation,priority,pool,max_attempts,ttl_seconds,'
                                'context_box_id,result_fields,message_type,actor,budget,callback_url,depth}'),
         heliograph._wrong_cause(p_path || '.reaction.activations[]',  -- a missing cause is as invalid as an empty one
             case when jsonb_typeof(p_activation) = 'object' and p_activation ->> 'cause' is null then '{}'
-                 else p_activation -> 'cause' end))
+                 else p_activation -> 'cause' end));
+end $$;
+
+-- _wrong_activation: null, or the problem of a reaction's activation: an unknown key, or no valid cause. Activations of
+--   the kernel itself have more keys and are not checked. What reactions usually contain costs no call of a function.
+create function heliograph._wrong_activation(p_path text, p_activation jsonb) returns text
+    language sql immutable as $$
+    select case case when jsonb_typeof(p_activation -> 'cause') = 'number'
+                     then p_activation - '{agent,turn_id,cause,activation,priority,max_attempts,ttl_seconds}'::text[]
+                          = '{}' end
+           when true then null
+           else heliograph._activation_problem(p_path, p_activation) end
 $$;
 
 -- _wrong_stops: null, or the problem of the stops {turns, reason} of a reaction.

@@ -99,14 +99,24 @@ begin
     return format('signals[%s]%s', p_place, p_problem);
 end $$;
 
--- _wrong_draft: null, or the problem of a draft that would follow p_base signals of a run's log. p_place: its index
---   in its call. Its parent is the index of an earlier draft of the call, or the id of a signal that the log has; only
---   the first signal of a run has none. The id of a signal of another run is accepted without a look-up, as in the
---   doctor's R5. Stable, since format() is: PostgreSQL does not inline a function that claims more than its body, and
---   it runs per draft.
-create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bigint, p_draft jsonb) returns text
-    language sql stable as $$
-    select case
+-- _is_usual_draft: whether a draft has the form that clients send, with neither trust nor is_pending. Inlined, and
+--   short: PostgreSQL sets up each of its expressions once per transaction, which costs more than their evaluation.
+create function heliograph._is_usual_draft(p_draft jsonb) returns boolean
+    language sql immutable as $$
+    select case when jsonb_typeof(p_draft) = 'object' then
+        p_draft - '{name,payload,agent,parent,at}'::text[] = '{}'
+        -- a missing key has no type, so that no comparison with its type is true
+        and p_draft @@ '$.name.type() == "string" && !($.agent.type() != "string" && $.agent.type() != "null")
+                        && !($.at.type() != "string" && $.at.type() != "null")'
+        and octet_length(p_draft ->> 'name') between 1 and 200
+        and (octet_length(p_draft ->> 'agent') <= 200) is not false end
+$$;
+
+-- _wrong_draft: null, or the problem of a draft, apart from its parent. p_place: its index in its call.
+create function heliograph._wrong_draft(p_place bigint, p_draft jsonb) returns text
+    language plpgsql immutable as $$
+begin
+    return case
         when jsonb_typeof(p_draft) <> 'object' then heliograph._at_place(p_place, ' must be an object')
         when p_draft - '{at,name,agent,parent,payload,trust,is_pending}'::text[] <> '{}'
         then heliograph._wrong_keys('signals[]', p_draft, '{name,payload,agent,parent,at,trust,is_pending}')
@@ -122,20 +132,17 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
         when not coalesce(jsonb_typeof(p_draft -> 'at') in ('string', 'null'), true)
         then heliograph._at_place(p_place, '.at must be a string, or null')
         when not coalesce(p_draft ->> 'trust' in ('trusted', 'untrusted'), true)
-        then heliograph._at_place(p_place, '.trust must be trusted or untrusted')
-        when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'),
-                'null') end
-            when 'first' then p_draft ->> 'parent' is null
-            when 'null' then false
-            when 'number' then (p_draft ->> 'parent')::numeric between 0 and p_place - 1
-                and strpos(p_draft ->> 'parent', '.') = 0
-            when 'string' then case when octet_length(p_draft ->> 'parent') > 223 then false
-                when starts_with(p_draft ->> 'parent', 'sig_' || p_run_id || '_')
-                then heliograph._is_earlier(substr(p_draft ->> 'parent', length(p_run_id) + 6), p_base)
-                else heliograph._is_signal_id(p_draft ->> 'parent') end
-            else false end
-        then format('the parent of signal %s must be an earlier signal: its id, or its index in this request',
-                    left(p_draft ->> 'name', 80)) end
+        then heliograph._at_place(p_place, '.trust must be trusted or untrusted') end;
+end $$;
+
+-- _is_known_parent: whether the parent of a draft is the id of a signal that the log of its run has after p_base
+--   signals. The id of a signal of another run is accepted without a look-up, as in the doctor's R5.
+create function heliograph._is_known_parent(p_run_id text, p_base bigint, p_parent text) returns boolean
+    language sql immutable as $$
+    select case when octet_length(p_parent) > 223 then false
+                when starts_with(p_parent, 'sig_' || p_run_id || '_')
+                then heliograph._is_earlier(substr(p_parent, length(p_run_id) + 6), p_base)
+                else heliograph._is_signal_id(p_parent) end
 $$;
 
 -- _signal_at: one signal of a run's log: {id, name, payload, agent, turn_id, trust}. turn_id: the turn that emitted it.

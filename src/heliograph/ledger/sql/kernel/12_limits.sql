@@ -68,15 +68,34 @@ create function heliograph._reject_signals(p_signals jsonb, p_limits heliograph.
 $$;
 
 -- _reject_drafts: null, or the rejection of the first invalid draft. p_base: the position of the run's newest signal.
+--   The parent of a draft is the index of an earlier one of this list, or the id of a signal; only the first signal of
+--   a run has none.
 create function heliograph._reject_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns jsonb
     language plpgsql stable as $$
 declare
     v_draft jsonb;
+    v_parent text;
     v_wrong text;
+    v_is_known boolean;
 begin
     for n in 0 .. case when jsonb_typeof(p_drafts) = 'array' then jsonb_array_length(p_drafts) else 0 end - 1 loop
         v_draft := p_drafts -> n;
-        v_wrong := heliograph._wrong_draft(p_run_id, p_base, n, v_draft);
+        v_parent := v_draft ->> 'parent';
+        if heliograph._is_usual_draft(v_draft) is not true then
+            v_wrong := heliograph._wrong_draft(n, v_draft);
+        end if;
+        if v_parent is null or p_base + n = 0 then
+            v_is_known := v_parent is null and p_base + n = 0;
+        elsif jsonb_typeof(v_draft -> 'parent') = 'number' then
+            v_is_known := v_parent::numeric between 0 and n - 1 and strpos(v_parent, '.') = 0;
+        else
+            v_is_known := jsonb_typeof(v_draft -> 'parent') = 'string'
+                          and heliograph._is_known_parent(p_run_id, p_base, v_parent);
+        end if;
+        if v_wrong is null and not v_is_known then
+            v_wrong := format('the parent of signal %s must be an earlier signal: its id, or its index in this request',
+                              left(v_draft ->> 'name', 80));
+        end if;
         if v_wrong is not null then
             return heliograph._rejection('invalid_signal', v_wrong);
         end if;

@@ -132,6 +132,10 @@ declare
 begin
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
+    elsif p_item @@ 'strict $.ttl_seconds >= 0.000001 && $.ttl_seconds <= 31622400 && $.max_attempts >= 1
+                     && $.max_attempts <= 1000 && $.priority >= 0 && $.priority <= 3'
+      and not p_item ?| '{instance,pool,result_fields,budget,callback_url,context_box_id,actor,message_type}' then
+        return;  -- the usual case, in one expression: PostgreSQL sets up each expression once per transaction
     elsif not coalesce(jsonb_typeof(p_item -> 'ttl_seconds') = 'number', false)
        or not (p_item ->> 'ttl_seconds')::numeric between 1e-6 and 31622400 then
         v_wrong := format('ttl_seconds must be above 0 and at most 31622400, which is 366 days, not %s',
