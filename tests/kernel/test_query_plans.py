@@ -280,6 +280,24 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     ]  # fmt: skip
 
 
+OF_EACH_TURN = [
+    "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "leases", "outbox", "signals",
+    "turn_waiting_tools",
+]  # fmt: skip
+# Indexes with entries only for rare rows, and the functions that read them: contexts, blobs and forks are pruned last.
+OF_RARE_ROWS = {"turn_context": "prune", "card_of_blob": "prune", "runs_forked": "prune", "signals_pending": "react"}
+
+
+async def test_each_index_of_a_table_that_each_turn_writes_to_serves_a_query(filled_url: str) -> None:
+    connection = await connect(filled_url)
+    rows = await connection.fetch(
+        "select i.relname from pg_index x join pg_class i on i.oid = x.indexrelid join pg_class t on t.oid = x.indrelid"
+        " where i.relnamespace = 'heliograph'::regnamespace and t.relname = any ($1) and not x.indisunique", OF_EACH_TURN
+    )  # fmt: skip
+    await connection.close()
+    assert {name for (name,) in rows} - set().union(*(indexes for *_, indexes in CALLS)) == set(OF_RARE_ROWS)
+
+
 async def test_indexes_of_open_work_contain_no_finished_rows(filled_url: str) -> None:
     connection = await connect(filled_url)
     await connection.execute("reindex schema heliograph")  # afterwards reltuples is exact
