@@ -89,6 +89,13 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
     before = await kernel.connection.fetchval(ROWS_READ)
     assert [tuple(row) for row in await kernel.connection.fetch(CLAIMS_OF_RUN, kernel.project, run)] == [(turn, 2, 0)]
     read["claims of a run"] = await kernel.connection.fetchval(ROWS_READ) - before
+    before = await kernel.connection.fetchval(ROWS_READ)
+    log = await kernel.connection.fetch("select * from heliograph.read_log($1, $2, 0, 100)", kernel.project, run)
+    assert len(log) > 0
+    read["log of a run"] = await kernel.connection.fetchval(ROWS_READ) - before
+    before = await kernel.connection.fetchval(ROWS_READ)
+    assert await kernel.connection.fetchval("select heliograph._owner_at($1, $2, 1)", kernel.project, run) == run
+    read["owner of a signal"] = await kernel.connection.fetchval(ROWS_READ) - before
     await kernel.connection.close()
     assert {what: rows for what, rows in read.items() if rows > READ_MAX} == {}
     assert {what for what, rows in read.items() if rows == 0} == {"sweep of queued"}

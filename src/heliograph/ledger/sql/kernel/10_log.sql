@@ -16,7 +16,8 @@ create function heliograph._owner_at(p_project text, p_run_id text, p_seq bigint
          where r.project_id = p_project and r.run_id = p_run_id
         union all
         select r.run_id, r.forked_from, r.forked_seq from owner o
-          join heliograph.runs r on r.project_id = p_project and r.run_id = o.forked_from
+         cross join lateral (select x.run_id, x.forked_from, x.forked_seq from heliograph.runs x
+                              where x.project_id = p_project and x.run_id = o.forked_from offset 0) r
          where p_seq <= o.forked_seq)
     select o.run_id from owner o where p_seq > coalesce(o.forked_seq, 0)
 $$;
@@ -32,7 +33,8 @@ create function heliograph._log_parts(p_project text, p_run_id text)
           from heliograph.runs r where r.project_id = p_project and r.run_id = p_run_id
         union all
         select r.run_id, r.forked_from, coalesce(r.forked_seq, 0), p.after, true from part p
-          join heliograph.runs r on r.project_id = p_project and r.run_id = p.forked_from
+         cross join lateral (select x.run_id, x.forked_from, x.forked_seq from heliograph.runs x
+                              where x.project_id = p_project and x.run_id = p.forked_from offset 0) r
          where p.is_whole)
     select p.run_id, p.after, p.upto from part p
 $$;
