@@ -184,7 +184,10 @@ class Kernel:
 
     async def call(self, function: str, *args: Any, project: str | None = None) -> Any:
         definition = KERNEL[function]
-        given = definition.values([self.project if project is None else project, *args], encoded)
+        arguments = [self.project if project is None else project, *args]
+        given = definition.values(arguments, encoded)
+        if not definition.columns:
+            given = [None if argument is None else value for argument, value in zip(arguments, given, strict=True)]
         times = [self.now] if definition.takes_now else []
         rows = await self.connection.fetch(definition.statement(f"${len(given) + 1}::timestamptz"), *given, *times)
         return answer_of(definition, rows)

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from heliograph.errors import KernelRejected
 from tests.kernel.filled import fill
 from tests.kernel.kit import TARGET, Item, Kernel, activation, as_id, draft, ending, message, run_item, turn_item
 
@@ -87,7 +88,7 @@ async def test_epoch_out_of_range_is_rejected(kernel: Kernel, function: str, epo
     claimed = await kernel.running() | {"epoch": epoch}
     before = await kernel.everything()
     item = {"finish": ending, "append": holder, "renew": turn_item}[function](claimed)
-    with pytest.raises(asyncpg.DataError):
+    with pytest.raises((asyncpg.DataError, KernelRejected)):
         await kernel.call(function, [item], *([30.0] * (function == "renew")))
     assert await kernel.everything() == before
 
@@ -112,7 +113,7 @@ async def test_value_that_is_no_array_of_items_is_rejected_or_returns_nothing(
 ) -> None:
     await kernel.running()
     before = await kernel.everything()
-    with suppress(asyncpg.InvalidParameterValueError):
+    with suppress(asyncpg.InvalidParameterValueError, KernelRejected):
         assert await kernel.call(function, items, *([30.0] * (function == "renew"))) == []
     assert await kernel.everything() == before
 
@@ -127,9 +128,14 @@ async def test_empty_item_changes_nothing(kernel: Kernel, item: Any) -> None:
     await kernel.running()
     before = await kernel.everything()
     outcomes = [(await kernel.call(f, [item], *rest))[0]["outcome"] for f, *rest in (
-        ("enqueue",), ("append",), ("finish",), ("react",), ("renew", 30.0),
+        ("enqueue",), ("append",), ("finish",), ("react",),
     )]  # fmt: skip
-    assert outcomes == ["unknown_agent", "stale", "stale", "conflict", "stale"]
+    assert outcomes == ["unknown_agent", "stale", "stale", "conflict"]
+    if item == {}:
+        assert (await kernel.call("renew", [item], 30.0))[0]["outcome"] == "stale"
+    else:
+        with pytest.raises(KernelRejected, match="a list of objects"):
+            await kernel.call("renew", [item], 30.0)
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id"):
         await kernel.call("start_runs", [item])
     assert await kernel.everything() == before

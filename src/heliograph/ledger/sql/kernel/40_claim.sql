@@ -187,7 +187,7 @@ begin
 end $$;
 
 -- renew: renew the leases of running turns (L0-111).
---   One array for each column of the items {agent_id, turn_id, epoch, phase}.
+--   p_items: {agent_id, turn_id, epoch, phase}, as one array for each key.
 --   Returns rows {turn_id, outcome, stop} in the order of the items. 'ok'. 'stale': the caller no longer owns the turn
 --   and stops working on it. stop, if a stop was requested: {reason, requested_at}; its owner ends the turn as
 --   canceled, before sweep_stops does.
