@@ -127,9 +127,7 @@ async def test_call_without_items_does_nothing(kernel: Kernel, function: str) ->
 async def test_empty_item_changes_nothing(kernel: Kernel, item: Any) -> None:
     await kernel.running()
     before = await kernel.everything()
-    outcomes = [(await kernel.call(f, [item], *rest))[0]["outcome"] for f, *rest in (
-        ("enqueue",), ("append",), ("finish",), ("react",),
-    )]  # fmt: skip
+    outcomes = [(await kernel.call(f, [item]))[0]["outcome"] for f in ("enqueue", "append", "finish", "react")]
     assert outcomes == ["unknown_agent", "stale", "stale", "conflict"]
     if item == {}:
         assert (await kernel.call("renew", [item], 30.0))[0]["outcome"] == "stale"

@@ -259,7 +259,8 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     return [
         ("append", "select heliograph.append('filled', $1, now())",
          [[turn_item(claimed, draft("x", "sig_run_a_1"), cards=[card])]], {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
-        ("renew", "select heliograph.renew('filled', $1, 30, now())", [[turn_item(claimed)]], {"agent_state_head_pkey"}),
+        ("renew", "select heliograph.renew('filled', $1::text[], $2::text[], $3::bigint[], '{null}', 30, now())",
+         [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]], {"agent_state_head_pkey"}),
         ("release", "select heliograph.release('filled', $1, now())", [[turn_item(claimed)]], {"agent_state_head_pkey", "leases_pkey"}),
         ("defer", "select heliograph.defer('filled', $1, now())", [[turn_item(claimed, delay_seconds=1)]],
          {"agent_state_head_pkey", "agent_inbox_pkey"}),

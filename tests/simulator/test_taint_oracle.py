@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.reaction_builder import ReactionBuilder

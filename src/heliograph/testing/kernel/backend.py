@@ -86,7 +86,8 @@ def have_same_rows(in_memory: Backend, postgres: Backend, project: str) -> bool:
 class PostgresBackend:
     """A real kernel. `reset` EMPTIES the database, so nothing else may use it.
 
-    is_guarded: the database rejects head transitions and rows that the kernel does not define; mutants run without these guards.
+    The database rejects rows that the kernel does not write. is_guarded: it also rejects head transitions that the kernel does not
+    define; mutants run without this guard.
     """
 
     name = "postgres"
@@ -156,9 +157,9 @@ class PostgresBackend:
     async def _install(self, is_guarded: bool) -> None:
         await install(self._connection)
         await self._connection.execute("set jit = off; set timezone = 'UTC'")
+        await guard_rows(self._connection)
         if is_guarded:
             await guard_transitions(self._connection)
-            await guard_rows(self._connection)
 
 
 def _timed(row: Row) -> Row:

@@ -123,7 +123,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("bool_and(s.at < p_before and s.seq + s.count <= coalesce(v_needed, s.seq + s.count))", "bool_and(s.at < p_before)"),
     ),
     "no_recheck": (
-        ("heliograph._open_waits(p_project, i.turn_id, '{}') o",
+        ("heliograph._open_waits(p_project, i.turn_id) o",
          "(select count(*) as waits, min(x.deadline) as deadline, bool_and(x.kind = 'human') as is_human\n"
          "from heliograph.turn_waiting_tools x\n"
          "where x.project_id = p_project and x.agent_turn_id = i.turn_id and x.kind <> 'inline' offset 0) o"),
