@@ -71,7 +71,7 @@ async def test_search_passes_no_signal_of_a_run_whose_release_has_not_committed(
 async def searched(kernel: Kernel, column: str, end: int) -> list[Item]:
     """Search until the subscription has come so far. A transaction that is in progress in any database of the server delays it."""
     found = []
-    for _ in range(500):
+    for _ in range(3000):  # transactions of other tests may last for as long as a database is copied
         found += await take(kernel, "w2")
         [row] = await kernel.rows("subscriptions", column)
         if (row[column] or 0) >= end:

@@ -61,8 +61,18 @@ async def test_sweep_interrupted_by_the_close_of_its_worker_is_repeated(
         async def cut_off(name: str, *more: Any) -> Any:
             if name != "reports" or is_closing:
                 return await sweep(name, *more)
-            async with locked_runs(rig):
-                return await sweep(name, *more)
+            sweeping: asyncio.Task[Any] | None = None
+            try:
+                async with locked_runs(rig):
+                    sweeping = asyncio.create_task(sweep(name, *more))
+                    try:
+                        return await asyncio.shield(sweeping)
+                    except asyncio.CancelledError:
+                        sweeping.cancel()
+                        raise
+            finally:  # after the end of the lock: the server may miss the request to cancel, and would wait for it
+                if sweeping is not None:
+                    await asyncio.wait({sweeping})
 
         monkeypatch.setattr(worker.projects[0].ledger, "sweep", cut_off)
         await rig.start(app)
