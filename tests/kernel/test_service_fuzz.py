@@ -108,12 +108,10 @@ class Attacker:
             return self.random.choice(drawn[kind]) if chance < 0.6 else PARAMETERS[name](self.project, self.ids)
         if kind == "text":
             return str(PARAMETERS[name](self.project, self.ids)) if chance < 0.5 else self.random.choice([None, *TEXTS])
-        if kind == "text[]":
-            return (
-                PARAMETERS[name](self.project, self.ids)
-                if chance < 0.5
-                else self.random.choice([None, [], [None], TEXTS])
-            )
+        if kind in ("text[]", "bigint[]"):
+            known = Known(self._items(), self.ids.keys, self.ids.boxes, self.ids.at)
+            drawn_lists = [None, [], [None], TEXTS if kind == "text[]" else BIGINTS]
+            return function.given(name, self.project, known) if chance < 0.5 else self.random.choice(drawn_lists)
         assert kind == "jsonb", (name, kind)
         if chance < 0.1:
             return self.random.choice(HOSTILE)

@@ -82,6 +82,7 @@ async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: R
     rig, notifications, seen, error_messages = lone_rig, list[str](), list[Any](), list[str]()
     handler = logging.StreamHandler(logs := io.StringIO())
     logging.getLogger("heliograph").addHandler(handler)
+    await rig.runtime.ledger.declare_wire("postgres")  # so that events are published
     listener = await asyncpg.connect(rig.url)
     for channel in ("heliograph_events", "heliograph_doorbell"):
         await listener.add_listener(channel, lambda *notification: notifications.append(str(notification[-1])))
