@@ -175,15 +175,20 @@ OLD_ROWS = (
 )
 
 
-@pytest.mark.more
-async def test_upgrade_keeps_the_names_and_the_tags_of_recordings(
-    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older = [each for each in migrations() if each.version < 52]
+async def install_before(version: int, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the schema as it was before a migration, with another kernel."""
+    older = [each for each in migrations() if each.version < version]
     with monkeypatch.context() as patched:
         patched.setattr(installer, "migrations", lambda: older)
         patched.setattr(installer, "kernel_sql", lambda: "select 'an older kernel';")
         await install(connection)
+
+
+@pytest.mark.more
+async def test_upgrade_keeps_the_names_and_the_tags_of_recordings(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await install_before(52, connection, monkeypatch)
     await connection.execute(
         """insert into heliograph.runs (project_id, run_id, target, status, request_hash, state, memory, created_at, updated_at)
            select 'project', id, 'newsroom', 'running', '', '{}', '{}', now(), now() from unnest(array['a', 'b', 'c']) id;
@@ -266,11 +271,7 @@ async def test_session_of_another_name_is_not_taken_for_an_older_worker(kernel: 
 async def test_upgrade_that_waits_for_a_locked_table_gives_up_changes_nothing_and_names_the_next_step(
     connection: asyncpg.Connection, empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    older = [each for each in migrations() if each.version < 15]
-    with monkeypatch.context() as patched:
-        patched.setattr(installer, "migrations", lambda: older)
-        patched.setattr(installer, "kernel_sql", lambda: "select 'an older kernel';")
-        await install(connection)
+    await install_before(15, connection, monkeypatch)
     before = await objects(connection)
     reader = await connect(empty_url)
     async with reader.transaction():
