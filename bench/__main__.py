@@ -26,7 +26,7 @@ from typing import Any
 from bench.history import database_with_history
 from bench.machine import read_header
 from bench.meter.sample import Sample
-from bench.parts import Parts, measure_parts
+from bench.parts import TRIPS, Parts, measure_parts
 from bench.place import SERVER, Place
 from bench.plot import draw
 from bench.report import Row, as_json, print_report, row_of
@@ -62,11 +62,14 @@ async def measure_all(place: Place, lines: Sequence[Contender], seconds: float, 
 async def run(place: Place, options: argparse.Namespace) -> tuple[dict[str, Any], list[Contender], list[Row], Parts]:
     async with AsyncExitStack() as stack:
         histories = {n: await stack.enter_async_context(database_with_history(place, n)) for n in options.history}
-        lines = [line for line in contenders(histories) if _is_wanted(line, options)]
+        named = [line for line in contenders(histories) if _is_named(line, options)]
+        lines = [line for line in named if line.work in options.work.upper()]
         header = await read_header(place.url, options.seconds, options.reps)
         rows = await measure_all(place, lines, options.seconds, options.reps)
-        parts = "" if options.only else options.work.upper()
-        return header, lines, rows, await measure_parts(place, parts, options.seconds, options.reps)
+        parts = (
+            TRIPS if options.only and TRIPS in options.work.upper() else "" if options.only else options.work.upper()
+        )
+        return header, lines, rows, await measure_parts(place, parts, lines or named, options.seconds, options.reps)
 
 
 def main() -> None:
@@ -86,9 +89,8 @@ def main() -> None:
     print(f"\nwritten to bench/results/{name}.json and .svg")
 
 
-def _is_wanted(line: Contender, options: argparse.Namespace) -> bool:
-    is_named = not options.only or any(part in line.name for part in options.only)
-    return is_named and line.work in options.work.upper()
+def _is_named(line: Contender, options: argparse.Namespace) -> bool:
+    return not options.only or any(part in line.name for part in options.only)
 
 
 def _print_progress(message: str) -> None:
@@ -104,10 +106,12 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each repetition of each row (default 3)")
     parser.add_argument("--reps", type=int, default=3, help="repetitions of each row; medians are shown (default 3)")
     parser.add_argument(
-        "--only", nargs="+", metavar="TEXT", help="lines of A and B whose name contains one of these, and no parts"
+        "--only", nargs="+", metavar="TEXT", help="lines of A and B whose name contains one of these, without K and W"
     )
     parser.add_argument(
-        "--work", default="ABKW", help="which of A, B, K (kernel calls) and W (the worker alone); default: all"
+        "--work",
+        default="ABTKW",
+        help="which of A, B, T (their round trips), K (kernel calls) and W (the worker alone)",
     )
     parser.add_argument(
         "--history", nargs="*", type=int, metavar="TURNS", help="measure upon so many finished turns, too (100000)"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
+from bench.load import WATCH
 from bench.meter.sample import Done, Sample
 from bench.place import SQL, Place
 
@@ -39,7 +40,9 @@ async def measure_floor(
             latencies = await asyncio.to_thread(
                 _pgbench, place.bin, url, floor.script, clients, max(1, round(seconds)), per_second
             )
-            connection = await asyncpg.connect(url)  # a claim may pass over a row that is just being committed
+            connection = await asyncpg.connect(
+                url, server_settings=WATCH
+            )  # a claim may pass over a row that is just being committed
             items = await connection.fetchval(floor.counted)
             await connection.close()
             return Done(items, latencies)

@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 
 from bench.app import app, calling
-from bench.load import MANY, PATIENCE_SECONDS, SINGLE, warm_up
+from bench.load import MANY, PATIENCE_SECONDS, SINGLE, WATCH, warm_up
 from bench.meter.sample import Sample
 from bench.place import Place
 from heliograph.config import Settings
@@ -106,7 +106,7 @@ async def run_one(url: str) -> str:
 
 @asynccontextmanager
 async def _opened(url: str) -> AsyncIterator[Runs]:
-    watch = await asyncpg.connect(url)
+    watch = await asyncpg.connect(url, server_settings=WATCH)
     try:
         async with open_runtime(Settings(url)) as runtime:
             yield Runs(runtime, watch)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from bench.meter.sample import Done
 
 WARM_SECONDS = 0.3
+WATCH = {"application_name": "bench watch"}  # the settings of connections that observe results: see `bench.trips`
 PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.0005
 _COUNT_SECONDS = 0.02

@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncpg
 
-from bench.load import MANY, SINGLE, warm_up
+from bench.load import MANY, SINGLE, WATCH, warm_up
 from bench.meter.sample import Sample
 from bench.place import SQL, Place
 
@@ -77,7 +77,7 @@ class Prototype:
         self._results = Coalesced("select put_messages($1, $2, $3)", RESULT, '{"r": 1}')
 
     async def open(self) -> None:
-        self._watch = await asyncpg.connect(self._url)
+        self._watch = await asyncpg.connect(self._url, server_settings=WATCH)
         for each in (self._jobs, self._requests, self._results):
             await each.open(self._url)
 

@@ -153,7 +153,11 @@ def _read(postmaster: int, caller: int, watch: _Watch) -> _Reading:
         if (cpu := _precise(pid)) is not None:
             (background if watch.role(pid) == BACKGROUND else server)[pid] = cpu
     of_caller = _stat(caller)
-    workers = {pid: found.seconds for pid in _descendants(caller) if (found := _stat(pid)) and pid != postmaster}
+    workers = {
+        pid: max(found.seconds, _of_threads(pid))
+        for pid in _descendants(caller)
+        if (found := _stat(pid)) and pid != postmaster
+    }
     return _Reading(
         server, background, stat.ended_children, of_caller.seconds if of_caller else 0.0, workers, _machine_seconds()
     )
@@ -174,6 +178,12 @@ def _precise(pid: int) -> float | None:
     """The CPU seconds of a process with one thread, to the nanosecond."""
     text = _text(_PROC / str(pid) / "schedstat")
     return int(text.split()[0]) / 1e9 if text else None
+
+
+def _of_threads(pid: int) -> float:
+    """The CPU seconds of the threads that a process has now, to the nanosecond."""
+    texts = (_text(each) for each in (_PROC / str(pid) / "task").glob("*/schedstat"))
+    return sum(int(text.split()[0]) for text in texts if text) / 1e9
 
 
 def _stat(pid: int) -> _Stat | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import asyncpg
 
+from bench.load import WATCH
+
 
 class Peer:
     """One peer under the load (`bench.load.Contender`). Methods that do nothing here are optional.
@@ -35,7 +37,7 @@ class Peer:
 
     async def open(self, callers: int) -> None:
         """Open the client for this many concurrent callers. `super().open` opens the connection that observes results."""
-        self._watch = await asyncpg.connect(self.url)
+        self._watch = await asyncpg.connect(self.url, server_settings=WATCH)
 
     async def close(self) -> None:
         await self._watch.close()

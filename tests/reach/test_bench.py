@@ -20,7 +20,7 @@ from bench.__main__ import RESULTS, measure_all
 from bench.beside import measure_peer
 from bench.history import database_with_history
 from bench.kernel_calls import CALLS, Cost, measure_calls
-from bench.load import in_lanes, jobs, single_turns, turns
+from bench.load import WATCH, in_lanes, jobs, single_turns, turns
 from bench.machine import read_header
 from bench.meter import processes
 from bench.meter.processes import ROLES, is_supported
@@ -30,6 +30,7 @@ from bench.peers.catalog import CATALOG
 from bench.place import Place
 from bench.plot import draw
 from bench.report import Row, as_json, print_report, ratios, row_of
+from bench.trips import CountingPlace
 from bench.works import (
     BASES,
     FLOOR,
@@ -182,6 +183,30 @@ def test_plot_has_a_bar_for_each_rate_with_the_length_of_its_logarithm() -> None
     lengths = [float(each.attrib["width"]) for each in picture.iter(f"{space}rect")][-3:]
     decade = lengths[1] - lengths[0]
     assert lengths[2] == pytest.approx(lengths[0] - 2 * decade, abs=0.2)
+
+
+async def test_round_trips_and_statements_are_counted_by_side_without_those_that_observe(place: Place) -> None:
+    counting = CountingPlace(place)
+    async with counting.database(sql="create table t (n integer)") as url:
+        connection = await asyncpg.connect(url)
+        watch = await asyncpg.connect(url, server_settings=WATCH)
+        insert = await connection.prepare("insert into t values ($1)")
+
+        async def work() -> Done:
+            await watch.fetchval("select 1")
+            await insert.executemany([(1,), (2,), (3,)])  # together, in one round trip
+            await insert.fetchval(4)
+            await connection.execute("select  pg_notify('a', 'b')")
+            return Done(2)
+
+        await counting.measure(work)
+        await connection.execute("select 2")  # is no part of the work
+        await watch.close()
+        await connection.close()
+    found = counting.found
+    assert found.by_statement == {("caller", "insert into t values ($1)"): 4, ("caller", "pg_notify"): 1}
+    assert found.trips == {"caller": 3}
+    assert found.as_json()["trips"] == {"caller": 1.5}
 
 
 @pytest.mark.more
