@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Connect, Kernel
+from tests.kernel.kit import Connect, Kernel, new_project
 from tests.kernel.test_isolation import opened, when_blocked
 from tests.kernel.waits import command, suspended, tool
 
@@ -56,9 +56,35 @@ async def test_event_of_a_turn_that_ends_after_the_declaration_of_a_wire_is_publ
     async with opened(kernel):
         await kernel.finish(first, ends="success")  # has found no wire
         declared = await when_blocked(declaring, declaring.call("declare_wire", "postgres"), watcher)
-        ended = await when_blocked(ending, ending.finish(second, ends="success"), watcher)
-    assert (await declared, (await ended)["outcome"]) == ("declared", "ok")
+        assert (await ending.finish(second, ends="success"))["outcome"] == "ok"
+    assert await declared == "declared"
     assert [row["key"] for row in await kernel.call("read_outbox", 10)] == ["evt:turn_b"]
+
+
+@pytest.mark.proves("G-61")
+async def test_ending_whose_transaction_began_before_the_declaration_is_published(
+    kernel: Kernel, beside: Connect
+) -> None:
+    await kernel.connection.execute(FORGET, kernel.project, "postgres")
+    claimed, declaring = await kernel.running(), await beside()
+    async with kernel.connection.transaction(isolation="repeatable_read"):
+        assert await kernel.rows("project_wires", "wire") == []
+        assert await declaring.call("declare_wire", "postgres") == "declared"
+        await kernel.finish(claimed, ends="success")
+    assert await unpublished(kernel) == [("evt", ["postgres"])]
+
+
+async def test_declaration_in_an_open_transaction_delays_no_ending_of_any_project(
+    kernel: Kernel, beside: Connect
+) -> None:
+    same, other = await beside(), await beside()
+    other.project = new_project()
+    async with opened(kernel):
+        assert await kernel.call("declare_wire", "nats") == "declared"
+        for ending in (same, other):
+            claimed = await ending.running()
+            await ending.connection.execute("set lock_timeout = '200ms'")
+            assert (await ending.finish(claimed, ends="success"))["outcome"] == "ok"
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, None])

@@ -60,7 +60,7 @@ create function heliograph._recording_of(p_item jsonb) returns text
     select p_item #>> '{recording,body}'
 $$;
 
--- _recording_tags: the tags of the recording that the item of a new run has, in order; null if it has none.
+-- _recording_tags: the tags of the recording that the item of a new run has, in order.
 create function heliograph._recording_tags(p_item jsonb) returns text[]
     language plpgsql immutable as $$
 begin

@@ -9,15 +9,19 @@
 --   p_bytes: see _exceeds. p_card_bytes: the limit card_bytes_max.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
 --   ran. Its open calls are closed (_close_calls). The task event goes to the outbox (L0-81, L0-107), as published if
---   the project has no wire, and so does a report if another turn waits for this one. The head of an active turn
---   becomes idle under the next epoch, and its lease is closed (L0-72, K7). The reservations of its calls are settled
---   (_settle_ended), and its callback is created (_create_turn_callbacks).
+--   the project certainly has no wire, and so does a report if another turn waits for this one. The head of an active
+--   turn becomes idle under the next epoch, and its lease is closed (L0-72, K7). The reservations of its calls are
+--   settled (_settle_ended), and its callback is created (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
---   locks:  blobs, see _store_content, then see _close_calls. The caller holds the heads and the runs
+--   locks:  a share of _wire_lock, without waiting; blobs, see _store_content, then see _close_calls. The caller holds
+--           the heads and the runs
 create function heliograph._terminal(
     p_project text, p_endings jsonb, p_bytes integer, p_card_bytes integer, p_now timestamptz
 ) returns void language plpgsql as $$
 declare
+    -- whether the next statement sees each wire that is declared before this transaction commits
+    v_sees_wires constant boolean := current_setting('transaction_isolation') = 'read committed'
+                                     and pg_try_advisory_xact_lock_shared(heliograph._wire_lock(p_project));
     v_calling jsonb;
     v_budgeted text[];
     v_called_back text[];
@@ -46,8 +50,8 @@ begin
         insert into heliograph.outbox
                (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at, published_at)
         select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now,
-               case when exists (select from heliograph.project_wires w where w.project_id = p_project) then null
-                    else p_now end
+               case when v_sees_wires and not exists (select from heliograph.project_wires w
+                                                       where w.project_id = p_project) then p_now end
           from ending
         union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
                jsonb_build_object('child_turn_id', turn_id), p_now, p_now, null

@@ -7,7 +7,7 @@
 --   this wire publish. The event of each turn that ends after this call is published.
 --   Answers 'declared' or 'duplicate'.
 --   raises: see _enter; 22023 for a name without 1 to 200 bytes
---   locks:  for a new wire the outbox, against writers, and the new row
+--   locks:  for a new wire the project's _wire_lock, which waits for its endings in progress; then the new row
 create function heliograph.declare_wire(p_project text, p_wire text, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -19,12 +19,19 @@ begin
     if exists (select from heliograph.project_wires where project_id = p_project and wire = p_wire) then
         return to_jsonb('duplicate'::text);
     end if;
-    -- an ending that has not seen the wire has written its event before, or writes it after this call and sees the wire
-    lock table heliograph.outbox in share mode;
+    perform pg_advisory_xact_lock(heliograph._wire_lock(p_project));
     insert into heliograph.project_wires (project_id, wire, declared_at) values (p_project, p_wire, p_now)
         on conflict do nothing;
     return to_jsonb(case when found then 'declared'::text else 'duplicate' end);
 end $$;
+
+-- _wire_lock: the key of the advisory lock of a project's wires; see _blob_lock. Endings share it to their commit, so a
+--   declaration waits for those that have not seen its wire. Endings never wait for it, because a login of any project
+--   can hold it: without it, an ending writes its event for the relay (decision 0121).
+create function heliograph._wire_lock(p_project text) returns bigint
+    language sql immutable as $$
+    select hashtextextended(jsonb_build_array('heliograph.project_wires', p_project)::text, 0)
+$$;
 
 -- forget_wire: remove a wire of a project: workers without it may publish its events again. Only an operator may call
 --   this.
