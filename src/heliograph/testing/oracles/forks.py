@@ -51,7 +51,7 @@ class ForkOracle:
                 (r for r in self._backend.rows(self._project, "signals") if r["run_id"] == owner),
                 key=lambda r: int(r["seq"]),
             )
-            expected, cut, later = _judge(item["fork"], log)
+            expected, cut, later, unopened = _judge(item["fork"], log)
             known = _known_until(item["fork"], log)
             if expected is not None and row["outcome"] == "started":
                 self._blame("fork", f"{item['run_id']} at {item['fork']} was answered {row}, expected {expected}")
@@ -59,8 +59,8 @@ class ForkOracle:
                 self.shared[item["run_id"]] = (owner, item["fork"]["seq"])
                 is_retry = item["fork"]["repeats_failed"]
                 for turn in item["fork"]["turns"]:
-                    until = cut - 1 if turn["origin"] in later else cut
-                    results_until = until if known == cut and not is_retry else known - 1
+                    until = cut - (turn["origin"] in unopened)
+                    results_until = cut - (turn["origin"] in later) if known == cut and not is_retry else known - 1
                     self._take_over(turn["turn_id"], turn["origin"], (until, results_until), now, is_retry=is_retry)
         if forks:
             self._check_untouched()
@@ -116,24 +116,27 @@ class ForkOracle:
                         f"{sorted(whole.in_progress)} by the whole log")  # fmt: skip
 
 
-def _judge(fork: Any, log: list[Row]) -> tuple[str | None, int, set[str]]:
+def _judge(fork: Any, log: list[Row]) -> tuple[str | None, int, set[str], set[str]]:
     """The code with which a fork must be rejected, if any, and the time up to which it shares what turns did.
 
-    Then the turns whose commits at this time come later: a call of the kernel commits for several turns.
+    Then the turns that have later commits of this time, because a call of the kernel commits for several turns, and those of them
+    that have no earlier one: others opened their calls before the fork's signal, and received results after it.
     """
     for row, following in zip(log, [*log[1:], None], strict=True):
         if 0 <= fork["seq"] - row["seq"] < row["count"]:
             if row["seq"] + row["count"] - 1 != fork["seq"]:
-                return "inside_commit", 0, set()
+                return "inside_commit", 0, set(), set()
             last = following if fork["repeats_failed"] else row
-            later = {
-                other["agent_turn_id"]
-                for other in log
-                if last and other["at"] == last["at"] and other["seq"] > last["seq"]
-            }
             has_ended = any(get_text(entry, "name") == "workflow:end" for entry in row["entries"])
-            return "run_ended" if has_ended else None, _NEVER if last is None else last["at"], later
-    return "unknown_signal", 0, set()
+            code = "run_ended" if has_ended else None
+            if last is None:
+                return code, _NEVER, set(), set()
+            at_once = [
+                (other["seq"] > last["seq"], other["agent_turn_id"]) for other in log if other["at"] == last["at"]
+            ]
+            later = {turn_id for is_later, turn_id in at_once if is_later}
+            return code, last["at"], later, later - {turn_id for is_later, turn_id in at_once if not is_later}
+    return "unknown_signal", 0, set(), set()
 
 
 def _known_until(fork: Any, log: list[Row]) -> int:
