@@ -113,6 +113,18 @@ create function heliograph._reject_content(p_content jsonb, p_limits heliograph.
      where octet_length(p_content::text) > p_limits.blob_bytes_max
 $$;
 
+-- _reject_result: null, or the rejection of a result or an error that is too large.
+create function heliograph._reject_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+    language sql immutable as $$
+    -- measured as text, because clients receive text: a stored number of ten bytes may have 100,000 digits
+    select heliograph._over_limit(
+               'payload_too_large', format('the result of call %s has %s bytes', p_item ->> 'call_id', r.bytes),
+               p_limits.result_bytes_max, 'store it elsewhere and report its location', 'result_bytes_max')
+      from (select greatest(octet_length((p_item -> 'result')::text),
+                            octet_length((p_item -> 'error')::text)) as bytes) r
+     where r.bytes > p_limits.result_bytes_max
+$$;
+
 -- _reject_fan_out: null, or the rejection of a call that wakes too many agents.
 create function heliograph._reject_fan_out(p_count integer, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$

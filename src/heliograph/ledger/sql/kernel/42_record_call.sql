@@ -20,18 +20,39 @@ create function heliograph.record_call(p_project text, p_items jsonb, p_now time
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_bytes integer;
-    v_item jsonb;
-    v_call text;
-    v_recorded text[] := '{}';  -- the calls that earlier items have recorded
-    v_results jsonb;
-    v_used jsonb;
-    v_answer jsonb;
-    v_answers jsonb := '[]';
-    v_corrects constant boolean := jsonb_path_exists(p_items, '$[*].rate_tokens.type() ? (@ != "null")');
+    v_limits constant heliograph.project_limits := heliograph._limits(p_project);
+    v_bytes constant integer := heliograph._check_json(p_items);
+    v_agents text[];
+    v_runs text[];
+    v_places integer[];
+    v_parts jsonb := '{}';  -- {place: part of its answer}
 begin
-    v_bytes := heliograph._check_json(p_items);
+    perform heliograph._check_results(p_items);
+    select array_agg(i.item ->> 'agent_id' order by i.n),
+           array_agg(heliograph._run_of(i.item ->> 'agent_id') order by i.n)
+      into v_agents, v_runs
+      from jsonb_array_elements(p_items) with ordinality i (item, n);
+    perform from heliograph.agent_state_head where project_id = p_project and agent_id = any (v_agents)
+      order by agent_id for update;
+    perform from heliograph.runs where project_id = p_project and run_id = any (v_runs) order by run_id for update;
+    if jsonb_path_exists(p_items, '$[*].rate_tokens.type() ? (@ != "null")') then
+        perform heliograph._check_rate_tokens(p_items);
+        perform heliograph._lock_taken(p_project, p_items);
+    end if;
+    for v_places in select places from heliograph._rounds(v_runs) order by places loop
+        v_parts := v_parts || heliograph._record(p_project, p_items, v_places, v_bytes, v_limits, p_now);
+    end loop;
+    return coalesce((
+        select jsonb_agg(jsonb_build_object('turn_id', i.item -> 'turn_id', 'call_id', i.item -> 'call_id')
+                         || (v_parts -> i.n::text) order by i.n)
+          from jsonb_array_elements(p_items) with ordinality i (item, n)), '[]');
+end $$;
+
+-- _check_results: reject items that record_call cannot take.
+--   raises: 22023 naming the field
+create function heliograph._check_results(p_items jsonb) returns void
+    language plpgsql immutable as $$
+begin
     perform heliograph._check_keys('p_items[]', p_items,
         '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,phase,used,'
         'rate_tokens,taint,open_as,terminates,recording}');
@@ -49,116 +70,241 @@ begin
                    or (i ->> 'status' <> 'success' and i ->> 'error' is null)) then
         raise exception using errcode = '22023', message =
             'status must be success, or failed, timeout, unknown or canceled with an error';
+    elsif exists (select from jsonb_array_elements(p_items) i
+                   where not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)) then
+        raise exception using errcode = '22023', message = 'phase must be init, plan, act, reflect or terminate';
     end if;
-    perform heliograph._lock_items(p_project, p_items);
-    if v_corrects then
-        perform heliograph._check_rate_tokens(p_items);
-        perform heliograph._lock_taken(p_project, p_items);
-    end if;
-    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        -- judged here, because it counts the calls that earlier items have opened
-        v_answer := heliograph._judge_record(p_project, v_item, v_bytes, v_limits);
-        v_call := (v_item ->> 'turn_id') || ':' || (v_item ->> 'call_id');
-        if v_answer ->> 'outcome' = 'ok' and v_call = any (v_recorded) then
-            v_answer := '{"outcome": "duplicate"}';
-        elsif v_answer ->> 'outcome' = 'ok' then
-            v_recorded := v_recorded || v_call;
-            if v_answer ? 'settles' then
-                v_used := coalesce(v_used, '[]') || v_item;
-            end if;
-            if v_corrects and v_item ->> 'rate_tokens' is not null then
-                perform heliograph._correct_tokens(p_project, v_item, p_now);
-            end if;
-            if v_answer ? 'opens' then
-                perform heliograph._open_recorded(p_project, v_item, p_now);
-            elsif heliograph._taint(v_item) is not null then
-                update heliograph.turn_waiting_tools set taint = heliograph._taint(v_item)
-                 where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'
-                   and tool_call_id = v_item ->> 'call_id';
-            end if;
-            v_answer := v_answer - '{settles,opens}'::text[] || jsonb_build_object(
-                'first_seq', heliograph._append_drafts(p_project, v_item, p_now));
-            v_results := coalesce(v_results, '[]') || jsonb_build_object(
-                'turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id', 'status', v_item -> 'status',
-                'output', v_item -> 'result', 'error', v_item -> 'error', 'seq',
-                case when v_answer ->> 'first_seq' is not null
-                     then (v_answer ->> 'first_seq')::bigint + jsonb_array_length(v_item -> 'signals') - 1 end);
-        end if;
-        v_answers := v_answers || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id')
-                                   || v_answer);
-    end loop;
-    if v_results is not null then
-        perform heliograph._resolve(p_project, v_results, v_bytes, v_limits, false, p_now);
-    end if;
-    if v_used is not null then
-        perform heliograph._settle(p_project, u.item ->> 'turn_id', u.item ->> 'call_id',
-                   case u.item ->> 'status' when 'canceled'
-                        then jsonb '{"tokens": 0, "micros": 0, "model_calls": 0, "tool_calls": 0}' else '{}' end
-                   || coalesce(nullif(u.item -> 'used', 'null'), '{}'))
-           from jsonb_array_elements(v_used) with ordinality u (item, n);
-    end if;
-    return v_answers;
 end $$;
 
--- _open_recorded: open a call that this commit records; see open_as of record_call. Its effect is pure: nothing
---   happened, so it could be repeated. The caller holds the head.
-create function heliograph._open_recorded(p_project text, p_item jsonb, p_now timestamptz) returns void
-    language plpgsql as $$
+-- _record: record the results of a round of record_call. p_bytes: see _exceeds.
+--   Returns {place: part of its answer}.
+--   The caller holds the heads, the runs and the buckets.
+create function heliograph._record(
+    p_project text, p_items jsonb, p_places integer[], p_bytes integer, p_limits heliograph.project_limits,
+    p_now timestamptz
+) returns jsonb language plpgsql as $$
 declare
-    v_head heliograph.agent_state_head;
+    v_parts jsonb;
+    v_ok integer[];
+    v_logged text[];  -- the runs with new signals
+    v_far jsonb;
+    v_changes_heads boolean;
+    v_opens boolean;
+    v_corrects boolean;
+    v_settles boolean;
+    v_circuits jsonb;
 begin
-    select * into v_head from heliograph.agent_state_head where project_id = p_project
-        and agent_id = p_item ->> 'agent_id';
-    insert into heliograph.turn_waiting_tools
-        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint,
-         is_trusted, opened_at, opened_seq)
-    values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id,
-            p_item #>> '{open_as,step_id}', p_item #>> '{open_as,tool}', 'inline', 'pure', v_head.turn_epoch,
-            heliograph._taint(p_item -> 'open_as'), true, p_now, (
-                select r.signal_seq + 1 from heliograph.runs r
-                 where r.project_id = p_project and r.run_id = v_head.run_id));
+    with item as materialized (
+        select * from heliograph._judge_record(p_project, p_items, p_places, p_bytes, p_limits)
+    ), run as (
+        update heliograph.runs r
+           set signal_seq = r.signal_seq + i.written, pending_reactions = r.pending_reactions + i.pending,
+               version = r.version + sign(i.pending)::integer, updated_at = p_now
+          from item i where r.ctid = i.run_at and i.written > 0
+    ), logged as (
+        insert into heliograph.signals
+            (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending, recording)
+        select p_project, run_id, base + 1, written, signals, turn_id, p_now, pending > 0, recording
+          from item where written > 0 order by run_id
+    ), lease as (
+        update heliograph.leases l set signals_emitted = l.signals_emitted + i.written, last_append_seq = i.base + 1
+          from item i where l.ctid = i.lease_at and i.written > 0
+    ), card as (
+        insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
+        select p_project, card_id, output_box_id, turn_id, epoch, 'tool.result',
+               case when heliograph._exceeds(value, p_bytes, p_limits.card_bytes_max)
+                    then heliograph._put_blob(p_project, content, p_now) else content end, p_now
+          from item where rejection is null order by n
+    ), wait as (
+        update heliograph.turn_waiting_tools w
+           set state = 'resolved', status = i.status, result_card_id = i.card_id, resolved_position = i.place,
+               resolved_at = p_now, resolved_seq = i.base + i.written, taint = i.taint
+          from item i where w.ctid = i.wait_at and i.rejection is null
+    )
+    select jsonb_object_agg(i.n, coalesce(i.rejection, jsonb_build_object('outcome', 'ok', 'first_seq', i.first_seq))),
+           array_agg(i.n order by i.n) filter (where i.rejection is null),
+           array_agg(i.run_id order by i.run_id) filter (where i.written > 0),
+           jsonb_agg(jsonb_build_array(i.run_id, i.base) order by i.run_id) filter (where i.is_far),
+           bool_or(i.rejection is null and i.changes_head), bool_or(i.rejection is null and i.opens),
+           bool_or(i.rejection is null and i.corrects), bool_or(i.rejection is null and i.settles),
+           jsonb_agg(i.circuit_result order by i.n) filter (where i.rejection is null and i.circuit_result is not null)
+      into v_parts, v_ok, v_logged, v_far, v_changes_heads, v_opens, v_corrects, v_settles, v_circuits
+      from item i;
+    if v_logged is not null then
+        perform heliograph._feed_runs(p_project, v_logged);
+    end if;
+    if v_far is not null then
+        perform heliograph._checkpoint(p_project, f ->> 0, (f ->> 1)::bigint) from jsonb_array_elements(v_far) f;
+    end if;
+    if v_changes_heads then
+        update heliograph.agent_state_head h
+           set phase = coalesce(i.item ->> 'phase', h.phase),
+               terminates = h.terminates or coalesce((i.item ->> 'terminates')::boolean, false)
+          from (select p_items -> (u.n - 1) as item from unnest(v_ok) u (n)) i
+         where h.project_id = p_project and h.agent_id = i.item ->> 'agent_id'
+           and (h.phase <> i.item ->> 'phase' or (i.item ->> 'terminates')::boolean and not h.terminates);
+    end if;
+    if v_opens then
+        perform heliograph._open_recorded(p_project, p_items, v_ok, v_parts, p_now);
+    end if;
+    if v_circuits is not null then
+        perform heliograph._count_circuits(p_project, v_circuits, p_now);
+    end if;
+    if v_corrects then
+        perform heliograph._correct_tokens(p_project, p_items -> (n - 1), p_now) from unnest(v_ok) n
+          where p_items -> (n - 1) ->> 'rate_tokens' is not null;
+    end if;
+    if v_settles then
+        perform heliograph._settle_recorded(p_project, p_items -> (n - 1)) from unnest(v_ok) n;
+    end if;
+    return v_parts;
+end $$;
+
+-- _judge_record: the items of a round of record_call, each with its rejection, or else null, and what its result
+--   changes. written: how many of its signals are new, after position base. is_far: its run may need a checkpoint.
+--   The caller holds the heads and the runs.
+create function heliograph._judge_record(
+    p_project text, p_items jsonb, p_places integer[], p_bytes integer, p_limits heliograph.project_limits
+) returns table (
+    n integer, rejection jsonb, turn_id text, epoch bigint, status text, run_id text, output_box_id text, run_at tid,
+    wait_at tid, lease_at tid, base bigint, written integer, pending integer, first_seq bigint, signals jsonb,
+    recording text, is_far boolean, card_id text, value jsonb, content jsonb, place integer, taint text[],
+    changes_head boolean, opens boolean, corrects boolean, settles boolean, circuit_result jsonb
+) language sql stable as $$
+    select u.n, v.rejection, i.turn_id, i.epoch, i.status, h.run_id, t.output_box_id, r.at, w.at, l.at, r.signal_seq,
+           s.written, d.pending,
+           case when s.written > 0 then r.signal_seq + 1 when i.drafts > 0 then l.last_append_seq end,
+           i.item -> 'signals', heliograph._recording_of(i.item),
+           r.pending_reactions + d.pending = 0
+           and heliograph._crosses_checkpoint(r.signal_seq, r.signal_seq + s.written),
+           heliograph._result_id(i.turn_id, i.call_id), c.value,
+           jsonb_build_object('call_id', i.call_id, 'tool', c.tool, 'status', i.status, 'trust',
+                              case when c.is_trusted and c.taint is null then 'trusted' else 'untrusted' end,
+                              case i.status when 'success' then 'output' else 'error' end, c.value),
+           o.last + 1, c.taint,
+           h.phase <> i.item ->> 'phase' or (i.item ->> 'terminates')::boolean and not h.terminates, w.at is null,
+           i.item ->> 'rate_tokens' is not null,
+           w.reserved is not null or i.item ->> 'used' is not null, case when w.circuit is not null
+                then jsonb_build_object('turn_id', i.turn_id, 'call_id', i.call_id, 'status', i.status,
+                                        'circuit', w.circuit,
+                                        'is_recoverable', c.value ->> 'recoverable' is distinct from 'false') end
+      from unnest(p_places) u (n)
+     cross join lateral (select p_items -> (u.n - 1) as item offset 0) e
+     cross join lateral (
+           select e.item, e.item ->> 'agent_id' as agent_id, e.item ->> 'turn_id' as turn_id,
+                  (e.item ->> 'epoch')::bigint as epoch, e.item ->> 'call_id' as call_id, e.item ->> 'status' as status,
+                  coalesce(jsonb_array_length(e.item -> 'signals'), 0) as drafts offset 0) i
+      left join lateral (
+           select x.agent_id, x.run_id, x.phase, x.terminates from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = i.agent_id and x.status = 'running'
+              and x.active_agent_turn_id = i.turn_id and x.turn_epoch = i.epoch offset 0) h on true
+      left join lateral (
+           select x.output_box_id from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = i.turn_id offset 0) t on true
+      left join lateral (
+           select x.ctid as at, x.kind, x.state, x.tool, x.is_trusted, x.taint, x.reserved, x.circuit
+             from heliograph.turn_waiting_tools x
+            where x.project_id = p_project and x.agent_turn_id = i.turn_id and x.tool_call_id = i.call_id offset 0) w
+        on true
+      left join lateral (
+           select coalesce(max(x.resolved_position), 0) as last, count(*) as known from heliograph.turn_waiting_tools x
+            where x.project_id = p_project and x.agent_turn_id = i.turn_id offset 0) o on true
+      left join lateral (
+           select x.ctid as at, x.signal_seq, x.pending_reactions from heliograph.runs x
+            where x.project_id = p_project and x.run_id = h.run_id offset 0) r on true
+      left join lateral (
+           select x.ctid as at, x.last_append_seq,
+                  coalesce(x.signals_emitted > (i.item ->> 'signals_emitted')::integer, false) as has_drafts
+             from heliograph.leases x
+            where i.drafts > 0 and x.project_id = p_project and x.agent_id = i.agent_id
+              and x.turn_epoch = i.epoch offset 0) l on true
+     cross join lateral (
+           select case i.status when 'success' then i.item -> 'result' else i.item -> 'error' end as value,
+                  coalesce(w.tool, i.item #>> '{open_as,tool}') as tool, coalesce(w.is_trusted, true) as is_trusted,
+                  case when w.at is null then heliograph._taint(i.item -> 'open_as')
+                       when i.item ? 'taint' then coalesce(heliograph._taint(i.item), w.taint) else w.taint end as taint
+           offset 0) c
+     cross join lateral (
+           select case
+                  when h.agent_id is null then '{"outcome": "stale"}'
+                  when w.at is null and coalesce(jsonb_typeof(i.item -> 'open_as'), 'null') = 'null'
+                  then heliograph._rejection('not_begun', format('call %s was not begun: begin_call comes first',
+                                                                 i.call_id))
+                  when w.at is null and o.known >= p_limits.waits_max
+                  then heliograph._reject_waits(o.known + 1, p_limits.waits_max)
+                  when w.kind <> 'inline' then heliograph._rejection('not_inline', format(
+                      'the turn waits for call %s of kind %s: report its result instead', i.call_id, w.kind))
+                  when w.state <> 'open' then '{"outcome": "duplicate"}'
+                  else coalesce(
+                      case when p_bytes > p_limits.result_bytes_max
+                           then heliograph._reject_result(i.item, p_limits) end,
+                      heliograph._reject_names(i.item),
+                      case when heliograph._exceeds(i.item, p_bytes, p_limits.payload_bytes_max)
+                           then heliograph._reject_signals(i.item -> 'signals', p_limits) end,
+                      case when i.drafts > 0
+                           then heliograph._reject_drafts(h.run_id, r.signal_seq, i.item -> 'signals') end) end
+                  as rejection offset 0) v
+     cross join lateral (
+           select case when v.rejection is null and not coalesce(l.has_drafts, false) then i.drafts else 0
+                  end as written offset 0) s
+     cross join lateral (
+           select case when s.written > 0
+                       then jsonb_array_length(jsonb_path_query_array(i.item -> 'signals',
+                                                                      '$[*] ? (@.is_pending == true)')) else 0
+                  end as pending offset 0) d
+$$;
+
+-- _open_recorded: open calls that this commit has recorded; see open_as of record_call. Their effects are pure: nothing
+--   happened, so they could be repeated. p_places: of the items whose results are recorded. p_parts: the parts of their
+--   answers. The caller holds the heads and the runs.
+create function heliograph._open_recorded(
+    p_project text, p_items jsonb, p_places integer[], p_parts jsonb, p_now timestamptz
+) returns void language plpgsql as $$
+begin
+    with opened as (
+        insert into heliograph.turn_waiting_tools
+            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint,
+             is_trusted, opened_at, opened_seq, state, status, result_card_id, resolved_position, resolved_at,
+             resolved_seq)
+        select p_project, i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id, h.run_id,
+               i.item #>> '{open_as,step_id}', i.item #>> '{open_as,tool}', 'inline', 'pure', h.turn_epoch,
+               heliograph._taint(i.item -> 'open_as'), true, p_now,
+               coalesce((p_parts -> u.n::text ->> 'first_seq')::bigint, r.signal_seq + 1), 'resolved',
+               i.item ->> 'status', heliograph._result_id(i.item ->> 'turn_id', i.item ->> 'call_id'), o.last + 1,
+               p_now, r.signal_seq
+          from unnest(p_places) u (n)
+         cross join lateral (select p_items -> (u.n - 1) as item offset 0) i
+         cross join lateral (
+               select x.agent_id, x.run_id, x.turn_epoch from heliograph.agent_state_head x
+                where x.project_id = p_project and x.agent_id = i.item ->> 'agent_id' offset 0) h
+         cross join lateral (
+               select x.signal_seq from heliograph.runs x
+                where x.project_id = p_project and x.run_id = h.run_id offset 0) r
+         cross join lateral (
+               select coalesce(max(x.resolved_position), 0) as last,
+                      bool_or(x.tool_call_id = i.item ->> 'call_id') as is_known from heliograph.turn_waiting_tools x
+                where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id' offset 0) o
+         where not coalesce(o.is_known, false) order by u.n
+        returning agent_turn_id, tool_call_id, run_id, agent_id
+    )
     insert into heliograph.execution_edges
         (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
-    values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id,
-            p_item ->> 'call_id', v_head.parent_step_id, p_now);
+    select p_project, o.agent_turn_id, 'tool_call', 'request', o.run_id, o.agent_id, o.tool_call_id, h.parent_step_id,
+           p_now
+      from opened o
+     cross join lateral (
+           select x.parent_step_id from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = o.agent_id offset 0) h
+     order by o.agent_id, o.tool_call_id;
 end $$;
 
--- _judge_record: the outcome of one recorded call, before anything of it is written; see record_call. settles: its
---   reservation has to be settled; opens: it has to be opened first. The caller holds the head.
-create function heliograph._judge_record(
-    p_project text, p_item jsonb, p_bytes integer, p_limits heliograph.project_limits
-) returns jsonb
-    language plpgsql stable as $$
-declare
-    v_wait heliograph.turn_waiting_tools;
-    v_opens boolean := false;
-    v_known bigint;
+-- _settle_recorded: settle the reservation of a recorded call, if it has one; see used of record_call.
+--   The caller holds the head and the run.
+create function heliograph._settle_recorded(p_project text, p_item jsonb) returns void
+    language plpgsql as $$
 begin
-    if not heliograph._owns(p_project, p_item ->> 'agent_id', p_item ->> 'turn_id', (p_item ->> 'epoch')::bigint) then
-        return '{"outcome": "stale"}';
-    end if;
-    select * into v_wait from heliograph.turn_waiting_tools
-     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id' and tool_call_id = p_item ->> 'call_id';
-    if not found and coalesce(jsonb_typeof(p_item -> 'open_as'), 'null') <> 'null' then
-        select count(*) into v_known from heliograph.turn_waiting_tools
-         where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
-        if v_known >= p_limits.waits_max then
-            return heliograph._reject_waits(v_known + 1, p_limits.waits_max);
-        end if;
-        v_opens := true;
-    elsif not found then
-        return heliograph._rejection('not_begun', format('call %s was not begun: begin_call comes first',
-                                                         p_item ->> 'call_id'));
-    elsif v_wait.kind <> 'inline' then
-        return heliograph._rejection('not_inline', format(
-            'the turn waits for call %s of kind %s: report its result instead', p_item ->> 'call_id', v_wait.kind));
-    elsif v_wait.state <> 'open' then
-        return '{"outcome": "duplicate"}';
-    end if;
-    return coalesce(heliograph._reject_result(p_item, p_limits),
-                    heliograph._reject_cards_and_signals(p_project, p_item, p_bytes, p_limits),
-                    jsonb '{"outcome": "ok"}'
-                    || case when v_wait.reserved is not null or p_item ->> 'used' is not null
-                            then jsonb '{"settles": true}' else '{}' end
-                    || case when v_opens then jsonb '{"opens": true}' else '{}' end);
+    perform heliograph._settle(p_project, p_item ->> 'turn_id', p_item ->> 'call_id',
+               case p_item ->> 'status' when 'canceled'
+                    then jsonb '{"tokens": 0, "micros": 0, "model_calls": 0, "tool_calls": 0}' else '{}' end
+               || coalesce(nullif(p_item -> 'used', 'null'), '{}'));
 end $$;

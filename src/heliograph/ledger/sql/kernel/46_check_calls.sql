@@ -203,15 +203,3 @@ create function heliograph._reject_calls(p_project text, p_item jsonb, p_limits 
            from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
           where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1))
 $$;
-
--- _reject_result: null, or the rejection of a result or an error that is too large.
-create function heliograph._reject_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
-    language sql immutable as $$
-    -- measured as text, because clients receive text: a stored number of ten bytes may have 100,000 digits
-    select heliograph._over_limit(
-               'payload_too_large', format('the result of call %s has %s bytes', p_item ->> 'call_id', r.bytes),
-               p_limits.result_bytes_max, 'store it elsewhere and report its location', 'result_bytes_max')
-      from (select greatest(octet_length((p_item -> 'result')::text),
-                            octet_length((p_item -> 'error')::text)) as bytes) r
-     where r.bytes > p_limits.result_bytes_max
-$$;

@@ -1,6 +1,6 @@
 -- Resolving: the result of a call closes its wait, and the turn resumes when nothing else is open (K4, K15).
 
--- _resolve: resolve open waits, and resume the turns that wait for nothing else. The only function that does.
+-- _resolve: resolve open waits, and resume the turns that wait for nothing else. _record does it for record_call.
 --   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, trust,
 --   is_canceled_sibling, may_still_run, seq}]. A result whose wait is not open changes nothing. message_type: of the
 --   inbox row (L0-60, L0-75); null for an inline call, whose owner has the result. inbox_id: the row of an early
