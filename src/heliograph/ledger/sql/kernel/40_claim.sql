@@ -21,6 +21,10 @@ declare
     v_agent_ids text[];
     v_limit integer := p_limit;
     v_running_max integer;
+    v_waits json[];  -- these four, of turns that had owners before
+    v_have_emitted boolean[];
+    v_ages float8[];
+    v_epochs bigint[];
     v_answer json;  -- text is built faster than jsonb
 begin
     perform heliograph._check_json(p_targets);
@@ -41,63 +45,44 @@ begin
                                                                 where project_id = p_project
                                                                   and lease_until is not null)));
     end if;
-    -- two statements: the second has a snapshot that is newer than the locks
     v_agent_ids := heliograph._claimable(p_project, p_targets, v_limit, p_now);
     if v_agent_ids is null then
         return '[]';
+    elsif heliograph._take_heads(p_project, v_agent_ids, p_worker, p_lease_seconds, p_now) then
+        select array_agg(w.waits order by u.n), array_agg(e.has_emitted_signals order by u.n),
+               array_agg(e.age_seconds order by u.n), array_agg(e.epoch order by u.n)
+          into v_waits, v_have_emitted, v_ages, v_epochs
+          from unnest(v_agent_ids) with ordinality u (agent_id, n)
+         cross join lateral (select * from heliograph.agent_state_head x
+                              where x.project_id = p_project and x.agent_id = u.agent_id offset 0) h
+         cross join lateral heliograph._waits(p_project, h.active_agent_turn_id) w
+         cross join lateral heliograph._earlier_owners(p_project, h) e;
     end if;
-    with moved as (
-        update heliograph.agent_state_head h
-           set status = 'running', turn_epoch = h.turn_epoch + 1, owner = p_worker, phase = coalesce(h.phase, 'init'),
-               lease_until = p_now + make_interval(secs => p_lease_seconds), due_at = null,
-               moved_at = greatest(p_now, h.moved_at)  -- it may have been dispatched after p_now was read
-         where h.project_id = p_project and h.agent_id = any (v_agent_ids)
-        returning h.*
-    ), leased as (
-        insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at, started_seq)
-        select project_id, agent_id, turn_epoch, active_agent_turn_id, p_worker, moved_at, (select r.signal_seq
-          from heliograph.runs r where r.project_id = p_project and r.run_id = moved.run_id) from moved  -- not locked
-    ), taken as (
-        update heliograph.agent_inbox i set status = 'processing', turn_epoch = found.turn_epoch
-          from (select x.at, m.turn_epoch from moved m cross join lateral (
-                       select c.ctid as at from heliograph.agent_inbox c
-                        where c.project_id = p_project and c.agent_turn_id = m.active_agent_turn_id
-                          and c.status in ('pending', 'deferred') and c.next_retry_at <= m.moved_at
-                          -- an early report waits for its call, not for an owner
-                          and c.payload is null offset 0) x) found
-         where i.ctid = found.at
-        returning i.agent_turn_id, i.inbox_id, i.message_type, i.correlation_id, i.next_retry_at, i.created_at
-    )
     select json_agg(c) into v_answer
-      from (select m.agent_id, m.agent_name as agent, m.run_id, m.target, m.active_agent_turn_id as turn_id,
-                   m.turn_epoch as epoch, m.priority, m.phase, t.attempts, t.max_attempts, t.defer_count,
+      from (select h.agent_id, h.agent_name as agent, h.run_id, h.target, h.active_agent_turn_id as turn_id,
+                   h.turn_epoch as epoch, h.priority, h.phase, t.attempts, t.max_attempts, t.defer_count,
                    extract(epoch from t.expires_at - p_now)::float8 as ttl_seconds, t.context_box_id, t.output_box_id,
-                   heliograph._signal_id(m.run_id, t.activation_seq) as activation_id, cause.signal as cause,
-                   coalesce((select json_agg(json_build_object('message_type', i.message_type, 'correlation_id',
-                                                               i.correlation_id)
-                                             order by i.next_retry_at, i.created_at, i.inbox_id)
-                               from taken i where i.agent_turn_id = m.active_agent_turn_id), '[]') as inbox,
-                   heliograph._run_view(r) as run, coalesce(w.waits, '[]') as waits, t.result_fields, t.parent_turn_id,
-                   t.depth, t.message_type,
-                   coalesce(earlier.has_emitted_signals, false) as has_emitted_signals,
-                   coalesce(earlier.age_seconds, 0) as age_seconds, earlier.epoch as earlier_epoch,
-                   case when m.stop_requested_at is not null
-                        then json_build_object('reason', m.stop_reason, 'requested_at', m.stop_requested_at)
+                   heliograph._signal_id(h.run_id, t.activation_seq) as activation_id, cause.signal as cause, i.inbox,
+                   heliograph._run_view(r) as run, coalesce(v_waits[u.n], '[]') as waits, t.result_fields,
+                   t.parent_turn_id, t.depth, t.message_type,
+                   coalesce(v_have_emitted[u.n], false) as has_emitted_signals, coalesce(v_ages[u.n], 0) as age_seconds,
+                   v_epochs[u.n] as earlier_epoch,
+                   case when h.stop_requested_at is not null
+                        then json_build_object('reason', h.stop_reason, 'requested_at', h.stop_requested_at)
                    end as stop,
                    case when t.budgets is not null then heliograph._remaining(p_project, t.budgets) end as budget
-              from moved m
+              from unnest(v_agent_ids) with ordinality u (agent_id, n)
+             cross join lateral (select * from heliograph.agent_state_head x
+                                  where x.project_id = p_project and x.agent_id = u.agent_id offset 0) h
              cross join lateral (select * from heliograph.agent_turns x
-                                  where x.project_id = p_project and x.agent_turn_id = m.active_agent_turn_id
+                                  where x.project_id = p_project and x.agent_turn_id = h.active_agent_turn_id
                                  offset 0) t
              cross join lateral (select * from heliograph.runs x
-                                  where x.project_id = p_project and x.run_id = m.run_id offset 0) r
-             cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
+                                  where x.project_id = p_project and x.run_id = h.run_id offset 0) r
+             cross join lateral heliograph._taken(p_project, h.active_agent_turn_id, h.turn_epoch) i
               left join lateral heliograph._signal_at(p_project, case when t.cause_seq <= r.forked_seq then
-                    heliograph._owner_at(p_project, m.run_id, t.cause_seq) else m.run_id end, t.cause_seq) cause on true
-              left join lateral (  -- the first epoch is that of the dispatch, and the second that of the first claim
-                   select e.* from heliograph._earlier_owners(p_project, m.agent_id, t.agent_turn_id, m.moved_at) e
-                    where t.parent_turn_id is not null or m.turn_epoch > 2 offset 0) earlier on true
-             order by m.priority desc, m.ready_at, m.agent_id) c;
+                    heliograph._owner_at(p_project, h.run_id, t.cause_seq) else h.run_id end, t.cause_seq) cause on true
+             order by u.n) c;
     if octet_length(v_answer::text) > 268435455 then
         raise exception using errcode = '54000', message = 'the claimed turns have over 256 MB of JSON';
     end if;
@@ -138,16 +123,64 @@ begin
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);
 end $$;
 
--- _earlier_owners: the earlier owners of an agent's active turn, see claim; p_now: when it was claimed.
+-- _take_heads: make a worker the owner of heads: running under the next epoch, with a lease, and their due inbox rows
+--   being processed. Returns whether a turn had an owner before: the first epoch is that of the dispatch, the second
+--   that of the first claim.
+--   The caller holds the heads.
+create function heliograph._take_heads(
+    p_project text, p_agent_ids text[], p_worker text, p_lease_seconds float8, p_now timestamptz
+) returns boolean
+    language plpgsql as $$
+declare
+    v_is_later boolean;
+begin
+    with moved as (
+        update heliograph.agent_state_head h
+           set status = 'running', turn_epoch = h.turn_epoch + 1, owner = p_worker, phase = coalesce(h.phase, 'init'),
+               lease_until = p_now + make_interval(secs => p_lease_seconds), due_at = null,
+               moved_at = greatest(p_now, h.moved_at)  -- it may have been dispatched after p_now was read
+         where h.project_id = p_project and h.agent_id = any (p_agent_ids)
+        returning h.*
+    ), leased as (
+        insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at, started_seq)
+        select project_id, agent_id, turn_epoch, active_agent_turn_id, p_worker, moved_at, (select r.signal_seq
+          from heliograph.runs r where r.project_id = p_project and r.run_id = moved.run_id) from moved  -- not locked
+    ), taken as (
+        update heliograph.agent_inbox i set status = 'processing', turn_epoch = found.turn_epoch
+          from (select x.at, m.turn_epoch from moved m cross join lateral (
+                       select c.ctid as at from heliograph.agent_inbox c
+                        where c.project_id = p_project and c.agent_turn_id = m.active_agent_turn_id
+                          and c.status in ('pending', 'deferred') and c.next_retry_at <= m.moved_at
+                          -- an early report waits for its call, not for an owner
+                          and c.payload is null offset 0) x) found
+         where i.ctid = found.at
+    )
+    select bool_or(turn_epoch > 2) into v_is_later from moved;
+    return v_is_later;
+end $$;
+
+-- _taken: the inbox rows that a claim took under this epoch.
+create function heliograph._taken(p_project text, p_turn_id text, p_epoch bigint) returns table (inbox json)
+    language sql stable as $$
+    select coalesce(json_agg(json_build_object('message_type', i.message_type, 'correlation_id', i.correlation_id)
+                             order by i.next_retry_at, i.created_at, i.inbox_id), '[]')
+      from heliograph.agent_inbox i
+     where i.project_id = p_project and i.agent_turn_id = p_turn_id and i.status = 'processing'
+       and i.turn_epoch = p_epoch
+$$;
+
+-- _earlier_owners: the earlier owners of the active turn of a head that was just claimed, see claim.
 --   Its leases are the agent's last ones, so no earlier lease is read.
-create function heliograph._earlier_owners(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz)
+create function heliograph._earlier_owners(p_project text, p_head heliograph.agent_state_head)
     returns table (has_emitted_signals boolean, epoch bigint, age_seconds float8) language sql stable as $$
-    select bool_or(l.signals_emitted > 0), max(l.turn_epoch), extract(epoch from p_now - min(l.started_at))::float8
+    select bool_or(l.signals_emitted > 0), max(l.turn_epoch),
+           extract(epoch from p_head.moved_at - min(l.started_at))::float8
       from heliograph.leases l
-     where l.project_id = p_project and l.agent_id = p_agent_id
+     where l.project_id = p_project and l.agent_id = p_head.agent_id and l.turn_epoch < p_head.turn_epoch
        and l.turn_epoch > greatest((  -- a coalesce would hide the index: see decision 0015
            select o.turn_epoch from heliograph.leases o
-            where o.project_id = p_project and o.agent_id = p_agent_id and o.agent_turn_id <> p_turn_id
+            where o.project_id = p_project and o.agent_id = p_head.agent_id
+              and o.agent_turn_id <> p_head.active_agent_turn_id
             order by o.turn_epoch desc limit 1), -1)
 $$;
 
