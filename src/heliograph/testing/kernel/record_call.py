@@ -9,7 +9,7 @@ from heliograph.testing.kernel.append import append_drafts, reject_cards_and_sig
 from heliograph.testing.kernel.begin_call import open_inline
 from heliograph.testing.kernel.budgets import check_amounts, settle, used_of
 from heliograph.testing.kernel.check_calls import wrong_open_as
-from heliograph.testing.kernel.head import owns
+from heliograph.testing.kernel.head import owns, rounds, run_of
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.limits import limits, reject_waits, rejection
 from heliograph.testing.kernel.open_calls import taint_of
@@ -31,14 +31,22 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
             raise SqlError("22023", "status must be success, or failed, timeout, unknown or canceled with an error")
     check_rate_tokens(listed)
-    answers, results, recorded = [], list[Row](), set[Any]()
-    for item in listed:
+    answers: dict[int, Row] = {}
+    for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
+        answers.update(zip(places, _record(tx, [listed[place] for place in places], limited), strict=True))
+    return [
+        {"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **answers[n]}
+        for n, item in enumerate(listed)
+    ]
+
+
+def _record(tx: Transaction, items: list[Any], limited: Row) -> list[Row]:
+    """Record the results of a round: of runs that differ."""
+    answers, results = list[Row](), list[Row]()
+    for item in items:
         verdict = _judge_record(tx, item, limited)
-        call = (get_text(item, "turn_id"), get_text(item, "call_id"))
-        if verdict["outcome"] == "ok" and call in recorded:
-            verdict = {"outcome": "duplicate"}
-        elif verdict["outcome"] == "ok":
-            recorded.add(call)
+        if verdict["outcome"] == "ok":
+            call = (get_text(item, "turn_id"), get_text(item, "call_id"))
             correct_tokens(tx, item)
             if call not in tx.tables.waits:
                 _open_recorded(tx, item)
@@ -46,7 +54,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
                 tx.set(tx.tables.waits[call], taint=taint)
             verdict["first_seq"] = None if _loses_signals(tx, item) else append_drafts(tx, item)
             results.append({**item, "output": get_raw(item, "result"), "seq": _last_seq(item, verdict["first_seq"])})
-        answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})
+        answers.append(verdict)
     resolve(tx, [_as_resolved(result) for result in results], limited, logs=False)
     for item in results:
         call = (get_text(item, "turn_id"), get_text(item, "call_id"))

@@ -29,12 +29,12 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "kernel_end_without_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is null")),),
     "any_pool": (("h.due_at is null and h.target = t.name\nand h.pool = t.pool", "h.due_at is null and h.target = t.name"),
                  ("h.due_at <= p_now and h.target = t.name\nand h.pool = t.pool", "h.due_at <= p_now and h.target = t.name")),
-    "phase_end_lost": (("perform heliograph._open_recorded(p_project, v_item, p_now);", "null;"),),
+    "phase_end_lost": (("perform heliograph._open_recorded(p_project, p_items, v_ok, v_parts, p_now);", "null;"),),
     "phase_signals_lost": (
-        ("'first_seq', heliograph._append_drafts(p_project, v_item, p_now));\nv_results :=",
-         "'first_seq', case when v_item ->> 'open_as' is null then heliograph._append_drafts(p_project, v_item, p_now) end);\nv_results :="),
+        ("coalesce(jsonb_array_length(e.item -> 'signals'), 0) as drafts",
+         "case when e.item ->> 'open_as' is null then coalesce(jsonb_array_length(e.item -> 'signals'), 0) else 0 end as drafts"),
     ),
-    "terminates_forgotten": (("terminates = terminates or coalesce((p_item ->> 'terminates')::boolean, false)", "terminates = terminates"),),
+    "terminates_forgotten": (("terminates = h.terminates or coalesce((i.item ->> 'terminates')::boolean, false)", "terminates = h.terminates"),),
     "no_bell_sweep": (("h.target = r.target and h.pool = r.pool and h.moved_at <= v_before)", "false)"),
                       ("where h.project_id = p_project and h.due_at <= v_before) late", "where false) late")),
     "enqueue_no_dedup": (

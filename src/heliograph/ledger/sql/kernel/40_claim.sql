@@ -21,7 +21,7 @@ declare
     v_agent_ids text[];
     v_limit integer := p_limit;
     v_running_max integer;
-    v_waits json[];  -- these four, of turns that had owners before
+    v_waits json[];  -- these four, of turns with a history
     v_have_emitted boolean[];
     v_ages float8[];
     v_epochs bigint[];
@@ -46,6 +46,11 @@ begin
                                                                   and lease_until is not null)));
     end if;
     v_agent_ids := heliograph._claimable(p_project, p_targets, v_limit, p_now);
+    if jsonb_array_length(p_targets) > 1 then  -- two of them may name the same head
+        select array_agg(a.agent_id order by a.n) into v_agent_ids
+          from (select u.agent_id, min(u.n) as n from unnest(v_agent_ids) with ordinality u (agent_id, n)
+                 group by u.agent_id) a;
+    end if;
     if v_agent_ids is null then
         return '[]';
     elsif heliograph._take_heads(p_project, v_agent_ids, p_worker, p_lease_seconds, p_now) then
@@ -124,15 +129,15 @@ begin
 end $$;
 
 -- _take_heads: make a worker the owner of heads: running under the next epoch, with a lease, and their due inbox rows
---   being processed. Returns whether a turn had an owner before: the first epoch is that of the dispatch, the second
---   that of the first claim.
+--   being processed. Returns whether a turn may have a history: after its first claim, which has the second epoch, or
+--   in a fork, which has calls of the run that it was forked from.
 --   The caller holds the heads.
 create function heliograph._take_heads(
     p_project text, p_agent_ids text[], p_worker text, p_lease_seconds float8, p_now timestamptz
 ) returns boolean
     language plpgsql as $$
 declare
-    v_is_later boolean;
+    v_has_history boolean;
 begin
     with moved as (
         update heliograph.agent_state_head h
@@ -155,8 +160,12 @@ begin
                           and c.payload is null offset 0) x) found
          where i.ctid = found.at
     )
-    select bool_or(turn_epoch > 2) into v_is_later from moved;
-    return v_is_later;
+    select bool_or(m.turn_epoch > 2 or r.forked_seq is not null) into v_has_history
+      from moved m
+     cross join lateral (
+           select x.forked_seq from heliograph.runs x
+            where x.project_id = p_project and x.run_id = m.run_id offset 0) r;
+    return v_has_history;
 end $$;
 
 -- _taken: the inbox rows that a claim took under this epoch.

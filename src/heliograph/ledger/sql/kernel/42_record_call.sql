@@ -26,6 +26,7 @@ declare
     v_runs text[];
     v_places integer[];
     v_parts jsonb := '{}';  -- {place: part of its answer}
+    v_corrects constant boolean := jsonb_path_exists(p_items, '$[*].rate_tokens.type() ? (@ != "null")');
 begin
     perform heliograph._check_results(p_items);
     select array_agg(i.item ->> 'agent_id' order by i.n),
@@ -35,7 +36,7 @@ begin
     perform from heliograph.agent_state_head where project_id = p_project and agent_id = any (v_agents)
       order by agent_id for update;
     perform from heliograph.runs where project_id = p_project and run_id = any (v_runs) order by run_id for update;
-    if jsonb_path_exists(p_items, '$[*].rate_tokens.type() ? (@ != "null")') then
+    if v_corrects then
         perform heliograph._check_rate_tokens(p_items);
         perform heliograph._lock_taken(p_project, p_items);
     end if;
@@ -114,7 +115,7 @@ begin
         select p_project, card_id, output_box_id, turn_id, epoch, 'tool.result',
                case when heliograph._exceeds(value, p_bytes, p_limits.card_bytes_max)
                     then heliograph._put_blob(p_project, content, p_now) else content end, p_now
-          from item where rejection is null order by n
+          from item where rejection is null order by run_id collate "C"
     ), wait as (
         update heliograph.turn_waiting_tools w
            set state = 'resolved', status = i.status, result_card_id = i.card_id, resolved_position = i.place,
@@ -127,7 +128,8 @@ begin
            jsonb_agg(jsonb_build_array(i.run_id, i.base) order by i.run_id) filter (where i.is_far),
            bool_or(i.rejection is null and i.changes_head), bool_or(i.rejection is null and i.opens),
            bool_or(i.rejection is null and i.corrects), bool_or(i.rejection is null and i.settles),
-           jsonb_agg(i.circuit_result order by i.n) filter (where i.rejection is null and i.circuit_result is not null)
+           jsonb_agg(i.circuit order by i.run_id collate "C")
+               filter (where i.rejection is null and i.circuit is not null)
       into v_parts, v_ok, v_logged, v_far, v_changes_heads, v_opens, v_corrects, v_settles, v_circuits
       from item i;
     if v_logged is not null then
@@ -140,8 +142,12 @@ begin
         update heliograph.agent_state_head h
            set phase = coalesce(i.item ->> 'phase', h.phase),
                terminates = h.terminates or coalesce((i.item ->> 'terminates')::boolean, false)
-          from (select p_items -> (u.n - 1) as item from unnest(v_ok) u (n)) i
-         where h.project_id = p_project and h.agent_id = i.item ->> 'agent_id'
+          from (select e.item, x.at from unnest(v_ok) u (n)
+                 cross join lateral (select p_items -> (u.n - 1) as item offset 0) e
+                 cross join lateral (
+                       select y.ctid as at from heliograph.agent_state_head y
+                        where y.project_id = p_project and y.agent_id = e.item ->> 'agent_id' offset 0) x) i
+         where h.ctid = i.at
            and (h.phase <> i.item ->> 'phase' or (i.item ->> 'terminates')::boolean and not h.terminates);
     end if;
     if v_opens then
@@ -151,8 +157,8 @@ begin
         perform heliograph._count_circuits(p_project, v_circuits, p_now);
     end if;
     if v_corrects then
-        perform heliograph._correct_tokens(p_project, p_items -> (n - 1), p_now) from unnest(v_ok) n
-          where p_items -> (n - 1) ->> 'rate_tokens' is not null;
+        perform heliograph._correct_tokens(p_project, p_items -> (n - 1), p_now)
+           from unnest(v_ok) n where p_items -> (n - 1) ->> 'rate_tokens' is not null;
     end if;
     if v_settles then
         perform heliograph._settle_recorded(p_project, p_items -> (n - 1)) from unnest(v_ok) n;
@@ -169,7 +175,7 @@ create function heliograph._judge_record(
     n integer, rejection jsonb, turn_id text, epoch bigint, status text, run_id text, output_box_id text, run_at tid,
     wait_at tid, lease_at tid, base bigint, written integer, pending integer, first_seq bigint, signals jsonb,
     recording text, is_far boolean, card_id text, value jsonb, content jsonb, place integer, taint text[],
-    changes_head boolean, opens boolean, corrects boolean, settles boolean, circuit_result jsonb
+    changes_head boolean, opens boolean, corrects boolean, settles boolean, circuit jsonb
 ) language sql stable as $$
     select u.n, v.rejection, i.turn_id, i.epoch, i.status, h.run_id, t.output_box_id, r.at, w.at, l.at, r.signal_seq,
            s.written, d.pending,
@@ -183,8 +189,8 @@ create function heliograph._judge_record(
                               case i.status when 'success' then 'output' else 'error' end, c.value),
            o.last + 1, c.taint,
            h.phase <> i.item ->> 'phase' or (i.item ->> 'terminates')::boolean and not h.terminates, w.at is null,
-           i.item ->> 'rate_tokens' is not null,
-           w.reserved is not null or i.item ->> 'used' is not null, case when w.circuit is not null
+           i.item ->> 'rate_tokens' is not null, w.reserved is not null or i.item ->> 'used' is not null,
+           case when w.circuit is not null
                 then jsonb_build_object('turn_id', i.turn_id, 'call_id', i.call_id, 'status', i.status,
                                         'circuit', w.circuit,
                                         'is_recoverable', c.value ->> 'recoverable' is distinct from 'false') end
