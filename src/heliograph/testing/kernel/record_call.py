@@ -55,8 +55,8 @@ def _record(tx: Transaction, items: list[Any], limited: Row) -> list[Row]:
             verdict["first_seq"] = None if _loses_signals(tx, item) else append_drafts(tx, item)
             results.append({**item, "output": get_raw(item, "result"), "seq": _last_seq(item, verdict["first_seq"])})
         answers.append(verdict)
-    resolve(tx, [_as_resolved(result) for result in results], limited, logs=False)
-    for item in results:
+    for item in results:  # one by one: the breakers count them in their order
+        resolve(tx, [_as_resolved(item)], limited, logs=False)
         call = (get_text(item, "turn_id"), get_text(item, "call_id"))
         wait = tx.tables.waits.get(call)
         if wait is not None and (wait["reserved"] is not None or get_text(item, "used") is not None):

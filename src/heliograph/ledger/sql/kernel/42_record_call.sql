@@ -115,7 +115,7 @@ begin
         select p_project, card_id, output_box_id, turn_id, epoch, 'tool.result',
                case when heliograph._exceeds(value, p_bytes, p_limits.card_bytes_max)
                     then heliograph._put_blob(p_project, content, p_now) else content end, p_now
-          from item where rejection is null order by run_id collate "C"
+          from item where rejection is null order by n
     ), wait as (
         update heliograph.turn_waiting_tools w
            set state = 'resolved', status = i.status, result_card_id = i.card_id, resolved_position = i.place,
@@ -128,8 +128,7 @@ begin
            jsonb_agg(jsonb_build_array(i.run_id, i.base) order by i.run_id) filter (where i.is_far),
            bool_or(i.rejection is null and i.changes_head), bool_or(i.rejection is null and i.opens),
            bool_or(i.rejection is null and i.corrects), bool_or(i.rejection is null and i.settles),
-           jsonb_agg(i.circuit order by i.run_id collate "C")
-               filter (where i.rejection is null and i.circuit is not null)
+           jsonb_agg(i.circuit order by i.n) filter (where i.rejection is null and i.circuit is not null)
       into v_parts, v_ok, v_logged, v_far, v_changes_heads, v_opens, v_corrects, v_settles, v_circuits
       from item i;
     if v_logged is not null then
