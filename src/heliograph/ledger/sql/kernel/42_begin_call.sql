@@ -38,6 +38,8 @@ declare
     v_settles boolean;
     v_repeats boolean;
     v_begins boolean;
+    v_has_results boolean;
+    v_waiting bigint[];
     v_opened jsonb;
     v_answers jsonb;
 begin
@@ -46,7 +48,14 @@ begin
     if v_reserves then
         perform heliograph._check_amounts(p_items, 'reserve');
     end if;
-    perform heliograph._lock_items(p_project, p_items);
+    perform from heliograph.agent_state_head
+      where project_id = p_project
+        and agent_id = any (array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i))
+      order by agent_id for update;
+    perform from heliograph.runs
+      where project_id = p_project
+        and run_id = any (array(select heliograph._run_of(i ->> 'agent_id') from jsonb_array_elements(p_items) i))
+      order by run_id for update;
     if v_has_rates then
         perform heliograph._lock_rates(p_project, p_items);
     end if;
@@ -66,16 +75,8 @@ begin
             (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
         select p_project, turn_id, 'tool_call', 'request', run_id, agent_id, call_id, parent_step_id, p_now
           from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
-    ), started as (  -- from now on its effect may happen
-        update heliograph.turn_waiting_tools w set rate = w.rate - 'is_waiting'
-          from judged j where w.ctid = j.wait_at and j.verdict ->> 'outcome' = 'fresh' and j.is_first
-           and w.rate ? 'is_waiting'
-           and ((w.rate ->> 'starts_at')::timestamptz <= p_now
-                or not heliograph._has_rates(jsonb_build_array(p_items -> (j.n::integer - 1))))
     )
     select jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id) || j.verdict
-                     || case when j.verdict ->> 'outcome' = 'done'
-                             then jsonb_build_object('status', j.status, 'content', k.content) else '{}' end
                      || case when (v_reserves or v_has_circuits or v_has_rates) and j.wait_at is null and j.is_first
                                   and j.verdict ->> 'outcome' = 'fresh'
                              then jsonb '{"is_new": true}' else '{}' end order by j.n),
@@ -84,14 +85,19 @@ begin
                              'a worker was lost after it began the call and before it recorded the result'))
                      order by j.n) filter (where j.verdict ->> 'outcome' = 'in_doubt' and j.is_first),
            bool_or(j.verdict ->> 'outcome' = 'in_doubt' and j.reserved is not null),
-           bool_or(j.verdict ->> 'outcome' = 'again'), bool_or(j.verdict ->> 'outcome' in ('fresh', 'again'))
-      into v_answers, v_doubts, v_settles, v_repeats, v_begins
-      from judged j
-      left join lateral (
-           select heliograph._content(p_project, x.content) as content from heliograph.cards x
-            where x.project_id = p_project and x.card_id = j.result_card_id offset 0) k on true;
+           bool_or(j.verdict ->> 'outcome' = 'again'), bool_or(j.verdict ->> 'outcome' in ('fresh', 'again')),
+           bool_or(j.verdict ->> 'outcome' in ('done', 'in_doubt')),
+           array_agg(j.n order by j.n) filter (where j.verdict ->> 'outcome' = 'fresh' and j.is_waiting
+                                                  and j.is_first)
+      into v_answers, v_doubts, v_settles, v_repeats, v_begins, v_has_results, v_waiting
+      from judged j;
+    if v_waiting is not null then
+        perform heliograph._start_waiting(p_project, p_items, v_waiting, p_now);
+    end if;
     if v_doubts is not null then
         perform heliograph._resolve(p_project, v_doubts, octet_length(v_doubts::text), v_limits, true, p_now);
+    end if;
+    if v_has_results then
         v_answers := heliograph._with_results(p_project, v_answers);
     end if;
     if v_settles then  -- the effect may have happened, so the whole reservation counts as used
@@ -113,6 +119,24 @@ begin
     end if;
     return coalesce(v_answers, '[]');
 end $$;
+
+-- _start_waiting: mark calls that waited for their start and begin now: their effects may happen. p_places: the places
+--   of their items.
+--   The caller holds the heads.
+create function heliograph._start_waiting(p_project text, p_items jsonb, p_places bigint[], p_now timestamptz)
+    returns void language sql as $$
+    update heliograph.turn_waiting_tools w set rate = w.rate - 'is_waiting'
+      from (select x.at
+              from unnest(p_places) u (n)
+             cross join lateral (select p_items -> (u.n::integer - 1) as item offset 0) i
+             cross join lateral (
+                   select y.ctid as at, y.rate from heliograph.turn_waiting_tools y
+                    where y.project_id = p_project and y.agent_turn_id = i.item ->> 'turn_id'
+                      and y.tool_call_id = i.item ->> 'call_id' offset 0) x
+             where (x.rate ->> 'starts_at')::timestamptz <= p_now
+                or not heliograph._has_rates(jsonb_build_array(i.item))) found
+     where w.ctid = found.at
+$$;
 
 -- _take_over: write the epoch of this owner into the calls that it begins again. A call that a limit rejects keeps the
 --   epoch of its earlier owner. So an owner that lost the answer and repeats its request is checked again, as the first
@@ -152,14 +176,14 @@ create function heliograph._judge_begin(
     p_project text, p_items jsonb, p_waits_max integer, p_now timestamptz
 ) returns table (
     n bigint, turn_id text, call_id text, step_id text, tool text, effect text, epoch bigint, timeout_seconds float8,
-    taint text[], is_trusted boolean, agent_id text, run_id text, parent_step_id text, wait_at tid, status text,
-    result_card_id text, reserved jsonb, is_first boolean, verdict jsonb
+    taint text[], is_trusted boolean, agent_id text, run_id text, parent_step_id text, wait_at tid, reserved jsonb,
+    is_waiting boolean, is_first boolean, verdict jsonb
 ) language sql stable as $$
     select i.n, i.item ->> 'turn_id', i.item ->> 'call_id', i.item ->> 'step_id', i.item ->> 'tool',
            coalesce(i.item ->> 'effect', 'once'), (i.item ->> 'epoch')::bigint,
-           (i.item ->> 'timeout_seconds')::float8, heliograph._taint(i.item),
-           coalesce((i.item ->> 'is_trusted')::boolean, false), h.agent_id, h.run_id, h.parent_step_id, w.at, w.status,
-           w.result_card_id, w.reserved,
+           (i.item ->> 'timeout_seconds')::float8, case when i.item ? 'taint' then heliograph._taint(i.item) end,
+           coalesce((i.item ->> 'is_trusted')::boolean, false), h.agent_id, h.run_id, h.parent_step_id, w.at,
+           w.reserved, w.rate ? 'is_waiting',
            -- partitioned by the owner as well: a stale item before it opens nothing
            row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1,
            case when h.agent_id is null then '{"outcome": "stale"}'
@@ -194,7 +218,8 @@ create function heliograph._judge_begin(
               and x.agent_turn_id = i.item ->> 'turn_id' offset 0) o on true
 $$;
 
--- _with_results: results of begin_call; calls in doubt with the status and the content that _resolve has recorded.
+-- _with_results: results of begin_call; those that are done or in doubt with the status and the content that are
+--   recorded.
 create function heliograph._with_results(p_project text, p_answers jsonb) returns jsonb
     language sql stable as $$
     select jsonb_agg(a.item || coalesce(w.result, '{}') order by a.n)
@@ -202,7 +227,7 @@ create function heliograph._with_results(p_project text, p_answers jsonb) return
       left join lateral (
            select jsonb_build_object('status', x.status, 'content', heliograph._content(p_project, c.content)) as result
              from heliograph.turn_waiting_tools x
-             join heliograph.cards c on c.project_id = p_project and c.card_id = x.result_card_id
-            where a.item ->> 'outcome' = 'in_doubt' and x.project_id = p_project
+             left join heliograph.cards c on c.project_id = p_project and c.card_id = x.result_card_id
+            where a.item ->> 'outcome' in ('done', 'in_doubt') and x.project_id = p_project
               and x.agent_turn_id = a.item ->> 'turn_id' and x.tool_call_id = a.item ->> 'call_id' offset 0) w on true
 $$;
