@@ -16,7 +16,7 @@ from model.breakers import LATE, TOO_MANY, BreakerModel, BreakerRules
 from model.buckets import EARLY, SHARED, WASTED, BucketModel, BucketRules
 from model.buckets import TOO_MANY as TOO_MANY_STARTS
 from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11
-from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, P1, P2, S1, S3, T1, T2, U1
+from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, I2, P1, P2, S1, S3, T1, T2, U1
 from model.checker import Result, explore
 from model.configs import Config, faults
 from model.locks import ROWS, TURNS, LockModel, Transaction, as_needed, mixed, row_first, rows_as_met, runs_then_heads
@@ -140,6 +140,8 @@ ABLATIONS: tuple[AnyAblation, ...] = (
     Ablation("K12", C1, {"stop_in_kernel": False}, UNDELIVERED),
     Ablation("K13", C4, {"intent_first": False}, "effect without a durable intent"),
     Ablation("K13", C4, {"intent_first": False}, TWICE),
+    Ablation("K13", I2, {"intents_commit": False}, "effect without a durable intent"),
+    Ablation("K14", I2, {"no_blind_retry": False}, TWICE),
     Ablation("K14", C4, {"no_blind_retry": False}, TWICE),
     Ablation("K14", replace(C4, is_deduped=True), {"no_blind_retry": False}, "",
              "a tool that dedupes by call id (effect: idempotent) may be called again"),

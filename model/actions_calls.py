@@ -5,37 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from model.checker import SYSTEM
-from model.configs import Config
+from model.configs import Config, Inline
 from model.kernel import Draft
-from model.state import LIVE, MANY, NO_WAIT, OPEN, RESOLVED, SUSPENDED, Head, State, Steps, Worker, owns
+from model.state import LIVE, MANY, NO_WAIT, OPEN, RESOLVED, SUSPENDED, Head, State, Steps, Worker, next_step, owns
 from model.worker_steps import abandon, move, replies, settle
 
 
 def begin_call(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
-    """K13, K14: commit the intent before the effect. An intent that is already there is this owner's own, whose reply
-    was lost and who has not begun; or an earlier owner's, which ends as `unknown`."""
+    """K13, K14: commit the intent before the effect."""
     k = cfg.scripts[w.turn][at].calls[0]
-    c = cfg.call(w.turn, k)
     what = f"begin_call(t{w.turn}, k{k})"
-    then = w._replace(doing="effect", step=at)
     if not cfg.rules.intent_first:
+        then = w._replace(doing="effect", step=at)
         yield move(cfg, s, i, then, f"decides inline call k{k} of t{w.turn}, without intent")
     elif not owns(s, w):
         yield abandon(cfg, s, i, f"{what} -> stale")
-    elif s.calls[c].wait == NO_WAIT:
-        for is_lost in replies(s):
-            d = Draft(cfg, s)
-            d.calls[c] = d.calls[c]._replace(wait=OPEN, epoch=w.epoch)
-            yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> fresh")
-    elif s.calls[c].wait == OPEN and s.calls[c].epoch == w.epoch:
-        yield move(cfg, s, i, then, f"{what} -> fresh, as before")
-    elif s.calls[c].wait == OPEN and (cfg.is_deduped or not cfg.rules.no_blind_retry):
-        yield move(cfg, s, i, then, f"{what} -> again")
     else:
-        d = Draft(cfg, s)
-        d.resolve_wait(w.turn, k)
-        d.workers[i] = w._replace(results_seen=w.results_seen | 1 << k)
-        yield d.commit(SYSTEM, f"w{i}: {what} -> in doubt, resolved as unknown")
+        is_new = s.calls[cfg.call(w.turn, k)].wait == NO_WAIT
+        for is_lost in replies(s) if is_new else (False,):
+            d = Draft(cfg, s)
+            then, answer = begin(cfg, d, w, at)
+            yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> {answer}")
+
+
+def begin(cfg: Config, d: Draft, w: Worker, at: int) -> tuple[Worker, str]:
+    """Commit an intent; return its worker and the answer. An intent that is already there is this owner's own, whose reply
+    was lost and who has not begun; or an earlier owner's, which ends as `unknown`."""
+    k = cfg.scripts[w.turn][at].calls[0]
+    c = cfg.call(w.turn, k)
+    call, then = d.calls[c], w._replace(doing="effect", step=at)
+    if call.wait == NO_WAIT:
+        d.calls[c] = call._replace(wait=OPEN, epoch=w.epoch)
+        return then, "fresh"
+    if call.wait == OPEN and call.epoch == w.epoch:
+        return then, "fresh, as before"
+    if call.wait == OPEN and (cfg.is_deduped or not cfg.rules.no_blind_retry):
+        return then, "again"
+    d.resolve_wait(w.turn, k)
+    then = w._replace(doing="drive", step=-1, results_seen=w.results_seen | 1 << k)
+    return then, "in doubt, resolved as unknown"
 
 
 def effect(cfg: Config, s: State, i: int, w: Worker) -> Steps:
@@ -53,6 +61,7 @@ def effect(cfg: Config, s: State, i: int, w: Worker) -> Steps:
 
 
 def record_call(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """K13: commit the result; alone, or together with the intent of the next call, behind the same gate."""
     k = cfg.scripts[w.turn][w.step].calls[0]
     if not owns(s, w):
         yield abandon(cfg, s, i, f"record_call(t{w.turn}, k{k}) -> stale")
@@ -64,6 +73,15 @@ def record_call(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         then = w._replace(doing="drive", step=-1, results_seen=w.results_seen | 1 << k)
         what = f"record_call(t{w.turn}, k{k})" + (" -> duplicate" if is_there else "")
         yield settle(d, i, then, is_lost=is_lost, what=what)
+        at = next_step(cfg, then)
+        if at >= 0 and isinstance(cfg.scripts[w.turn][at], Inline):
+            d = Draft(cfg, s)
+            d.resolve_wait(w.turn, k)
+            if cfg.rules.intents_commit:
+                then, answer = begin(cfg, d, then, at)
+            else:
+                then, answer = then._replace(doing="effect", step=at), "not committed"
+            yield settle(d, i, then, is_lost=is_lost, what=f"{what}, with the next intent -> {answer}")
 
 
 def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:

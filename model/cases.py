@@ -19,6 +19,7 @@ from model.cases_turns import (
     E2,
     E3,
     I1,
+    I2,
     P1,
     P2,
     S1,
@@ -32,7 +33,7 @@ from model.cases_turns import (
 )
 from model.configs import Config, faults
 
-TURNS = (C1, C2, C3, C4, C5, E1, E2, E3, I1, S1, S2, S3, S4, S5, U1, P1, P2, T1, T2)
+TURNS = (C1, C2, C3, C4, C5, E1, E2, E3, I1, I2, S1, S2, S3, S4, S5, U1, P1, P2, T1, T2)
 FORKS = (D1, D2, D3, D4, D5, D6, D7, D8, P3)
 RUNS = (R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11)
 CONFIGS = (*TURNS, C6S, C7S, *FORKS, *RUNS)

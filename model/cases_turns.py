@@ -71,6 +71,16 @@ I1 = Config(
     is_fickle=True,
     faults=faults(crash=1, reap=1, amb=1),
 )
+# The result of an inline call and the intent of the next one, in one commit or in two.
+I2 = Config(
+    "I2",
+    "2 inline effects, one after the other; 2 crashes, a reap, a stop, a release, lost reply",
+    (0,),
+    ((INLINE, Inline((1,))),),
+    calls=2,
+    recoveries_max=2,
+    faults=faults(crash=2, reap=1, stop=1, release=1, amb=1),
+)
 
 # Graceful stops, and the ways in which a running turn goes back.
 S1 = replace(

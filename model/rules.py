@@ -44,6 +44,8 @@ class Rules:
     stop_in_kernel: bool = True
     # K13: the intent of an inline side effect commits before the effect. Without: effects without a record.
     intent_first: bool = True
+    # K13 again: the intents that a result carries commit with it. Without: an effect whose intent nobody can find.
+    intents_commit: bool = True
     # K14: an intent left by an earlier owner is resolved as unknown, never executed again.
     # Without: executed twice, unless the tool itself dedupes by call id (Config.is_deduped).
     no_blind_retry: bool = True

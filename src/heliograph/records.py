@@ -169,7 +169,7 @@ class WriteResult(msgspec.Struct, frozen=True, omit_defaults=True):
     run: after a conflict, the current run. stop: after a renewal or with 'stopping', the pending stop order. waits: all calls of a turn that does
     not have to suspend, because none is open. code, message: why the write was rejected. budget: the budget of which too little
     remains, if that is the reason. circuit, rate: the first breaker or rate limit that did not admit a call. calls: all such calls, with
-    their messages and breakers or limits, by their ids.
+    their messages and breakers or limits, by their ids. begun: the answers to the intents of a recorded result.
     """
 
     turn_id: str
@@ -187,6 +187,7 @@ class WriteResult(msgspec.Struct, frozen=True, omit_defaults=True):
     circuit: dict[str, Any] | None = None
     rate: dict[str, Any] | None = None
     calls: dict[str, CallRejection] = {}
+    begun: list[BeginResult] = []
 
 
 class BeginResult(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -89,7 +89,9 @@ class Append(Owner):
     recording: NotRequired[RecordingItem]
 
 
-class BeginCall(Owner):
+class Intent(TypedDict):
+    """A call that its owner makes next."""
+
     call_id: str
     step_id: NotRequired[str]
     tool: str
@@ -100,6 +102,10 @@ class BeginCall(Owner):
     reserve: NotRequired[Mapping[str, int] | None]
     circuit_breaker: NotRequired[CircuitBreakerItem | None]
     rates: NotRequired[list[RateItem] | None]
+
+
+class BeginCall(Owner, Intent):
+    pass
 
 
 class RecordCall(Owner):
@@ -116,6 +122,7 @@ class RecordCall(Owner):
     open_as: NotRequired[OpenAs | None]
     terminates: NotRequired[bool]
     recording: NotRequired[RecordingItem]
+    intents: NotRequired[list[Intent]]
 
 
 class ToolItem(TypedDict):

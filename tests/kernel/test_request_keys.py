@@ -63,7 +63,8 @@ def requests(claimed: Item) -> dict[str, Item]:
         "append": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD]) | part,
         "begin_call": turn_item(claimed, call_id="c1", circuit_breaker=BREAKER, rates=[RATE], **call),
         "record_call": turn_item(claimed, draft("note", claimed["activation_id"]), call_id="c2", status="success", result=1,
-                              open_as={"step_id": "s", "tool": "t"}) | part,
+                              open_as={"step_id": "s", "tool": "t"},
+                              intents=[{"call_id": "c5", "circuit_breaker": BREAKER, "rates": [RATE], **call}]) | part,
         "suspend": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
             command("c3", circuit_breaker=BREAKER, rates=[RATE]) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]) | part,
         "defer": turn_item(claimed, reason="later", delay_seconds=1.0),

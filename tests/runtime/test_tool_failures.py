@@ -82,10 +82,10 @@ async def test_calls_stop_when_their_turn_has_ended(rig: Rig, monkeypatch: pytes
     begun, ended = asyncio.Event(), list[str]()
     record = StepRecorder.record
 
-    async def reject(self: StepRecorder, request: CallRequest, *args: Any) -> None:
+    async def reject(self: StepRecorder, request: CallRequest, *args: Any, **options: Any) -> None:
         if request.tool == "quick":
             raise AgentFailed("the result was not taken", code="RESOURCE_EXHAUSTED")
-        await record(self, request, *args)
+        await record(self, request, *args, **options)
 
     monkeypatch.setattr(StepRecorder, "record", reject)
 

@@ -7,6 +7,7 @@ from typing import Any
 from tests.simulator.kernel_calls import AGENTS, TurnCalls
 
 _STATUSES = ("success", "failed", "timeout", "unknown", "canceled")
+_OWNER = {"agent_id", "turn_id", "epoch"}
 _EFFECTS = ("pure", "idempotent", "transactional", "once")
 
 
@@ -45,6 +46,9 @@ class WaitCalls(TurnCalls):
                     {"step_id": "s1", "tool": "think"}, self.dice.choice([None, [], {"tool": ""}])
                 )
                 items[-1]["phase"] = self.mostly(self.dice.choice(["act", "reflect", None]), "dance", 0.95)
+            if self.dice.random() < 0.3:
+                intents = [{key: each[key] for key in each.keys() - _OWNER} for each in self.begin_call()[0]]
+                items[-1]["intents"] = self.mostly(intents, self.dice.choice([None, [], {}, [1]]), 0.95)
         return (items,)
 
     def suspend(self) -> tuple[Any, ...]:

@@ -23,6 +23,11 @@ RESULTS = [
 ]  # fmt: skip
 
 
+def intents_of(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Items of begin_call, as the intents of a result."""
+    return [{key: item[key] for key in item.keys() - {"agent_id", "turn_id", "epoch"}} for item in items]
+
+
 class Walk:
     """Turns of several runs that call two targets, and the dice."""
 
@@ -77,6 +82,8 @@ class Walk:
             status, error = self.dice.choice(RESULTS)
             items.append(turn_item(self.dice.choice(self.owned), call_id=f"c{self.dice.randrange(6)}", status=status,
                                 result=1, error=error))  # fmt: skip
+            if self.dice.random() < 0.3:
+                items[-1]["intents"] = intents_of(self._begin()[1][0])
         return "record_call", (items,)
 
     def _suspend(self) -> tuple[str, tuple[Any, ...]]:

@@ -85,6 +85,11 @@ class Ledger:
                 entry = self._estimates.get((item["turn_id"], item["call_id"]))
                 if row["outcome"] == "ok" and entry is not None and item["rate_tokens"] is not None:
                     entry[1] = item["rate_tokens"]
+            begun = [each for row in answer for each in row.get("begun", ())]
+            intents = [
+                each for item, row in zip(items, answer, strict=True) if "begun" in row for each in item["intents"]
+            ]
+            self.read("begin_call", intents, begun, rows)
         self._known = {(row["agent_turn_id"], row["tool_call_id"]) for row in rows}
 
     def _take(self, key: tuple[str, str], starts_at: Any, rates: list[dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ replays the recorded replies and results, and continues after them. The last rep
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from heliograph.agent_loop.model_attempts import (
@@ -96,14 +97,22 @@ async def _loop(
         request = models.request(conversation.messages, tools.specs_at(step))
         if attempts is None:
             reply = await _recorded_model_call(
-                owned.claimed, replay, models, step, request, must_end=tools.must_end_with is not None
+                owned.claimed, replay, models, router, step, request, must_end=tools.must_end_with is not None
             )
         else:
-            reply = await attempts.call(step, request)
+            reply = await attempts.call(step, request, partial(router.first_calls, step))
         conversation.add_reply(reply)
         if reply.tool_calls:
             try:
-                conversation.add_results(reply.tool_calls, await router.execute(step, reply.tool_calls))
+                following = None
+                if (
+                    attempts is None
+                    and step < spec.max_steps
+                    and not any(call.tool == spec.must_end_with for call in reply.tool_calls)
+                ):
+                    following = partial(_next_model_call, replay.journal, step + 1)
+                messages = await router.execute(step, reply.tool_calls, following=following)
+                conversation.add_results(reply.tool_calls, messages)
             except Submitted as submitted:
                 return AgentOutput(submitted.fields)
             if (must := spec.must_end_with) is not None and router.has_result(must):
@@ -121,15 +130,14 @@ async def _loop(
 
 
 async def _recorded_model_call(
-    claimed: Claimed, replay: CallReplay, models: Models, step: int, request: ModelRequest, *, must_end: bool
-) -> ModelReply:
+    claimed: Claimed, replay: CallReplay, models: Models, router: ToolCallRouter, step: int, request: ModelRequest, *,
+    must_end: bool,
+) -> ModelReply:  # fmt: skip
     """The model's next reply: the recorded one, or a new one, which is recorded unless it ends the turn.
 
     must_end: only the call of a tool can end the turn.
     """
-    call_request = CallRequest(
-        str(replay.journal.call_id(step)), replay.journal.new_step(), MODEL, "inline", effect="idempotent"
-    )
+    call_request = _model_call(replay.journal, step, replay.journal.new_step())
     marks = models.marks(request)
     replay.steps.inputs.prompted(call_request.call_id, marks)
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
@@ -139,11 +147,21 @@ async def _recorded_model_call(
     if reply.tool_calls or is_empty(reply) or must_end:
         record = record_of(reply, claimed.defer_count, marks)
         try:
-            await replay.steps.record(call_request, CallResult(call_request.call_id, "success", record), [])
+            result = CallResult(call_request.call_id, "success", record)
+            await replay.steps.record(call_request, result, [], following=router.first_calls(step, reply.tool_calls))
         except AgentFailed as error:
             raise too_large(error, reply, replay.journal) from error
         replay.journal.deferrals_before = claimed.defer_count
     return reply
+
+
+def _model_call(journal: Journal, step: int, step_id: str) -> CallRequest:
+    return CallRequest(str(journal.call_id(step)), step_id, MODEL, "inline", effect="idempotent")
+
+
+def _next_model_call(journal: Journal, step: int) -> CallRequest:
+    """The request that the next model call makes, if no other step comes before it."""
+    return _model_call(journal, step, *journal.coming_steps(1))
 
 
 def _final_output(owned: OwnedTurn, reply: ModelReply, conversation: Conversation) -> AgentOutput:

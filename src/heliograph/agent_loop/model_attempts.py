@@ -23,8 +23,9 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, BudgetExceeded, CircuitOpen, HarnessError, RateLimited
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.step_recorder import NextCall
 from heliograph.policy.retry import RetryPolicy
-from heliograph.ports import Harness, ModelReply, ModelRequest
+from heliograph.ports import Harness, ModelReply, ModelRequest, ToolCall
 from heliograph.records import BudgetShortfall
 from heliograph.signals.error_payload import details_of
 from heliograph.signals.payload import cleaned
@@ -41,6 +42,9 @@ _OUTPUT_TOKENS_LEAST = 64  # a smaller reply is not worth a model call
 _BETWEEN = RetryPolicy(initial_delay_seconds=0.05, max_delay_seconds=1.0, jitter=False)
 _MESSAGE_MAX = 2000
 _KINDS = ("tokens", "micros", "model_calls")
+
+
+FirstCalls = Callable[[Sequence[ToolCall]], Sequence[NextCall]]
 
 
 def is_metered(owned: OwnedTurn) -> bool:
@@ -63,9 +67,10 @@ class ModelAttempts:
         self._replay = replay
         self._kinds = [kind for kind in _KINDS if kind in (owned.claimed.budget or {})]
 
-    async def call(self, step: int, request: ModelRequest) -> ModelReply:
+    async def call(self, step: int, request: ModelRequest, first_calls: FirstCalls = lambda _calls: ()) -> ModelReply:
         """The reply of model call `step`: the recorded one, or a new one, which is always recorded.
 
+        first_calls: returns the calls that begin with the record of a reply with tool calls.
         Raises BudgetExceeded if a budget has too little left, and the errors of `Models.call`.
         """
         step_id = self._journal.new_step()
@@ -80,7 +85,7 @@ class ModelAttempts:
             tries += 1
         for model in self._owned.spec.models:
             try:
-                reply = await self._try(call_request, model, request)
+                reply = await self._try(call_request, model, request, first_calls)
             except CircuitOpen as error:  # the attempt is not recorded, so its id remains free
                 failed.append(self._models.rejected(error, model))
                 continue
@@ -94,7 +99,9 @@ class ModelAttempts:
             call_request = self._call_request(step, step_id, tries)
         raise decisive_failure(failed)
 
-    async def _try(self, call_request: CallRequest, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
+    async def _try(
+        self, call_request: CallRequest, model: Any, request: ModelRequest, first_calls: FirstCalls
+    ) -> ModelReply | HarnessError:
         """The reply of one model, or its error; both settle the reservation. Raises BudgetExceeded, CircuitOpen."""
         try:
             harness = self._models.harness_of(model)
@@ -120,7 +127,9 @@ class ModelAttempts:
         )
         used = self._used(tokens or None, cost)  # zero tokens mean that the provider did not report the usage
         try:
-            await self._replay.steps.record(call_request, result, [], used, rate_tokens=tokens or None)
+            await self._replay.steps.record(
+                call_request, result, [], used, rate_tokens=tokens or None, following=first_calls(reply.tool_calls)
+            )
         except AgentFailed as error:
             return await self._failed(call_request, too_large(error, reply, self._journal), used, tokens or None)
         self._journal.deferrals_before = self._owned.claimed.defer_count

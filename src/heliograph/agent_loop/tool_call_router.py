@@ -6,13 +6,13 @@ people, external tools and delegations, in any order. Approved calls run last. E
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heliograph.agent_loop.approvals import Approvals
 from heliograph.agent_loop.builtin_tools import question_of
-from heliograph.agent_loop.local_tools import LocalToolExecutor
+from heliograph.agent_loop.local_tools import LocalCall, LocalToolExecutor
 from heliograph.agent_loop.tool_guards import guarded
 from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import TOOL_ERROR
@@ -22,6 +22,7 @@ from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.errors import Denied, ToolFailed
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.step_recorder import NextCall
 from heliograph.policy.retry import RetryPolicy, narrowest
 from heliograph.ports import ToolCall, ToolMessage
 from heliograph.tools.bound_tool import BadArguments, BoundTool
@@ -81,18 +82,44 @@ class ToolCallRouter:
         """The result of a call of the last batch, or its denial; None for a call that was rejected before it began."""
         return self._results_of.get(call.id)
 
+    def first_calls(self, step: int, calls: Sequence[ToolCall]) -> list[NextCall]:
+        """The calls that `execute` begins at once: those of a reply in which all tools are functions of this process.
+
+        A tool with a limit of parallel calls begins when it is its turn, and one that needs approval when it has it.
+        """
+        if self._batch_problem(step, calls) is not None:
+            return []
+        local_calls: dict[int, LocalCall] = {}
+        for n, call in enumerate(calls):
+            if call.tool in self._tools.builtin or (tool := self._tools.bound.get(call.tool)) is None:
+                return []
+            if tool.tool.function is None or tool.slots is not None:
+                return []
+            try:
+                self._check_may_end(step, n, call)
+                arguments = self._arguments(step, n, tool, call)
+            except BadArguments:
+                continue
+            if self._approvals.are_needed(step, n, tool, arguments):
+                return []
+            local_calls[n] = tool, arguments
+        reserve = self._replay.steps.tool_reserve
+        return [NextCall(request, reserve) for request in self._local.requests(step, local_calls)]
+
     async def execute(
-        self, step: int, calls: Sequence[ToolCall], limits: CallLimits = NO_LIMITS
-    ) -> Mapping[int, ToolMessage]:
+        self, step: int, calls: Sequence[ToolCall], limits: CallLimits = NO_LIMITS,
+        following: Callable[[], CallRequest] | None = None,
+    ) -> Mapping[int, ToolMessage]:  # fmt: skip
         """Run the calls, and return a message for each, by its position. Raises Submitted, Suspended, TurnLost.
 
-        limits: of each call, in place of those of its tool or agent.
+        limits: of each call, in place of those of its tool or agent. following: returns the model call after them, if it is
+        known to follow.
         """
         self._limits = limits
         if (why := self._batch_problem(step, calls)) is not None:
             return {n: failed_message(call, why) for n, call in enumerate(calls)}
         self._owned.executed_steps.add(step)
-        messages = await self._route(step, calls)
+        messages = await self._route(step, calls, following)
         self._owned.taint.read_messages(calls, messages)
         for n, call in enumerate(calls):
             if not messages[n].is_error:
@@ -115,12 +142,14 @@ class ToolCallRouter:
         if is_last and call.tool != self._tools.must_end_with and not self._is_recorded(step, n):
             raise BadArguments(f"it was not made: this was the last step, in which {call.tool} was not offered")
 
-    async def _route(self, step: int, calls: Sequence[ToolCall]) -> dict[int, ToolMessage]:
+    async def _route(
+        self, step: int, calls: Sequence[ToolCall], following: Callable[[], CallRequest] | None
+    ) -> dict[int, ToolMessage]:
         """Run each call where its tool runs; return the messages by the positions of the calls."""
         messages: dict[int, ToolMessage] = {}
-        local_calls: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        local_calls: dict[int, LocalCall] = {}
         waits: dict[int, CallRequest] = {}
-        approvals: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        approvals: dict[int, LocalCall] = {}
         for n, call in enumerate(calls):
             try:
                 self._check_may_end(step, n, call)
@@ -142,7 +171,9 @@ class ToolCallRouter:
                     messages[n] = await self._unknown_tool(step, n, call)
             except BadArguments as error:
                 messages[n] = failed_message(call, error.message)
-        messages |= await self._run_local(step, calls, local_calls)
+        if waits or any(message.is_untrusted for message in messages.values()):
+            following = None
+        messages |= await self._run_local(step, calls, local_calls, following)
         if waits:
             results = dict(zip(waits, await self._replay.all(list(waits.values())), strict=True))
             messages |= {
@@ -152,12 +183,12 @@ class ToolCallRouter:
         return messages
 
     async def _run_approved(
-        self, step: int, calls: Sequence[ToolCall], approvals: Mapping[int, tuple[BoundTool, dict[str, Any]]],
+        self, step: int, calls: Sequence[ToolCall], approvals: Mapping[int, LocalCall],
         waits: Mapping[int, CallRequest], results: Mapping[int, CallResult], time: int = 1,
     ) -> dict[int, ToolMessage]:  # fmt: skip
         """Run the approved calls, and report the denied ones. Edits that do not match the tool repeat the question."""
         messages: dict[int, ToolMessage] = {}
-        local_calls: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        local_calls: dict[int, LocalCall] = {}
         external_calls: dict[int, CallRequest] = {}
         again: dict[int, CallRequest] = {}
         for n, (tool, arguments) in approvals.items():
@@ -187,9 +218,13 @@ class ToolCallRouter:
         return messages
 
     async def _run_local(
-        self, step: int, calls: Sequence[ToolCall], local_calls: Mapping[int, tuple[BoundTool, dict[str, Any]]]
-    ) -> dict[int, ToolMessage]:
-        results = await self._local.run_all(step, local_calls)
+        self, step: int, calls: Sequence[ToolCall], local_calls: Mapping[int, LocalCall],
+        following: Callable[[], CallRequest] | None = None,
+    ) -> dict[int, ToolMessage]:  # fmt: skip
+        reads = [calls[n].tool for n in local_calls if not self._tools.is_trusted(calls[n].tool)]
+        results = await self._local.run_all(
+            step, local_calls, None if following is None else lambda: NextCall(following(), reads=reads)
+        )
         return {n: self._tool_message(calls[n], result) for n, result in results.items()}
 
     def _arguments(self, step: int, n: int, tool: BoundTool, call: ToolCall) -> dict[str, Any]:

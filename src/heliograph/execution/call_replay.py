@@ -24,7 +24,7 @@ from heliograph.errors import (
 from heliograph.execution.call_routes import check_delegation
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_events import emit_step_event
-from heliograph.execution.step_recorder import StepRecorder
+from heliograph.execution.step_recorder import NextCall, StepRecorder
 from heliograph.execution.transactional_steps import in_transaction
 from heliograph.records import Wait
 from heliograph.signals.model import Draft
@@ -35,6 +35,8 @@ from heliograph.turn.interruptions import Suspended
 from heliograph.turn.journal import Journal
 from heliograph.turn.retries import delay_of, delays_of, final_result, next_attempt, pause_before
 from heliograph.types import Json, JsonObject
+
+Following = Callable[[CallRequest, CallResult], Sequence[NextCall]]
 
 
 class CallReplay:
@@ -188,8 +190,17 @@ class CallReplay:
         wait = self.find(request)
         return result_of(wait) if wait is not None and _is_resolved(wait) else None
 
-    async def run_step(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
-        """Begin, run and record one step; or return its result where the kernel has one. Raises TurnLost, AgentFailed."""
+    async def run_step(
+        self,
+        request: CallRequest,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        following: Following | None = None,
+    ) -> CallResult:
+        """Begin, run and record one step; or return its result where the kernel has one. Raises TurnLost, AgentFailed.
+
+        following: returns the calls that are known to follow this result; their intents commit with it.
+        """
         async with self._unsettled():
             try:
                 known = await self.steps.begin(request, self.steps.tool_reserve)
@@ -202,7 +213,7 @@ class CallReplay:
                 return known
             self.steps.announce(request)
             emit_step_event(self._world, self._claimed, request.step_id, self.steps.signals.phase)
-            return await self._observed(request, function, args)
+            return await self._observed(request, function, args, following)
 
     async def log(self, request: CallRequest, draft: Draft) -> None:
         """Log a signal now, once in this turn: a later run finds the record of it. Raises TurnLost, AgentFailed."""
@@ -226,7 +237,9 @@ class CallReplay:
         while self._in_flight:
             await asyncio.wait(self._in_flight)
 
-    async def _observed(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+    async def _observed(
+        self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...], following: Following | None
+    ) -> CallResult:
         """Run and record a step that has begun. State events name the running tool, and afterwards the next activity."""
         self._running.append(request.tool)
         self._emit_activity()
@@ -236,7 +249,8 @@ class CallReplay:
                     result = await in_transaction(self.steps, request, function, args)
                 else:
                     result = await self.steps.inputs.step(self._world, request, function, args)
-                    await self.steps.record(request, result, [self.steps.resulted(request, result)])
+                    calls = () if following is None else following(request, result)
+                    await self.steps.record(request, result, [self.steps.resulted(request, result)], following=calls)
                 call.returned(result.status, result.output, result.error)
                 return result
         finally:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from heliograph.errors import TurnTimedOut
-from heliograph.execution.tape import Tape, is_unrecorded, resume_recording, without_targets
+from heliograph.execution.tape import Tape, is_unrecorded, resume_recording, without_intents, without_targets
 from heliograph.ledger.client import Ledger
 from heliograph.records import BeginResult, Card, Event, WriteResult
 from heliograph.world.seam import BellKey, Subscription, Task, Transaction, World
@@ -115,8 +115,16 @@ class RecordedLedger(Ledger):
     async def begin_call(self, item: dict[str, Any]) -> BeginResult:
         return await self._recorded("begin_call", item, self._inner.begin_call)
 
-    def record_call(self, item: dict[str, Any]) -> Coroutine[Any, Any, WriteResult]:
-        return self._recorded("record_call", item, self._inner.record_call)
+    async def record_call(self, item: dict[str, Any]) -> WriteResult:
+        async def write(given: dict[str, Any]) -> WriteResult:
+            return await self._inner.record_call({**given, "intents": item["intents"]} if "intents" in item else given)
+
+        return await self._recorded("record_call", without_intents(item), write)
+
+    async def begun(self, item: dict[str, Any], answer: BeginResult) -> BeginResult:
+        """Record the call of begin_call that the intent has replaced."""
+        self._tape.answer(self._tape.called("begin_call", item), answer)
+        return answer
 
     async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
         async def write(item: dict[str, Any]) -> WriteResult:

@@ -6,7 +6,8 @@ effect may be repeated, and `in_doubt` where it may not.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Any, Literal, TypeVar
@@ -30,6 +31,15 @@ _TOOL_CALLS = "tool_calls"
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class NextCall:
+    """A call that begins in the commit of a result. reads: the untrusted sources that the turn reads before it."""
+
+    request: CallRequest
+    reserve: Mapping[str, int] | None = None
+    reads: Sequence[str] = ()
+
+
 class StepNotStarted(AgentFailed):
     """This step did not begin, because the turn has reached its limit of calls."""
 
@@ -51,6 +61,7 @@ class StepRecorder:
         self._cancel_flag = owned.cancel_flag
         self._rejected = owned.rejected
         self._sources_before: dict[str, int] = {}  # by call id: how many sources the turn had read when the call began
+        self._begun: dict[str, tuple[dict[str, Any], BeginResult]] = {}  # by call id: begun with the result before
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (owned.claimed.budget or {}) else None
 
     async def fail(self, request: CallRequest, code: str, message: str) -> CallResult:
@@ -86,7 +97,8 @@ class StepRecorder:
         BudgetExceeded where less is left, CircuitOpen, RateLimited, TurnLost, AgentFailed.
         """
         self._cancel_flag.check()
-        begun = await store_call(self._begin(request, reserve))
+        item = self.intent_item(request, reserve)
+        begun = await store_call(self._begin(item, *self._begun.pop(request.call_id, (None, None))))
         if begun.budget is not None:
             raise BudgetExceeded(begun.message, tool=request.tool, call_id=request.call_id, error=budget_error(begun))
         if begun.code == CIRCUIT_OPEN:
@@ -111,9 +123,9 @@ class StepRecorder:
 
     async def record(
         self, request: CallRequest, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None, *,
-        opens: bool = False, rate_tokens: int | None = None,
+        opens: bool = False, rate_tokens: int | None = None, following: Sequence[NextCall] = (),
     ) -> None:  # fmt: skip
-        """Commit a result with its signals. Raises TurnLost, AgentFailed.
+        """Commit a result with its signals, and the intents of the calls that follow. Raises TurnLost, AgentFailed.
 
         used: the amounts that the step used of its reserve. opens: the step has no intent, because it has no effect. rate_tokens: the
         actual tokens of a model call, which replace the estimate in its rate limits.
@@ -124,14 +136,23 @@ class StepRecorder:
             more["rate_tokens"] = rate_tokens
         if opens:
             more["open_as"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
+        if following:
+            more["intents"] = [self.intent_item(call.request, call.reserve, call.reads) for call in following]
         written = await store_call(self.signals.commit(partial(self._record, result, more), drafts))
         if written.outcome == "rejected":
             code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
             raise AgentFailed(f"the result of step {request.tool} was rejected: {written.message}", code=code)
+        for item, begun in zip(more.get("intents", ()), written.begun, strict=False):  # a lost reply has none
+            self._begun[item["call_id"]] = item, begun
 
-    async def _begin(self, request: CallRequest, reserve: Mapping[str, int] | None) -> BeginResult:
+    async def _begin(
+        self, item: Mapping[str, Any], given: Mapping[str, Any] | None, answer: BeginResult | None
+    ) -> BeginResult:
+        """Begin a call, unless it has begun: as `given`, with this answer."""
+        if answer is not None and given == item:
+            return await self.ledger.begun(item, answer)
         await self.world.failpoint("before_begin")
-        return await self.ledger.begin_call(self.intent_item(request, reserve))
+        return await self.ledger.begin_call(item)
 
     async def _record(
         self,
@@ -143,14 +164,18 @@ class StepRecorder:
     ) -> WriteResult:
         return await self.ledger.record_call({**self.record_item(result, signals_emitted, drafts), **more})
 
-    def intent_item(self, request: CallRequest, reserve: Mapping[str, int] | None) -> dict[str, Any]:
+    def intent_item(
+        self, request: CallRequest, reserve: Mapping[str, int] | None, reads: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """The item of begin_call. reads: see NextCall."""
         item: dict[str, Any] = {
             "call_id": request.call_id, "step_id": request.step_id, "tool": request.tool, "effect": request.effect,
             "timeout_seconds": request.timeout_seconds, "is_trusted": request.is_trusted,
         }  # fmt: skip
-        self._sources_before[request.call_id] = len(self.taint.sources)
-        if self.taint.has_read:
-            item["taint"] = list(self.taint.sources)
+        sources = list(dict.fromkeys((*self.taint.sources, *reads)))
+        self._sources_before[request.call_id] = len(sources)
+        if sources:
+            item["taint"] = sources
         if request.circuit_breaker is not None:
             kind, target = (request.kind, request.tool) if request.model is None else ("model", request.model)
             item["circuit_breaker"] = breaker_item(request.circuit_breaker, kind, target)

@@ -191,6 +191,11 @@ class WholeTape(Tape):
         """Nothing is stored elsewhere."""
 
 
+def without_intents(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item of record_call without the intents of the calls that follow."""
+    return {key: value for key, value in item.items() if key != "intents"}
+
+
 def without_owner(item: Mapping[str, Any]) -> JsonObject:
     """An item of a kernel call without its owner and its signals; and without tokens, which are secret and random."""
     found = {key: value for key, value in item.items() if key not in _OWNER}
@@ -233,5 +238,10 @@ def error_item(error: BaseException) -> JsonObject:
 
 
 def without_targets(result: R) -> R:
-    """A result of the kernel without the queues for which its caller rings: a replay rings for none."""
-    return msgspec.structs.replace(result, targets=[]) if isinstance(result, WriteResult) and result.targets else result
+    """A result of the kernel without the queues for which its caller rings: a replay rings for none.
+
+    The answers to its intents are entries of their own.
+    """
+    if isinstance(result, WriteResult) and (result.targets or result.begun):
+        return msgspec.structs.replace(result, targets=[], begun=[])
+    return result

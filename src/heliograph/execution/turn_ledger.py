@@ -24,6 +24,10 @@ class TurnLedger(Protocol):
         """Record the intent of a step before its effect."""
         ...
 
+    async def begun(self, item: Mapping[str, Any], answer: BeginResult) -> BeginResult:
+        """Return the answer to an intent that a result carried."""
+        ...
+
     async def record_call(self, item: Mapping[str, Any]) -> WriteResult:
         """Record the result of a step."""
         ...

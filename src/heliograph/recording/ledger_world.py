@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from heliograph.definitions.tool import Tool
+from heliograph.execution.tape import without_intents
 from heliograph.ports import Harness
 from heliograph.recording.detached_turn import DetachedInputs, DetachedLedger
 from heliograph.recording.logged_replies import LoggedHarness, ReplyJudge
@@ -61,7 +62,7 @@ class LedgerOfTurn(DetachedLedger):
         return await self._judge.begin(item)
 
     async def record_call(self, item: dict[str, Any]) -> WriteResult:
-        await self._judge.record(item)
+        await self._judge.record(without_intents(item))  # each call that follows is compared when it begins
         return _ok(item)
 
     async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:

@@ -14,6 +14,7 @@ from heliograph.definitions.tool import Tool
 from heliograph.errors import HeliographError, TurnTimedOut
 from heliograph.execution.recorded_inputs import Conversations, request_item
 from heliograph.execution.run_serializer import RunSerializer
+from heliograph.execution.tape import without_intents
 from heliograph.execution.turn_inputs import TurnInputs
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Chunk, Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolCall
@@ -172,7 +173,7 @@ class ReplayedLedger(Ledger):
         return await self._call("begin_call", item, BeginResult)
 
     async def record_call(self, item: dict[str, Any]) -> WriteResult:
-        return await self._call("record_call", item, WriteResult)
+        return await self._call("record_call", without_intents(item), WriteResult)
 
     async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
         return await self._call("record_call", item, WriteResult)

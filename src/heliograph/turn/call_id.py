@@ -96,6 +96,11 @@ class CallCounter:
         self._steps[task] = number = self._steps.get(task, 0) + 1
         return f"{task}s{number}"
 
+    def coming_steps(self, count: int) -> list[str]:
+        """The ids of the next steps, which remain the next."""
+        task = self._task_name()
+        return [f"{task}s{self._steps.get(task, 0) + n}" for n in range(1, count + 1)]
+
 
 def retry_id(call_id: str, count: int) -> str:
     """The id of a retry of a call, counted from 1."""

@@ -78,6 +78,10 @@ class Journal:
         """The id of the next step."""
         return self._counter.next_step()
 
+    def coming_steps(self, count: int) -> list[str]:
+        """The ids of the next steps, which remain the next."""
+        return self._counter.coming_steps(count)
+
     def new_call(self, given: str | None = None) -> str:
         """The id of the next call: `given` after the prefix, or its place in the order of calls of its task.
 

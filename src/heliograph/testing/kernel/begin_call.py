@@ -20,7 +20,14 @@ from heliograph.testing.kernel.transaction import Transaction
 
 def begin_call(tx: Transaction, items: Any) -> list[Row]:
     """Record the intent of inline calls before their effects. Bug: blind_retry (K14)."""
-    limited, listed = limits(tx), j.elements(items)
+    listed = j.elements(items)
+    check_intents(listed)
+    open_rates(tx, listed)
+    return begin(tx, listed, limits(tx))
+
+
+def check_intents(listed: list[Any]) -> None:
+    """Reject items that begin_call cannot take."""
     for item in listed:
         if (wrong := wrong_call(item)) is not None:
             raise SqlError("22023", wrong)
@@ -30,7 +37,10 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
     check_amounts(listed, "reserve")
     for item in listed:
         j.get_whole(item, "epoch")
-    open_rates(tx, listed)
+
+
+def begin(tx: Transaction, listed: list[Any], limited: Row) -> list[Row]:
+    """Begin the calls of begin_call, or those whose intents record_call has."""
     answers, doubts, seen, opened = list[Row](), list[Row](), set[Any](), set[int]()
     counts: dict[str, int] = {}
     verdicts = [_judge_begin(tx, item, counts, limited) for item in listed]

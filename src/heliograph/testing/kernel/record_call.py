@@ -6,14 +6,14 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.append import append_drafts, reject_cards_and_signals
-from heliograph.testing.kernel.begin_call import open_inline
+from heliograph.testing.kernel.begin_call import begin, check_intents, open_inline
 from heliograph.testing.kernel.budgets import check_amounts, settle, used_of
 from heliograph.testing.kernel.check_calls import wrong_open_as
 from heliograph.testing.kernel.head import owns, rounds, run_of
 from heliograph.testing.kernel.jsonb import SqlError, get_raw, get_text
 from heliograph.testing.kernel.limits import limits, reject_waits, rejection
 from heliograph.testing.kernel.open_calls import taint_of
-from heliograph.testing.kernel.rate_limits import check_rate_tokens, correct_tokens
+from heliograph.testing.kernel.rate_limits import check_rate_tokens, correct_tokens, open_rates
 from heliograph.testing.kernel.reports import reject_result
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import REPORTED, Row
@@ -30,14 +30,34 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         status = get_text(item, "status")
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
             raise SqlError("22023", "status must be success, or failed, timeout, unknown or canceled with an error")
+    intents = {n: _intents_of(item) for n, item in enumerate(listed)}
+    check_intents([each for own in intents.values() for each in own])
     check_rate_tokens(listed)
+    open_rates(tx, [each for own in intents.values() for each in own])
     answers: dict[int, Row] = {}
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
         answers.update(zip(places, _record(tx, [listed[place] for place in places], limited), strict=True))
+    _begin_next(tx, intents, answers, limited)
     return [
         {"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **answers[n]}
         for n, item in enumerate(listed)
     ]
+
+
+def _intents_of(item: Any) -> list[Row]:
+    """The intents of an item, as items of begin_call."""
+    intents = get_raw(item, "intents") or []
+    if not all(isinstance(each, dict) for each in intents):
+        raise SqlError("22023", "p_items[].intents must be a list of objects")
+    owner = {key: get_raw(item, key) for key in ("agent_id", "turn_id", "epoch")}
+    return [{**each, **owner} for each in intents]
+
+
+def _begin_next(tx: Transaction, intents: dict[int, list[Row]], answers: dict[int, Row], limited: Row) -> None:
+    """Begin the calls whose intents record_call has, apart from those of items that are stale or rejected."""
+    placed = [(n, each) for n, own in intents.items() if answers[n]["outcome"] in ("ok", "duplicate") for each in own]
+    for (n, _), begun in zip(placed, begin(tx, [each for _, each in placed], limited), strict=True):
+        answers[n].setdefault("begun", []).append(begun)
 
 
 def _record(tx: Transaction, items: list[Any], limited: Row) -> list[Row]:

@@ -341,9 +341,10 @@ begin
     return v_rejection || jsonb_build_object('calls', v_rejected);
 end $$;
 
--- _lock_taken: lock the buckets from which the calls of these items of record_call have taken tokens.
+-- _lock_taken: lock the buckets from which the calls of these items of record_call have taken tokens, and those from
+--   which its intents take some. p_intents: see _intents_of; null for none.
 --   locks:  the buckets; the caller holds the heads and the runs
-create function heliograph._lock_taken(p_project text, p_items jsonb) returns void
+create function heliograph._lock_taken(p_project text, p_items jsonb, p_intents jsonb) returns void
     language plpgsql as $$
 declare
     v_taken constant jsonb := (
@@ -351,10 +352,12 @@ declare
          cross join lateral (
                select x.rate from heliograph.turn_waiting_tools x
                 where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
-                  and x.tool_call_id = i.item ->> 'call_id' and x.rate is not null offset 0) w);
+                  and x.tool_call_id = i.item ->> 'call_id' and x.rate is not null offset 0) w
+         where jsonb_typeof(i.item -> 'rate_tokens') <> 'null');
+    v_rated constant jsonb := coalesce(v_taken, '[]') || coalesce(p_intents, '[]');
 begin
-    if v_taken is not null then
-        perform heliograph._lock_rates(p_project, v_taken);
+    if heliograph._has_rates(v_rated) then
+        perform heliograph._lock_rates(p_project, v_rated);
     end if;
 end $$;
 

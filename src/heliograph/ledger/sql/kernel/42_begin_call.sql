@@ -30,7 +30,40 @@ create function heliograph.begin_call(p_project text, p_items jsonb, p_now times
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_limits heliograph.project_limits := heliograph._limits(p_project);
+begin
+    perform heliograph._check_json(p_items);
+    perform heliograph._check_intents(p_items);
+    perform from heliograph.agent_state_head
+      where project_id = p_project
+        and agent_id = any (array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i))
+      order by agent_id for update;
+    perform from heliograph.runs
+      where project_id = p_project
+        and run_id = any (array(select heliograph._run_of(i ->> 'agent_id') from jsonb_array_elements(p_items) i))
+      order by run_id for update;
+    if heliograph._has_rates(p_items) then
+        perform heliograph._lock_rates(p_project, p_items);
+    end if;
+    return heliograph._begin(p_project, p_items, heliograph._limits(p_project), p_now);
+end $$;
+
+-- _check_intents: reject items that begin_call cannot take.
+--   raises: 22023 naming the field
+create function heliograph._check_intents(p_items jsonb) returns void
+    language plpgsql immutable as $$
+begin
+    perform heliograph._check_calls(p_items);
+    if jsonb_path_exists(p_items, '$[*].reserve.type() ? (@ != "null")') then
+        perform heliograph._check_amounts(p_items, 'reserve');
+    end if;
+end $$;
+
+-- _begin: begin the calls of begin_call, or those whose intents record_call has. See begin_call.
+--   The caller holds the heads, the runs and the buckets.
+create function heliograph._begin(
+    p_project text, p_items jsonb, p_limits heliograph.project_limits, p_now timestamptz
+) returns jsonb language plpgsql as $$
+declare
     v_doubts jsonb;
     v_reserves constant boolean := jsonb_path_exists(p_items, '$[*].reserve.type() ? (@ != "null")');
     v_has_circuits constant boolean := jsonb_path_exists(p_items, '$[*].circuit_breaker.type() ? (@ != "null")');
@@ -43,24 +76,8 @@ declare
     v_opened jsonb;
     v_answers jsonb;
 begin
-    perform heliograph._check_json(p_items);
-    perform heliograph._check_calls(p_items);
-    if v_reserves then
-        perform heliograph._check_amounts(p_items, 'reserve');
-    end if;
-    perform from heliograph.agent_state_head
-      where project_id = p_project
-        and agent_id = any (array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i))
-      order by agent_id for update;
-    perform from heliograph.runs
-      where project_id = p_project
-        and run_id = any (array(select heliograph._run_of(i ->> 'agent_id') from jsonb_array_elements(p_items) i))
-      order by run_id for update;
-    if v_has_rates then
-        perform heliograph._lock_rates(p_project, p_items);
-    end if;
     with judged as materialized (
-        select * from heliograph._judge_begin(p_project, p_items, v_limits.waits_max, p_now)
+        select * from heliograph._judge_begin(p_project, p_items, p_limits.waits_max, p_now)
     ), opened as (
         insert into heliograph.turn_waiting_tools
             (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
@@ -95,7 +112,7 @@ begin
         perform heliograph._start_waiting(p_project, p_items, v_waiting, p_now);
     end if;
     if v_doubts is not null then
-        perform heliograph._resolve(p_project, v_doubts, octet_length(v_doubts::text), v_limits, true, p_now);
+        perform heliograph._resolve(p_project, v_doubts, octet_length(v_doubts::text), p_limits, true, p_now);
     end if;
     if v_has_results then
         v_answers := heliograph._with_results(p_project, v_answers);

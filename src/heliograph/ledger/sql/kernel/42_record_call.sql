@@ -2,7 +2,7 @@
 
 -- record_call: commit the results of inline calls.
 --   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], signals_emitted, phase,
---   used, rate_tokens, taint, open_as, terminates, recording}]. status: success with result; failed, timeout,
+--   used, rate_tokens, taint, open_as, terminates, recording, intents}]. status: success with result; failed, timeout,
 --   unknown or canceled with error.
 --   signals, signals_emitted, phase: as in append; no other signal logs the result. used: how much of its reservation
 --   the call used, by kind. A kind that is not named counts as used up; of a canceled call as unused, because its
@@ -11,21 +11,25 @@
 --   those of begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which nobody
 --   begins: one that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
 --   terminates: see suspend; it holds from now on, also if the owner is lost. recording: see _recording_of.
---   Returns [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
---   before; nothing is written. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
---   too_many_waits, reserved_name, invalid_signal.
---   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call or phase
+--   intents: the calls that the owner makes next, as items of begin_call without their owner. They begin in this
+--   commit, after all results of p_items are recorded, as if begin_call followed at once.
+--   Returns [{turn_id, call_id, outcome, first_seq, begun}] in the order of p_items. 'ok'. 'duplicate': a result was
+--   recorded before; the result writes nothing, but the intents begin. begun: the answers of begin_call to the intents.
+--   'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline, too_many_waits, reserved_name,
+--   invalid_signal.
+--   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call or phase; see begin_call
 --   locks:  the heads, then the runs, then the buckets
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_limits constant heliograph.project_limits := heliograph._limits(p_project);
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_bytes constant integer := heliograph._check_json(p_items);
     v_agents text[];
     v_runs text[];
     v_places integer[];
     v_parts jsonb := '{}';  -- {place: part of its answer}
+    v_intents jsonb;
     v_corrects constant boolean := jsonb_path_exists(p_items, '$[*].rate_tokens.type() ? (@ != "null")');
 begin
     perform heliograph._check_results(p_items);
@@ -36,17 +40,74 @@ begin
     perform from heliograph.agent_state_head where project_id = p_project and agent_id = any (v_agents)
       order by agent_id for update;
     perform from heliograph.runs where project_id = p_project and run_id = any (v_runs) order by run_id for update;
+    if jsonb_path_exists(p_items, '$[*].intents[*]') then
+        v_intents := heliograph._intents_of(p_items);
+        perform heliograph._check_intents(v_intents);
+    end if;
     if v_corrects then
         perform heliograph._check_rate_tokens(p_items);
-        perform heliograph._lock_taken(p_project, p_items);
+    end if;
+    if v_corrects or v_intents is not null then
+        perform heliograph._lock_taken(p_project, p_items, v_intents);
     end if;
     for v_places in select places from heliograph._rounds(v_runs) order by places loop
         v_parts := v_parts || heliograph._record(p_project, p_items, v_places, v_bytes, v_limits, p_now);
     end loop;
+    if v_intents is not null then
+        v_parts := heliograph._begin_next(p_project, p_items, v_intents, v_parts, v_limits, p_now);
+    end if;
     return coalesce((
         select jsonb_agg(jsonb_build_object('turn_id', i.item -> 'turn_id', 'call_id', i.item -> 'call_id')
                          || (v_parts -> i.n::text) order by i.n)
           from jsonb_array_elements(p_items) with ordinality i (item, n)), '[]');
+end $$;
+
+-- _intents_of: the intents of these items, as items of begin_call.
+--   raises: 22023 naming the field
+create function heliograph._intents_of(p_items jsonb) returns jsonb
+    language plpgsql immutable as $$
+declare
+    v_intents constant jsonb := jsonb_path_query_array(p_items, '$[*].intents ? (@.type() != "null")[*]');
+begin
+    if jsonb_path_exists(v_intents, '$[*] ? (@.type() != "object")') then
+        raise exception using errcode = '22023', message = 'p_items[].intents must be a list of objects';
+    end if;
+    perform heliograph._check_keys('p_items[].intents[]', v_intents,
+        '{call_id,step_id,tool,effect,timeout_seconds,taint,is_trusted,reserve,circuit_breaker,rates}');
+    return (select jsonb_agg(w.intent || jsonb_build_object(
+                       'agent_id', i.item -> 'agent_id', 'turn_id', i.item -> 'turn_id', 'epoch', i.item -> 'epoch')
+                             order by i.n, w.n)
+              from jsonb_array_elements(p_items) with ordinality i (item, n)
+             cross join lateral jsonb_array_elements(nullif(i.item -> 'intents', 'null')) with ordinality
+                   w (intent, n));
+end $$;
+
+-- _begin_next: begin the calls whose intents record_call has, apart from those of items that are stale or rejected.
+--   p_intents: see _intents_of. p_parts: {place: part of the answer of its item}. Returns p_parts with the key begun.
+--   The caller holds the heads, the runs and the buckets.
+create function heliograph._begin_next(
+    p_project text, p_items jsonb, p_intents jsonb, p_parts jsonb, p_limits heliograph.project_limits, p_now timestamptz
+) returns jsonb language plpgsql as $$
+declare
+    v_places bigint[];  -- of the item of each intent that begins
+    v_intents jsonb;
+    v_answers jsonb;
+begin
+    select array_agg(e.place order by e.n), jsonb_agg(p_intents -> (e.n::integer - 1) order by e.n)
+      into v_places, v_intents
+      from (select i.n as place, row_number() over (order by i.n, w.n) as n
+              from jsonb_array_elements(p_items) with ordinality i (item, n)
+             cross join lateral jsonb_array_elements(nullif(i.item -> 'intents', 'null')) with ordinality
+                   w (intent, n)) e
+     where p_parts -> e.place::text ->> 'outcome' in ('ok', 'duplicate');
+    if v_intents is null then
+        return p_parts;
+    end if;
+    v_answers := heliograph._begin(p_project, v_intents, p_limits, p_now);
+    return p_parts || (
+        select jsonb_object_agg(b.place, (p_parts -> b.place::text) || jsonb_build_object('begun', b.begun))
+          from (select v_places[a.n] as place, jsonb_agg(a.item order by a.n) as begun
+                  from jsonb_array_elements(v_answers) with ordinality a (item, n) group by 1) b);
 end $$;
 
 -- _check_results: reject items that record_call cannot take.
@@ -56,7 +117,8 @@ create function heliograph._check_results(p_items jsonb) returns void
 begin
     perform heliograph._check_keys('p_items[]', p_items,
         '{agent_id,turn_id,epoch,call_id,status,result,error,signals,signals_emitted,phase,used,'
-        'rate_tokens,taint,open_as,terminates,recording}');
+        'rate_tokens,taint,open_as,terminates,recording,intents}');
+    perform heliograph._check_type('p_items[]', p_items, 'intents', 'array');
     perform heliograph._check_recordings('p_items[]', p_items);
     perform heliograph._check_type('p_items[]', p_items, 'taint', 'array');
     perform heliograph._check_type('p_items[]', p_items, 'terminates', 'boolean');
