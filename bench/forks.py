@@ -10,9 +10,10 @@ from typing import Any
 from bench.figures import Figure, Figures
 from bench.server_time import Stopwatch, Times
 from bench.signal_log import PER_COMMIT, SignalLog
+from heliograph.ledger.kernel import KERNEL
 
 FORK_MS, FORK_BYTES = 10.0, 4096.0
-START = "select heliograph.start_runs('bench', $1::text::jsonb, clock_timestamp())"
+START = KERNEL["start_runs"].statement()
 INSERT = """
 insert into bench_floor select project_id, $1, seq, count, entries, agent_turn_id, at from heliograph.signals
  where project_id = 'bench' and run_id = 'long' and seq = 1
@@ -20,8 +21,8 @@ insert into bench_floor select project_id, $1, seq, count, entries, agent_turn_i
 TABLE = "create table bench_floor as select project_id, run_id, seq, count, entries, agent_turn_id, at from heliograph.signals limit 0"
 
 
-def start(run_id: str, fork_at: int | None) -> str:
-    """The request that starts a run with one turn, or forks the long run with one turn in progress."""
+def start(run_id: str, fork_at: int | None) -> list[Any]:
+    """The parameters of the statement that starts a run with one turn, or forks the long run with one turn in progress."""
     first: dict[str, Any] = {"name": "workflow:start", "payload": {"state": {}}}
     if fork_at is not None:
         first = {"name": "workflow:forked", "parent": f"sig_long_{fork_at}",
@@ -41,7 +42,7 @@ def start(run_id: str, fork_at: int | None) -> str:
     }  # fmt: skip
     if fork_at is not None:
         item["fork"] = {"run_id": "long", "seq": fork_at, "activations": 0, "turns": []}
-    return json.dumps([item])
+    return KERNEL["start_runs"].values(("bench", [item]), json.dumps)
 
 
 async def measure_forks(connection: Any, log: SignalLog, reps: int, figures: Figures) -> None:
@@ -67,14 +68,14 @@ async def measure_forks(connection: Any, log: SignalLog, reps: int, figures: Fig
     start_bytes: list[float] = []
     for number, place in enumerate(drawn):
         for query, given, times, wal in (
-            (INSERT, f"floor_{number}", inserts, insert_bytes),
+            (INSERT, [f"floor_{number}"], inserts, insert_bytes),
             (START, start(f"plain_{number}", None), starts, start_bytes),
             (START, start(f"fork_{number}", places[place]), took[place], written[place]),
         ):
             before = await connection.fetchval("select pg_current_wal_insert_lsn()")
-            answer = await watch.time(times, connection.fetchval(query, given))
+            answer = await watch.time(times, connection.fetch(query, *given))
             if query == START:
-                assert json.loads(answer)[0]["outcome"] == "started", answer
+                assert answer[0]["outcome"] == "started", answer
             wal.append(float(await connection.fetchval("select pg_current_wal_insert_lsn() - $1::pg_lsn", before)))
     figures.add_times("start of a run without a fork", starts, inserts, "inserted rows")
     for place in places:

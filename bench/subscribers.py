@@ -225,9 +225,9 @@ async def measure_start(url: str, rounds: int) -> None:
     backend = await connection.fetchval("select pg_backend_pid()")
     feed = "select count(heliograph._feed_runs($1, array['run_' || n])) from generate_series(1, 500) n"
     start = (
-        "select count(heliograph.start_runs($1, jsonb_build_array(jsonb_build_object('run_id', 'run_' || n, 'target', 't',"
-        " 'request_hash', 'h', 'agents', '[\"a\"]'::jsonb, 'signals', '[{\"name\": \"workflow:start\"}]'::jsonb, 'reaction',"
-        ' \'{"state": {}, "memory": {}, "activations": []}\'::jsonb)), clock_timestamp())) from generate_series(1, 500) n'
+        "select count(*) from generate_series(1, 500) n cross join lateral heliograph.start_runs($1, array['run_' || n], '{t}', '{h}',"
+        " array[jsonb_build_array('a')], '{null}', '{null}', array['[{\"name\": \"workflow:start\"}]'::jsonb],"
+        " array['{\"state\": {}, \"memory\": {}, \"activations\": []}'::jsonb], '{null}', '{null}', clock_timestamp())"
     )
     for name, what in (("alone", "without a subscription"), ("beside", "with subscriptions")):
         took: dict[str, list[float]] = {feed: [], start: []}

@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from heliograph.errors import KernelRejected
 from tests.kernel.kit import Item, Kernel, draft, run_item
 from tests.kernel.waits import activated, child, suspended
 
@@ -213,7 +214,9 @@ async def test_invalid_url_is_rejected_by_name(kernel: Kernel, url: Any) -> None
     await kernel.start("run_a", ["writer"], {"turn_0": "writer"})
     with pytest.raises(asyncpg.DataError, match="callback_url must begin with https://"):
         await kernel.enqueue("run_a", "writer", "turn_a", callback_url=url)
-    with pytest.raises(asyncpg.DataError, match="callback_url must begin with https://"):
+    with pytest.raises(
+        (asyncpg.DataError, KernelRejected), match=r"callback_url (must begin with https://|has the type text)"
+    ):
         await kernel.call("start_runs", [{**run_item("run_b", ["writer"], {}), "callback_url": url}])
     with pytest.raises(asyncpg.DataError, match="callback_url must begin with https://"):
         await suspended(kernel, child("c1", "critic", "turn_1", callback_url=url), run_id="run_c", turn_id="turn_c",

@@ -109,6 +109,9 @@ async def test_runtime_call_is_exactly_one_statement(
     (answer,) = await database.call("finish", kernel.project, [ending(claimed, ends="success")])
     await database.close()
     assert answer["outcome"] == "ok"
-    assert [query.split("(")[0] for query in queries] == [
-        f"select heliograph.{function}" for function in ("start_runs", "claim", "append", "finish")
+    kernel_calls = [
+        query for query in queries if "heliograph." in query
+    ]  # the driver looks up the types of new columns
+    assert [query.split("(")[0].removeprefix("select ").removeprefix("* from ") for query in kernel_calls] == [
+        f"heliograph.{function}" for function in ("start_runs", "claim", "append", "finish")
     ]

@@ -247,7 +247,7 @@ async def test_errors_of_misuse_name_the_object_and_the_next_step(kernel: Kernel
         ("enqueue", message("run_a", "critic", "turn_1", max_attempts=0), "turn turn_1: max_attempts must be between 1 and 1000, not 0"),
         ("enqueue", message("run_a", "critic", "turn_1", priority=9), "turn turn_1: priority must be between 0 (low) and 3 (critical), not 9"),
         ("start_runs", run_item("run/b", ["a"], {}), "run run/b: a run id must not contain a slash: choose another id"),
-        ("start_runs", run_item("run_b", ["a"], {}) | {"target": None}, "run run_b: target and request_hash are required, and are strings"),
+        ("start_runs", run_item("run_b", ["a"], {}) | {"target": None}, "run run_b: target and request_hash are required"),
         ("start_runs", started, "turn turn_b activates the agent ghost, which run run_b does not have: name an agent of the run, or list "
          "this one in agents when the run starts"),
         ("finish", ghost, "turn turn_g activates the agent ghost, which run run_a does not have: name an agent of the run, or list "

@@ -46,18 +46,18 @@ async def functions_with_json(kernel: Kernel) -> list[Any]:
 async def test_every_function_that_takes_json_rejects_what_a_client_cannot_decode(kernel: Kernel, name: str) -> None:
     poison, code = POISON[name]
     functions = await functions_with_json(kernel)
-    assert {kind for each in functions for kind in each["types"] if "json" in kind} == {
-        "jsonb"
-    }  # not yet jsonb[], json
+    assert {kind for each in functions for kind in each["types"] if "json" in kind} == {"jsonb", "jsonb[]"}
     assert len(functions) > 25
     await fill(kernel)
     before = await kernel.everything()
     for function in functions:
         for place, kind in enumerate(function["types"]):
-            if kind != "jsonb":
+            if not kind.startswith("jsonb"):
                 continue
-            arguments = [f"null::{each}" for each in function["types"]]
-            arguments[0], arguments[place] = "$1", "$2::text::jsonb"
+            arguments = [
+                f"array[null]::{each}" if each.endswith("[]") else f"null::{each}" for each in function["types"]
+            ]
+            arguments[0], arguments[place] = "$1", "array[$2::text::jsonb]" if kind == "jsonb[]" else "$2::text::jsonb"
             query = f"select heliograph.{function['name']}({', '.join(arguments)})"
             messages = []
             for given in (f'[{{"run_id": "run_a", "turn_id": "turn_1", "x": {poison}}}]', f'{{"x": [1, {poison}]}}'):

@@ -8,10 +8,24 @@ from collections.abc import Iterator
 
 import pytest
 
+from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.reader import CLAIMS_OF_RUN
 from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill
-from tests.kernel.kit import TABLES, TARGET, Kernel, connect, draft, ending, message, run_item, stopping, turn_item
+from tests.kernel.kit import (
+    TABLES,
+    TARGET,
+    Item,
+    Kernel,
+    connect,
+    draft,
+    encoded,
+    ending,
+    message,
+    run_item,
+    stopping,
+    turn_item,
+)
 from tests.kernel.waits import TOKEN, activated, child, command, result
 
 FINISHED_TURNS = 100_000
@@ -136,12 +150,17 @@ class Measured:
         return int(read), {name: int(count) for name, count in used}
 
 
+def starting(item: Item) -> tuple[str, list[object]]:
+    """The statement that starts a run, and its parameters."""
+    definition = KERNEL["start_runs"]
+    return definition.statement("now()"), definition.values(["filled", [item]], encoded)
+
+
 RECORDINGS = "select * from heliograph.recording_overview where project_id = 'filled'"
 # a call -> the indexes that it may not do without
 CALLS: list[tuple[str, str, list[object], set[str]]] = [
-    ("start", "select heliograph.start_runs('filled', $1, now())",
-     [[run_item("run_new", ["writer"], {"turn_new": "writer"})]], {"agent_state_head_pkey", "pruned_pkey"}),
-    ("start again", "select heliograph.start_runs('filled', $1, now())", [[run_item("run_a", ["writer"], {})]], {"runs_pkey"}),
+    ("start", *starting(run_item("run_new", ["writer"], {"turn_new": "writer"})), {"pruned_pkey"}),
+    ("start again", *starting(run_item("run_a", ["writer"], {})), {"runs_pkey"}),
     ("enqueue", "select heliograph.enqueue('filled', $1, now())",
      [[message("run_a", "critic", f"turn_new_{n}") for n in range(5)]], {"agent_turns_pkey", "turn_queued", "pruned_pkey"}),
     ("enqueue again", "select heliograph.enqueue('filled', $1, now())", [[message("run_a", "writer", "turn_3")]],
@@ -211,8 +230,8 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
      {"signals_pkey", "runs_pkey", "run_checkpoints_pkey"}),
     ("what a fork shares of a long run", "select heliograph.read_shared_log('filled', 'run_long', 2950, '{}', null)", [],
      {"signals_pkey", "runs_pkey", "run_checkpoints_pkey"}),
-    ("a fork of a long run", "select heliograph.start_runs('filled', $1, now())",
-     [[run_item("run_new", ["writer"], {}) | {"fork": {"run_id": "run_long", "seq": 2950, "activations": 1, "turns": []}}]],
+    ("a fork of a long run",
+     *starting(run_item("run_new", ["writer"], {}) | {"fork": {"run_id": "run_long", "seq": 2950, "activations": 1, "turns": []}}),
      {"signals_pkey", "runs_pkey"}),
     ("the first failure of a run", "select heliograph.first_failure('filled', 'run_7')", [],
      {"signals_pkey", "runs_pkey", "run_checkpoints_pkey"}),

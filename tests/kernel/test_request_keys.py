@@ -39,7 +39,7 @@ FREE = {
 }  # limits have their own list of names; a result is free; positions are by run
 CARD = {"card_id": "card_1", "kind": "note", "content": {}}
 # The SQLSTATE of a rejected call, or the code of a rejected item.
-CODES = {"22023", "invalid_signal"}
+CODES = {"22023", "22P02", "invalid_signal"}  # 22P02: of a column that is no JSON
 
 
 def requests(claimed: Item) -> dict[str, Item]:

@@ -6,6 +6,7 @@ most calls pass the first check.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -24,7 +25,7 @@ from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.testing.kernel.row_guard import ROWS
 from tests.kernel.filled import fill
 from tests.kernel.foreign_calls import PARAMETERS, Function, Known, functions, known
-from tests.kernel.kit import Kernel
+from tests.kernel.kit import Kernel, encoded
 from tests.kernel.waits import TOKEN
 from tests.logins import connected, login
 
@@ -74,6 +75,11 @@ TIMES = ["infinity", "-infinity", "4713-01-01 BC", "294276-01-01", None]
 INTEGERS = [None, 0, 1, -1, 10, 1000, 1001, 2**31 - 1, -(2**31)]
 BIGINTS = [*INTEGERS, 2**63 - 1, -(2**63)]
 FLOATS = [None, 0.0, -0.0, 1.0, 30.0, -1.0, 0.1, 86400.0, 1e300, float("inf"), float("-inf"), float("nan")]
+LISTS: dict[str, list[Any]] = {
+    "text[]": TEXTS, "bigint[]": BIGINTS, "double precision[]": FLOATS, "boolean[]": [None, True, False],
+    "jsonb[]": [encoded(value) for value in HOSTILE],
+}  # fmt: skip
+LIST_CHANCE = 0.9  # of the value of a column that fits to the other columns of its call
 # every command that looks, for the whole project and for one run or turn of it
 COMMANDS = [
     ["runs"], ["turn", "list"], ["turn", "show", "turn_a"], ["turn", "children", "turn_d"], ["signal", "tail", "run_a"],
@@ -91,9 +97,10 @@ class Attacker:
         self.ids = ids
 
     def arguments(self, function: Function) -> list[Any]:
-        return [self._argument(function, name, kind) for name, kind in function.parameters]
+        given = Known(self._items(), self.ids.keys, self.ids.boxes, self.ids.at)  # of all columns of the call
+        return [self._argument(function, name, kind, given) for name, kind in function.parameters]
 
-    def _argument(self, function: Function, name: str, kind: str) -> Any:
+    def _argument(self, function: Function, name: str, kind: str, known: Known) -> Any:
         chance = self.random.random()
         if name == "p_project":
             return self.project if chance < 0.97 else self.random.choice([None, "", "another", "p" * 201])
@@ -110,19 +117,22 @@ class Attacker:
             return self.random.choice(drawn[kind]) if chance < 0.6 else PARAMETERS[name](self.project, self.ids)
         if kind == "text":
             return str(PARAMETERS[name](self.project, self.ids)) if chance < 0.5 else self.random.choice([None, *TEXTS])
-        if kind in ("text[]", "bigint[]"):
-            known = Known(self._items(), self.ids.keys, self.ids.boxes, self.ids.at)
-            values: list[Any] = TEXTS if kind == "text[]" else BIGINTS
-            drawn_lists = [None, [], [None], values, [values, values]]
-            return function.given(name, self.project, known) if chance < 0.5 else self.random.choice(drawn_lists)
+        if kind in LISTS:
+            if chance > LIST_CHANCE:
+                return self.random.choice([None, [], [None], LISTS[kind], [LISTS[kind], LISTS[kind]]])
+            column = function.given(name, self.project, known)
+            return [self._bent_text(each) for each in column] if kind == "jsonb[]" else column
         assert kind == "jsonb", (name, kind)
         if chance < 0.1:
             return self.random.choice(HOSTILE)
-        given = function.given(name, self.project, Known(self._items(), self.ids.keys, self.ids.boxes, self.ids.at))
+        given = function.given(name, self.project, known)
         return self._bent(given) if chance < 0.9 else given
 
     def _items(self) -> list[Any]:
         return [dict(self.random.choice(self.ids.items)) for _ in range(self.random.choice([1, 1, 1, 2, 5]))]
+
+    def _bent_text(self, value: str | None) -> str | None:
+        return value if value is None or self.random.random() < LIST_CHANCE else encoded(self._bent(json.loads(value)))
 
     def _bent(self, value: Any) -> Any:
         """The same, with a value somewhere in it replaced, left out or added."""

@@ -39,7 +39,7 @@ create table if not exists heliograph.kernel_version (
 );
 """
 
-# One statement for all views and one for all functions, because a cascade may drop further ones.
+# One statement for all views and one for all functions, because a cascade may drop further ones. Types come last: arguments have them.
 _DROP_KERNEL = """
 do $$
 declare
@@ -54,6 +54,12 @@ begin
     for v_drop in
         select 'drop function ' || string_agg(p.oid::regprocedure::text, ', ') || ' cascade'
           from pg_proc p where p.pronamespace = 'heliograph'::regnamespace having count(*) > 0
+    loop
+        execute v_drop;
+    end loop;
+    for v_drop in
+        select 'drop type ' || c.oid::regclass::text
+          from pg_class c where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'c' order by c.oid
     loop
         execute v_drop;
     end loop;

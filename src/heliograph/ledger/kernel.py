@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
-from heliograph.requests import Renewal
+from heliograph.requests import Renewal, StartRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,12 @@ class KernelFunction:
 
 
 _RENEWED = (Column("turn_id", "text"), Column("outcome", "text"), Column("stop", "jsonb"))
+_STARTED = (
+    Column("run_id", "text"), Column("outcome", "text"), Column("code", "text"), Column("message", "text"),
+    Column("targets", "text[]"), Column("woken", "text[]"),
+)  # fmt: skip
 _FUNCTIONS = (
-    KernelFunction("start_runs", ("text", "jsonb")),
+    KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
     KernelFunction("claim", ("text", "jsonb", "text", "integer", "float8")),
     KernelFunction("fail_unclaimable", ("text", "jsonb")),

@@ -48,7 +48,7 @@ def _check_run(item: Any) -> None:
     check(wrong_url(item))
     check(wrong_id("a run id", run_id))
     if get_text(item, "target") is None or get_text(item, "request_hash") is None:
-        raise SqlError("22023", f"run {run_id}: target and request_hash are required, and are strings")
+        raise SqlError("22023", f"run {run_id}: target and request_hash are required")
     if "/" in str(run_id) or len((get_text(item, "target") or "").encode()) > 200:
         raise SqlError("22023", f"run {run_id}: a run id must not contain a slash, and target at most 200 bytes")
     if not all(is_short(name) and "/" not in str(name) for name in j.texts(get(item, "agents"))):

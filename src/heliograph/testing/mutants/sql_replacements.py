@@ -83,10 +83,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "fork_has_later_results": (("and coalesce(x.resolved_seq <= u.upto, x.resolved_at <= p_at) as is_known", "as is_known"),),
     "fork_splits_commit": (("if v_commit.seq + v_commit.count - 1 <> v_seq then", "if false then"),),
     "fork_changes_origin": (
-        ("perform from heliograph.runs\nwhere project_id = p_project\nand run_id = any (array(select r #>> '{fork,owner}' from jsonb_array_elements(p_runs) r))\n"
-         "order by run_id for key share;",
-         "update heliograph.runs set version = version + 1\n"
-         "where project_id = p_project and run_id = any (array(select r #>> '{fork,owner}' from jsonb_array_elements(p_runs) r));"),
+        ("perform from heliograph.runs\nwhere project_id = p_project and run_id = any (v_owners) order by run_id for key share;",
+         "update heliograph.runs set version = version + 1\nwhere project_id = p_project and run_id = any (v_owners);"),
     ),
     "no_wait_cas": (
         ("when w.state = 'open' then '{\"outcome\": \"applied\"}'", "when true then '{\"outcome\": \"applied\"}'"),

@@ -37,6 +37,28 @@ begin
     return octet_length(v_text);
 end $$;
 
+-- _check_columns: check the values of the JSON columns of a list of requests, as _check_json checks one value. Here a
+--   value is in two containers less than in a list of objects, and may be no deeper for that. 99 containers inside each
+--   other have at least 792 bytes, so that most values need no look inside them.
+--   raises: see _check_json
+create function heliograph._check_columns(p_values jsonb[]) returns integer
+    language plpgsql immutable as $$
+declare
+    v_value jsonb;
+    v_text text;
+begin
+    foreach v_value in array p_values loop
+        if pg_column_size(v_value) > 700 and jsonb_path_exists(v_value, 'strict $.**{99}') then
+            perform heliograph._invalid('json_too_deep: over 100 containers inside each other; make the value flatter');
+        end if;
+    end loop;
+    v_text := array_to_string(p_values, ' ');
+    if octet_length(v_text) > 134217728 or heliograph._has_block_of_digits(convert_to(v_text, 'UTF8')) then
+        return heliograph._check_json(to_jsonb(p_values));
+    end if;
+    return octet_length(v_text);
+end $$;
+
 -- _has_block_of_digits: whether one of the blocks of 128 bytes of a text consists of digits. 255 digits in a row always
 --   fill a block. A regular expression would read each character; this reads three bytes of most blocks.
 create function heliograph._has_block_of_digits(p_text bytea) returns boolean

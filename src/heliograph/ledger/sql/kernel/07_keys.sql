@@ -75,6 +75,17 @@ begin
     end if;
 end $$;
 
+-- _check_lists: reject JSON columns with several dimensions, which cannot be joined to one list. p_dimensions: the
+--   largest number of dimensions; null if all are empty.
+--   raises: 22023
+create function heliograph._check_lists(p_dimensions integer) returns void
+    language plpgsql immutable as $$
+begin
+    if p_dimensions > 1 then
+        raise exception using errcode = '22023', message = 'an array of JSON must have one dimension';
+    end if;
+end $$;
+
 -- _check_strings: reject a list in which an object stands for a string.
 --   raises: 22023
 create function heliograph._check_strings(p_path text, p_list jsonb) returns void

@@ -22,11 +22,10 @@ create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns 
                         'a whole number from 0 to 1e15' end
 $$;
 
--- _open_budgets: create the budgets of turns that are about to be queued. Returns the activations. Each has the owners
---   of the budgets that apply to it: the given owners of its parent, and itself.
+-- _open_budgets: create the budgets of turns that are about to be queued.
 --   raises: 23505 for a turn id that was used before
 --   The caller holds the runs.
-create function heliograph._open_budgets(p_project text, p_activations jsonb) returns jsonb
+create function heliograph._open_budgets(p_project text, p_activations jsonb) returns void
     language plpgsql as $$
 begin
     insert into heliograph.budgets (project_id, turn_id, kind, amount_max)
@@ -34,11 +33,6 @@ begin
       from jsonb_array_elements(p_activations) with ordinality a (item, n)
      cross join lateral jsonb_each(nullif(a.item -> 'budget', 'null')) k
      order by a.n, k.key;
-    return (select jsonb_agg(case when coalesce(a.item -> 'budget', 'null') = 'null' then a.item
-                                  else a.item || jsonb_build_object(
-                                      'budgets', coalesce(nullif(a.item -> 'budgets', 'null'), '[]')
-                                                 || jsonb_build_array(a.item ->> 'turn_id')) end order by a.n)
-              from jsonb_array_elements(p_activations) with ordinality a (item, n));
 end $$;
 
 -- _budget_of: the declared budget of a turn; null for none.

@@ -60,11 +60,11 @@ create function heliograph._recording_of(p_item jsonb) returns text
     select p_item #>> '{recording,body}'
 $$;
 
--- _recording_tags: the tags of the recording that the item of a new run has, in order.
-create function heliograph._recording_tags(p_item jsonb) returns text[]
+-- _recording_tags: the tags of the recording of a new run, in order.
+create function heliograph._recording_tags(p_tags jsonb) returns text[]
     language plpgsql immutable as $$
 begin
-    return array(select t from jsonb_array_elements_text(nullif(p_item #> '{recording,tags}', 'null')) t order by t);
+    return array(select t from jsonb_array_elements_text(nullif(p_tags, 'null')) t order by t);
 end $$;
 
 -- read_recorded: return what the commits of a run have recorded, after position p_after, in order: of a fork, also

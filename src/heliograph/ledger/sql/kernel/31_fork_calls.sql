@@ -28,24 +28,23 @@ create function heliograph._calls_before(
                    and l.status is distinct from 'failed'))
 $$;
 
--- _copy_calls: give the turns of new forks the calls that their origins made before the fork, see _calls_before.
---   p_runs: items of start_runs. A fork's turns: [{turn_id, origin}]; its turn turn_id starts the turn origin again.
+-- _copy_calls: give the turns of a new fork the calls that their origins made before the fork, see _calls_before.
+--   A fork's turns: [{turn_id, origin}]; its turn turn_id starts the turn origin again.
 --   The caller has created the turns.
-create function heliograph._copy_calls(p_project text, p_runs jsonb, p_now timestamptz) returns void
+create function heliograph._copy_calls(p_project text, p_run heliograph.new_run, p_now timestamptz) returns void
     language plpgsql as $$
 begin
     if not exists (
-        select from jsonb_path_query(p_runs, '$[*].fork.turns[*].origin') o
+        select from jsonb_path_query(p_run.fork, '$.turns[*].origin') o
          cross join lateral (
                select from heliograph.turn_waiting_tools w
                 where w.project_id = p_project and w.agent_turn_id = o #>> '{}' offset 0) w) then
         return;  -- the usual case, without a statement that writes to four tables
     end if;
     with fork as materialized (
-        select r ->> 'run_id' as run_id, (r #>> '{fork,seq}')::bigint as seq, r #>> '{fork,owner}' as owner,
-               r #> '{fork,turns}' as turns, coalesce((r #>> '{fork,repeats_failed}')::boolean, false) as repeats_failed
-          from jsonb_array_elements(p_runs) r
-         where r ? 'fork'
+        select p_run.run_id, (p_run.fork ->> 'seq')::bigint as seq, p_run.fork ->> 'owner' as owner,
+               p_run.fork -> 'turns' as turns, coalesce((p_run.fork ->> 'repeats_failed')::boolean, false)
+                   as repeats_failed
     ), pair as materialized (
         select f.run_id, f.seq, t.turn_id, t.origin, s.at, f.repeats_failed
           from fork f

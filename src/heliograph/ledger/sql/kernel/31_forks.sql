@@ -18,33 +18,31 @@ create function heliograph._wrong_fork(p_path text, p_fork jsonb) returns text
              then p_path || '.activations is the number of turns that were activated up to that signal' end) end
 $$;
 
--- _with_origins: the items of start_runs; each fork has in addition owner, the run that recorded its last shared
---   signal, and rejection if it cannot be made.
+-- _with_origins: the runs of start_runs; each fork has in addition owner, the run that recorded its last shared signal,
+--   and rejection if it cannot be made. A turn of a fork whose cause is {"seq": n} has cause_run_id, the run that
+--   recorded that signal.
 --   locks:  the owners in ascending id, then the turns that start again, against prune
-create function heliograph._with_origins(p_project text, p_runs jsonb) returns jsonb
+create function heliograph._with_origins(p_project text, p_runs heliograph.new_run[]) returns heliograph.new_run[]
     language plpgsql as $$
+declare
+    v_owners constant text[] := array(
+        select heliograph._owner_at(p_project, r.fork ->> 'run_id', (r.fork ->> 'seq')::bigint) from unnest(p_runs) r);
+    v_rejected jsonb[];
 begin
-    p_runs := (
-        select jsonb_agg(case when jsonb_typeof(r.item -> 'fork') = 'object'
-                              then jsonb_set(r.item, '{fork,owner}', coalesce(to_jsonb(heliograph._owner_at(
-                                       p_project, r.item #>> '{fork,run_id}', (r.item #>> '{fork,seq}')::bigint)),
-                                       'null'))
-                              else r.item - 'fork' end order by r.n)
-          from jsonb_array_elements(p_runs) with ordinality r (item, n));
     perform from heliograph.runs
-      where project_id = p_project
-        and run_id = any (array(select r #>> '{fork,owner}' from jsonb_array_elements(p_runs) r))
-      order by run_id for key share;
+      where project_id = p_project and run_id = any (v_owners) order by run_id for key share;
     perform from heliograph.agent_turns
       where project_id = p_project
-        and agent_turn_id = any (array(select o #>> '{}' from jsonb_path_query(p_runs, '$[*].fork.turns[*].origin') o))
+        and agent_turn_id = any (array(select t ->> 'origin' from unnest(p_runs) r
+                                        cross join lateral jsonb_path_query(r.fork, '$.turns[*]') t))
       order by agent_turn_id for key share;
     -- checked by a later statement, which sees what the holders of the locks have committed
-    return (
-        select jsonb_agg(case when r.item ? 'fork' then jsonb_set(r.item, '{fork,rejection}',
-                                  coalesce(heliograph._reject_fork(p_project, r.item -> 'fork'), 'null'))
-                              else r.item end order by r.n)
-          from jsonb_array_elements(p_runs) with ordinality r (item, n));
+    return array(
+        select (r.place, r.run_id, r.target, r.request_hash, r.agents, r.wakes_on_results, r.callback_url, r.signals,
+                heliograph._with_causes(p_project, r.fork, r.reaction), f.fork || jsonb_build_object(
+                    'rejection', heliograph._reject_fork(p_project, f.fork)), r.recording)::heliograph.new_run
+          from rows from (unnest(v_owners), unnest(p_runs)) r (owner)
+         cross join lateral (select r.fork || jsonb_build_object('owner', r.owner) as fork) f);
 end $$;
 
 -- _reject_fork: null, or the rejection of a fork {run_id, seq, owner, turns}: unknown_run, unknown_signal,
@@ -103,9 +101,17 @@ begin
     return null;
 end $$;
 
--- _origin_of_cause: {cause_run_id} for a cause {seq} of a fork's turn, the run that recorded that signal; else {}.
-create function heliograph._origin_of_cause(p_project text, p_run jsonb, p_cause jsonb) returns jsonb
+-- _with_causes: the reaction of a run. Each of its activations has cause_run_id: of a fork's turn with a cause {seq}, the
+--   run that recorded that signal.
+create function heliograph._with_causes(p_project text, p_fork jsonb, p_reaction jsonb) returns jsonb
     language sql stable as $$
-    select case when p_run ? 'fork' and jsonb_typeof(p_cause) = 'object' then jsonb_build_object('cause_run_id',
-                heliograph._owner_at(p_project, p_run ->> 'run_id', (p_cause ->> 'seq')::bigint)) else '{}' end
+    select case when p_fork is null or jsonb_typeof(p_reaction -> 'activations') is distinct from 'array' then p_reaction
+        else p_reaction || jsonb_build_object('activations', (
+            select coalesce(jsonb_agg(
+                       case when jsonb_typeof(a.item -> 'cause') = 'object' and (a.item #>> '{cause,seq}')::bigint
+                                 <= (p_fork ->> 'seq')::bigint
+                            then a.item || jsonb_build_object('cause_run_id', heliograph._owner_at(
+                                p_project, p_fork ->> 'run_id', (a.item #>> '{cause,seq}')::bigint))
+                            else a.item end order by a.n), '[]')
+              from jsonb_array_elements(p_reaction -> 'activations') with ordinality a (item, n))) end
 $$;

@@ -1,208 +1,208 @@
 -- start_runs: start runs. One transaction writes the run, the heads of its agents, its first signals and the turns
 --   that these wake.
---   p_runs: [{run_id, target, request_hash, agents: [name], wakes_on_results, callback_url, signals: [draft],
---   reaction, fork, recording}]; reaction: see _commit_reactions. recording: {body, name, tags}, see _recording_of.
---   wakes_on_results: an agent subscribes to tool:result.
+--   p_items: {run_id, target, request_hash, agents: [name], wakes_on_results, callback_url, signals: [draft],
+--   reaction, fork, recording}, as one array for each key; reaction: see _commit_reactions. recording: {body, name,
+--   tags}, see _recording_of. wakes_on_results: an agent subscribes to tool:result.
 --   fork: {run_id, seq, activations, turns: [{turn_id, origin}], repeats_failed}: the log begins with that of another
 --   run up to position seq, which is not copied; the signals follow it, and a cause {"seq": n} may be in it.
 --   activations: the number of turns that it activated. turns: the turn turn_id starts the turn origin again, and has
 --   the results of its calls, see _calls_before.
---   Returns [{run_id, outcome, targets}] in the order of p_runs. 'started'. 'duplicate': a run with the same request
---   exists, or existed before it was pruned; nothing changes. 'conflict': another request has this run id. 'rejected'
---   with code and message: payload_too_large, fan_out, recursion_depth_exceeded, invalid_signal, and those of a fork,
---   see _reject_fork. targets: the workers to notify, for the whole call.
---   raises: see _enter; 22023 for an invalid run, agent, turn or context; 23514 for a reaction that the tables reject,
---           23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
+--   Returns rows {run_id, outcome, code, message, targets, woken} in the order of the items. 'started'. 'duplicate': a
+--   run with the same request exists, or existed before it was pruned; nothing changes. 'conflict': another request has
+--   this run id. 'rejected' with code and message: payload_too_large, fan_out, recursion_depth_exceeded,
+--   invalid_signal, and those of a fork, see _reject_fork. targets: the workers to notify, for the whole call. woken: in
+--   the first row, the agents that the call woke.
+--   raises: see _enter; 22023 for arrays of different lengths, and for an invalid run, agent, turn or context; 23514 for
+--           a reaction that the tables reject, 23503 for one that wakes an agent which the run lacks, 23505 for one
+--           with a turn id that is taken
 --   locks:  the runs that are forked and their turns, against prune; the new runs in ascending id; no other
 --           transaction can see their heads yet
-create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
+create function heliograph.start_runs(
+    p_project text, p_run_id text[], p_target text[], p_request_hash text[], p_agents jsonb[],
+    p_wakes_on_results boolean[], p_callback_url text[], p_signals jsonb[], p_reaction jsonb[], p_fork jsonb[],
+    p_recording jsonb[], p_now timestamptz
+) returns table (run_id text, outcome text, code text, message text, targets text[], woken text[])
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_runs text[] := array(select r ->> 'run_id' from jsonb_array_elements(p_runs) r);
     v_bytes integer;
-    v_places integer[];
-    v_new integer[];
-    v_known integer[];  -- runs that existed before
-    v_woken text[] := '{}';
-    v_parts jsonb := '{}';  -- {place: part of its answer} of the runs that are not new
+    v_runs heliograph.new_run[];
+    v_new heliograph.new_run[];
+    v_answers jsonb[];  -- of the runs that are not new, by their places
+    v_turns heliograph.new_turn[];
+    v_epochs bigint[];  -- of the turns that are dispatched
+    v_targets text[];
+    v_woken text[];
 begin
-    v_bytes := heliograph._check_json(p_runs);
-    perform heliograph._check_runs(p_runs);
-    if jsonb_path_exists(p_runs, '$[*].fork ? (@ != null)') then
-        p_runs := heliograph._with_origins(p_project, p_runs);
+    perform heliograph._check_lengths(array[
+        cardinality(p_run_id), cardinality(p_target), cardinality(p_request_hash), cardinality(p_agents),
+        cardinality(p_wakes_on_results), cardinality(p_callback_url), cardinality(p_signals), cardinality(p_reaction),
+        cardinality(p_fork), cardinality(p_recording)]);
+    perform heliograph._check_lists(greatest(
+        array_ndims(p_agents), array_ndims(p_signals), array_ndims(p_reaction), array_ndims(p_fork),
+        array_ndims(p_recording)));
+    v_bytes := heliograph._check_columns(p_agents || p_signals || p_reaction || p_fork || p_recording);
+    v_runs := array(
+        select (u.n, u.a, u.b, u.c, u.d, u.e, u.f, u.g, u.h, nullif(u.i, 'null'), u.j)::heliograph.new_run
+          from unnest(p_run_id, p_target, p_request_hash, p_agents, p_wakes_on_results, p_callback_url, p_signals,
+                      p_reaction, p_fork, p_recording) with ordinality u (a, b, c, d, e, f, g, h, i, j, n)
+         order by u.a, u.n);
+    perform heliograph._check_runs(v_runs);
+    if array_remove(array_remove(p_fork, 'null'), null) <> '{}' then
+        v_runs := heliograph._with_origins(p_project, v_runs);
     end if;
-    for v_places in select places from heliograph._rounds(v_runs) loop
-        with item as materialized (
-            select n, p_runs -> (n - 1) as item, v_runs[n] as run_id from unnest(v_places) n
-        ), judged as materialized (
-            select i.*, i.item -> 'reaction' as reaction, i.item ->> 'request_hash' as hash, p.hash as pruned_hash,
-                   coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
-                   coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
-                   coalesce(case when heliograph._exceeds(i.item, v_bytes, v_limits.payload_bytes_max)
-                                 then heliograph._reject_signals(i.item -> 'signals', v_limits) end,
-                            heliograph._reject_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'),
-                                                       v_limits),
-                            case when jsonb_path_exists(i.item, '$.reaction.activations[*].depth')
-                                 then heliograph._reject_depth(i.item #> '{reaction,activations}', v_limits) end,
-                            heliograph._reject_drafts(i.run_id, coalesce((i.item #>> '{fork,seq}')::bigint, 0),
-                                                      i.item -> 'signals'),
-                            nullif(i.item #> '{fork,rejection}', 'null')) as rejection
-              from item i
-              left join lateral (select x.hash from heliograph.pruned x
-                                  where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true
-        ), begun as (
-            insert into heliograph.runs
-                (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
-                 activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url, forked_from,
-                 forked_seq, recording_name, recording_tags)
-            select p_project, run_id, item ->> 'target', coalesce(reaction ->> 'status', 'running'), hash,
-                   coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1,
-                   written + coalesce((item #>> '{fork,seq}')::bigint, 0), more,
-                   more + coalesce((item #>> '{fork,activations}')::integer, 0),
-                   coalesce((item ->> 'wakes_on_results')::boolean, false), reaction ->> 'outcome',
-                   case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, item ->> 'callback_url',
-                   item #>> '{fork,owner}', (item #>> '{fork,seq}')::bigint, item #>> '{recording,name}',
-                   case when item -> 'recording' <> 'null' then
-                       case when item -> 'recording' ? 'tags' then heliograph._recording_tags(item) else '{}' end end
-              from judged where pruned_hash is null and rejection is null order by run_id
-            on conflict do nothing
-            returning run_id
-        )
-        select v_parts || coalesce(jsonb_object_agg(j.n, coalesce(j.rejection, jsonb_build_object('outcome',
-                   case when j.pruned_hash = j.hash then 'duplicate' else 'conflict' end)))
-                   filter (where j.rejection is not null or j.pruned_hash is not null), '{}'),
-               array_agg(j.n order by j.n) filter (where j.is_new),
-               array_agg(j.n order by j.n) filter (where not j.is_new and j.rejection is null and j.pruned_hash is null)
-          into v_parts, v_new, v_known
-          from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
-        if v_known is not null then
-            v_parts := v_parts || (
-                select jsonb_object_agg(n, jsonb_build_object('outcome',
-                           case when r.request_hash = p_runs -> (n - 1) ->> 'request_hash' then 'duplicate'
-                                else 'conflict' end))
-                  from unnest(v_known) n
-                  left join lateral (select x.request_hash from heliograph.runs x
-                                      where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true);
-        end if;
-        if v_new is not null then
-            v_woken := v_woken || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new),
-                                                                   p_now);
-            perform heliograph._feed_runs(p_project, array(select v_runs[n] from unnest(v_new) n order by 1));
-            if jsonb_path_exists(p_runs, '$[*].callback_url ? (@ != null)') then
-                perform heliograph._create_run_callbacks(p_project, e.runs, p_now)  -- of runs that end as they begin
-                   from (select array_agg(v_runs[n] order by n) as runs from unnest(v_new) n
-                          where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended'
-                            and p_runs -> (n - 1) ->> 'callback_url' is not null) e
-                  where e.runs is not null;
-            end if;
-        end if;
-    end loop;
-    return heliograph._answers(p_project, 'run_id', p_runs, 'started', v_parts, v_woken);
-end $$;
-
--- _check_runs: reject runs that cannot be written, and those with an unknown key.
---   raises: 22023 naming the field
-create function heliograph._check_runs(p_runs jsonb) returns void
-    language plpgsql immutable as $$
-declare
-    v_run jsonb;
-    v_wrong text;
-begin
-    perform heliograph._check_reactions('p_runs[]', p_runs,
-        '{run_id,target,request_hash,agents,wakes_on_results,callback_url,signals,reaction,fork,recording}');
-    for n in 0 .. coalesce(jsonb_array_length(p_runs), 0) - 1 loop
-        v_run := p_runs -> n;
-        v_wrong := least(v_wrong, coalesce(
-            heliograph._wrong_id('a run id', v_run ->> 'run_id'),
-            heliograph._wrong_type('p_runs[]', v_run, 'target', 'string'),
-            heliograph._wrong_type('p_runs[]', v_run, 'request_hash', 'string'),
-            heliograph._wrong_type('p_runs[]', v_run, 'fork', 'object'),
-            -- not inlined, so that a run that is no fork costs no call
-            case when v_run -> 'fork' <> 'null' then heliograph._wrong_fork('p_runs[].fork', v_run -> 'fork') end,
-            'run ' || left(v_run ->> 'run_id', 60) || ': ' || case
-               when v_run ->> 'target' is null or v_run ->> 'request_hash' is null
-               then 'target and request_hash are required, and are strings'
-               when strpos(v_run ->> 'run_id', '/') > 0 then 'a run id must not contain a slash: choose another id'
-               when octet_length(v_run ->> 'target') > 200 then 'target must have at most 200 bytes'
-               else coalesce(heliograph._wrong_url(v_run -> 'callback_url'),
-                             heliograph._wrong_agents(v_run -> 'agents')) end));
-    end loop;
-    if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
+    v_answers := heliograph._reject_runs(p_project, v_runs, v_bytes);
+    v_new := heliograph._insert_runs(p_project, v_runs, v_answers, p_now);
+    if cardinality(v_new) < cardinality(v_runs) then
+        v_answers := heliograph._answer_known(p_project, v_runs, v_new, v_answers);
     end if;
+    v_turns := heliograph._log_starts(p_project, v_new, p_now);
+    v_epochs := heliograph._first_epochs(v_turns);
+    v_woken := heliograph._insert_heads(p_project, v_turns, v_epochs, v_new, p_now);
+    perform heliograph._insert_turns(p_project, v_turns, v_epochs, p_now);
+    perform heliograph._follow_starts(p_project, v_new, p_now);
+    v_targets := array(select distinct heliograph._queue_name(t.target, t.pool)
+                         from rows from (unnest(v_epochs), unnest(v_turns)) t (epoch) where t.epoch is not null
+                        order by 1);
+    return query
+    select r.run_id, coalesce(r.answer ->> 'outcome', 'started'), r.answer ->> 'code', r.answer ->> 'message', v_targets,
+           case when r.n = 1 and v_woken <> '{}' then v_woken end
+      from unnest(p_run_id, v_answers) with ordinality r (run_id, answer, n);
 end $$;
 
--- _wrong_agents: null, or the problem of the names of a run's agents.
-create function heliograph._wrong_agents(p_agents jsonb) returns text
-    language plpgsql immutable as $$
+-- _insert_runs: write the rows of runs that are neither rejected nor known. Returns these runs.
+--   locks:  the new runs in ascending id
+create function heliograph._insert_runs(
+    p_project text, p_runs heliograph.new_run[], p_rejections jsonb[], p_now timestamptz
+) returns heliograph.new_run[] language plpgsql as $$
 declare
-    v_name text;
+    v_new text[];
 begin
-    for n in 0 .. coalesce(jsonb_array_length(p_agents), 0) - 1 loop
-        v_name := p_agents ->> n;
-        if not coalesce(octet_length(v_name) between 1 and 200 and strpos(v_name, '/') = 0, false) then
-            return 'agents: a name must have 1 to 200 bytes and no slash';
-        end if;
-    end loop;
-    return null;
+    with begun as (
+        insert into heliograph.runs
+            (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
+             activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url, forked_from,
+             forked_seq, recording_name, recording_tags)
+        select p_project, r.run_id, r.target, coalesce(r.reaction ->> 'status', 'running'), r.request_hash,
+               coalesce(r.reaction -> 'state', '{}'), coalesce(r.reaction -> 'memory', '{}'), 1,
+               coalesce(jsonb_array_length(r.signals), 0) + coalesce((r.fork ->> 'seq')::bigint, 0),
+               coalesce(jsonb_array_length(r.reaction -> 'activations'), 0),
+               coalesce(jsonb_array_length(r.reaction -> 'activations'), 0)
+               + coalesce((r.fork ->> 'activations')::integer, 0),
+               coalesce(r.wakes_on_results, false), r.reaction ->> 'outcome',
+               case when r.reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, r.callback_url,
+               r.fork ->> 'owner', (r.fork ->> 'seq')::bigint, r.recording ->> 'name',
+               case when r.recording ? 'tags' then heliograph._recording_tags(r.recording -> 'tags')
+                    when r.recording <> 'null' then '{}' end
+          from unnest(p_runs) r
+         where p_rejections[r.place] is null and not exists (
+               select from heliograph.pruned x
+                where x.project_id = p_project and x.id = 'run:' || r.run_id offset 0)
+        on conflict do nothing
+        returning run_id
+    )
+    select array_agg(b.run_id order by b.run_id) into v_new from begun b;
+    if cardinality(v_new) = cardinality(p_runs) then
+        return p_runs;
+    end if;
+    return array(select distinct on (r.run_id) r from unnest(p_runs) r
+                  where r.run_id = any (v_new) and p_rejections[r.place] is null order by r.run_id, r.place);
 end $$;
 
--- _log_and_activate: write the log, the heads and the first turns of new runs. Returns the agents that it
---   woke.
+-- _answer_known: the answers of the runs that are not among the new ones, by their places.
+create function heliograph._answer_known(
+    p_project text, p_runs heliograph.new_run[], p_new heliograph.new_run[], p_rejections jsonb[]
+) returns jsonb[] language sql stable as $$
+    select array_agg(case when r.is_new then null else coalesce(r.rejection, jsonb_build_object(
+                         'outcome', case when r.known = r.hash then 'duplicate' else 'conflict' end)) end
+                     order by r.place)
+      from (select i.place, p_rejections[i.place] as rejection, i.request_hash as hash,
+                   i.place in (select n.place from unnest(p_new) n) as is_new,
+                   coalesce((select x.request_hash from heliograph.runs x
+                              where x.project_id = p_project and x.run_id = i.run_id),
+                            (select x.hash from heliograph.pruned x
+                              where x.project_id = p_project and x.id = 'run:' || i.run_id)) as known
+              from unnest(p_runs) i) r
+$$;
+
+-- _log_starts: write the signals of new runs. Returns the turns that they activate.
 --   raises: see start_runs
 --   The caller has created the runs.
-create function heliograph._log_and_activate(p_project text, p_runs jsonb, p_now timestamptz) returns text[]
-    language plpgsql as $$
+create function heliograph._log_starts(p_project text, p_runs heliograph.new_run[], p_now timestamptz)
+    returns heliograph.new_turn[] language plpgsql as $$
 declare
-    v_activations jsonb;
-    v_lacks_agents boolean;  -- a run does not list an agent that it activates
-    v_woken text[] := '{}';
+    v_turns heliograph.new_turn[];
 begin
     insert into heliograph.signals (project_id, run_id, seq, count, entries, at, recording)
-    select p_project, r ->> 'run_id', 1 + coalesce((r #>> '{fork,seq}')::bigint, 0),
-           jsonb_array_length(r -> 'signals'), r -> 'signals', p_now, heliograph._recording_of(r)
-      from jsonb_array_elements(p_runs) r
-     where jsonb_array_length(r -> 'signals') > 0 order by r ->> 'run_id';
-    select jsonb_agg(x.item order by x.run_id, x.n), bool_or(x.item is null)
-      into v_activations, v_lacks_agents
-      -- offset 0: the sort would otherwise copy the whole run for each of its activations
-      from (select case when r -> 'agents' ? (a.item ->> 'agent')
-                        then a.item - 'budgets' || jsonb_build_object(
-                                 'run_id', r -> 'run_id', 'target', r -> 'target',
-                                 'base', coalesce((r #>> '{fork,seq}')::bigint, 0))
-                             || heliograph._origin_of_cause(p_project, r, a.item -> 'cause') end as item,
-                   r ->> 'run_id' as run_id, a.n
-              from jsonb_array_elements(p_runs) r
-             cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
-            offset 0) x;
-    if v_lacks_agents then
-        raise exception using errcode = '23503', message = (
-            select heliograph._no_agent(a.item ->> 'turn_id', a.item ->> 'agent', r ->> 'run_id')
-              from jsonb_array_elements(p_runs) r
-             cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
-             where not coalesce(r -> 'agents' ? (a.item ->> 'agent'), false) order by r ->> 'run_id', a.n limit 1);
+    select p_project, r.run_id, 1 + coalesce((r.fork ->> 'seq')::bigint, 0), jsonb_array_length(r.signals), r.signals,
+           p_now, r.recording ->> 'body'
+      from unnest(p_runs) r where jsonb_array_length(r.signals) > 0;
+    perform heliograph._check_turns(p_project, p_runs);
+    v_turns := array(
+        select t from unnest(p_runs) r
+         cross join lateral heliograph._new_turns(r.run_id, r.target, coalesce((r.fork ->> 'seq')::bigint, 0),
+                                                  r.reaction -> 'activations') t);
+    return v_turns;
+end $$;
+
+-- _check_turns: check the turns that new runs activate, and create their budgets.
+--   raises: see start_runs
+--   locks:  the contexts against prune
+--   The caller has created the runs.
+create function heliograph._check_turns(p_project text, p_runs heliograph.new_run[]) returns void
+    language plpgsql as $$
+declare
+    v_run heliograph.new_run;
+    v_activations jsonb;
+begin
+    foreach v_run in array p_runs loop
+        v_activations := v_run.reaction -> 'activations';
+        for n in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
+            if not coalesce(v_run.agents ? (v_activations -> n ->> 'agent'), false) then
+                raise exception using errcode = '23503', message = heliograph._no_agent(
+                    v_activations -> n ->> 'turn_id', v_activations -> n ->> 'agent', v_run.run_id);
+            end if;
+            if heliograph._wrong_turn(v_activations -> n) is not null then
+                raise exception using errcode = '22023', message = heliograph._wrong_turn(v_activations -> n);
+            end if;
+        end loop;
+        if v_activations @? '$[*] ? (@.context_box_id != null || @.budget != null)' then
+            perform heliograph._check_options(p_project, v_activations);
+        end if;
+    end loop;
+end $$;
+
+-- _first_epochs: the epochs of new turns of agents that are new, too: the first turn of each agent is dispatched.
+create function heliograph._first_epochs(p_turns heliograph.new_turn[]) returns bigint[]
+    language plpgsql immutable as $$
+begin
+    if cardinality(p_turns) = 1 then
+        return '{1}';  -- the usual case, without a statement
     end if;
-    if v_activations is not null then
-        v_woken := heliograph._enqueue(p_project, v_activations, p_now);
-    end if;
-    if jsonb_path_exists(p_runs, '$[*].reaction.stops ? (@ != null)') then
-        perform heliograph._stop_open_turns(p_project, (
-            select jsonb_agg(r #> '{reaction,stops}' || jsonb_build_object('run_id', r -> 'run_id')
-                             order by r ->> 'run_id')
-              from jsonb_array_elements(p_runs) r where r #>> '{reaction,stops}' is not null), p_now);
-    end if;
-    if jsonb_path_exists(p_runs, '$[*].fork.turns[*].turn_id') then
-        perform heliograph._copy_calls(p_project, p_runs, p_now);
-    end if;
-    insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)
-    select p_project, (r ->> 'run_id') || '/' || name, r ->> 'run_id', name, r ->> 'target', p_now
-      from jsonb_array_elements(p_runs) r
-     cross join lateral jsonb_array_elements_text(r -> 'agents') a (name)
-     where (select h.agent_id from heliograph.agent_state_head h  -- an agent with a turn has a head
-             where h.project_id = p_project and h.agent_id = (r ->> 'run_id') || '/' || name) is null
-     order by r ->> 'run_id', name
-    on conflict do nothing;  -- a name that is repeated
-    return v_woken;
+    return array(
+        select case when row_number() over (partition by t.agent_id order by t.n) = 1 then 1 end
+          from rows from (generate_series(1, cardinality(p_turns)), unnest(p_turns)) t (n) order by t.n);
+end $$;
+
+-- _follow_starts: write what else new runs need: their place in the feed, the stops and the earlier calls of their
+--   turns, and the callbacks of those that have ended already.
+--   The caller has created the runs and their turns.
+create function heliograph._follow_starts(p_project text, p_runs heliograph.new_run[], p_now timestamptz) returns void
+    language plpgsql as $$
+declare
+    v_run heliograph.new_run;
+begin
+    perform heliograph._feed_runs(p_project, array(select r.run_id from unnest(p_runs) r));
+    foreach v_run in array p_runs loop
+        if v_run.reaction ->> 'stops' is not null then
+            perform heliograph._stop_open_turns(p_project, jsonb_build_array(
+                v_run.reaction -> 'stops' || jsonb_build_object('run_id', v_run.run_id)), p_now);
+        end if;
+        if v_run.fork is not null then
+            perform heliograph._copy_calls(p_project, v_run, p_now);
+        end if;
+        if v_run.callback_url is not null and v_run.reaction ->> 'status' = 'ended' then
+            perform heliograph._create_run_callbacks(p_project, array[v_run.run_id], p_now);
+        end if;
+    end loop;
 end $$;

@@ -143,6 +143,12 @@ begin
     if not v_has_roles then
         return;
     end if;
+    for v_each in
+        select c.oid::regclass as name from pg_class c
+         where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'c' order by c.oid
+    loop
+        execute format('alter type %s owner to heliograph_owner', v_each.name);
+    end loop;
 
     -- the functions of each service; set_limits, prune, forget_wire, reset_rate, grant_project and revoke_project are
     -- for operators; so are grant_signals and revoke_signals

@@ -1,0 +1,16 @@
+-- The typed rows that one function of this kernel passes to the next one.
+
+-- A run that is about to be started: an item of start_runs, and its place in the call. fork is null for none.
+create type heliograph.new_run as (
+    place integer, run_id text, target text, request_hash text, agents jsonb, wakes_on_results boolean,
+    callback_url text, signals jsonb, reaction jsonb, fork jsonb, recording jsonb
+);
+
+-- A turn that is about to be queued. ttl_seconds and starts_at count from the commit; budgets: the owners of those that
+-- apply to the turn. target: of the run, for an agent that may have no head yet.
+create type heliograph.new_turn as (
+    run_id text, agent text, agent_id text, target text, turn_id text, message_type text, priority smallint, pool text,
+    max_attempts integer, ttl_seconds float8, starts_at timestamptz, depth smallint, parent_turn_id text,
+    parent_call_id text, cause_id text, cause_seq bigint, activation_seq bigint, context_box_id text,
+    result_fields jsonb, actor text, budgets text[], callback_url text
+);
