@@ -276,8 +276,10 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     card = {"card_id": "card_new", "kind": "note", "content": {}}
     calls = [command("c1"), child("c2", "critic", "turn_new")]
     return [
-        ("append", "select heliograph.append('filled', $1, now())",
-         [[turn_item(claimed, draft("x", "sig_run_a_1"), cards=[card])]], {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
+        ("append", "select heliograph.append('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', $4::jsonb[], $5::jsonb[],"
+                   " '{null}', now())",
+         [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]], [[card]], [[draft("x", "sig_run_a_1")]]],
+         {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
         ("renew", "select heliograph.renew('filled', $1::text[], $2::text[], $3::bigint[], '{null}', 30, now())",
          [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]], {"agent_state_head_pkey"}),
         ("release", "select heliograph.release('filled', $1, now())", [[turn_item(claimed)]], {"agent_state_head_pkey", "leases_pkey"}),

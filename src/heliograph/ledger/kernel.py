@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
-from heliograph.requests import Renewal, StartRun
+from heliograph.requests import Append, Renewal, StartRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,10 @@ _STARTED = (
     Column("run_id", "text"), Column("outcome", "text"), Column("code", "text"), Column("message", "text"),
     Column("targets", "text[]"), Column("woken", "text[]"),
 )  # fmt: skip
+_APPENDED = (
+    Column("turn_id", "text"), Column("outcome", "text"), Column("first_seq", "bigint"), Column("code", "text"),
+    Column("message", "text"),
+)  # fmt: skip
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
@@ -82,7 +86,7 @@ _FUNCTIONS = (
     KernelFunction("fail_unclaimable", ("text", "jsonb")),
     KernelFunction("renew", ("text", ITEMS, "float8"), columns=columns_of(Renewal), returns=_RENEWED),
     KernelFunction("release", ("text", "jsonb")),
-    KernelFunction("append", ("text", "jsonb")),
+    KernelFunction("append", ("text", ITEMS), columns=columns_of(Append), returns=_APPENDED),
     KernelFunction("begin_call", ("text", "jsonb")),
     KernelFunction("record_call", ("text", "jsonb")),
     KernelFunction("suspend", ("text", "jsonb")),

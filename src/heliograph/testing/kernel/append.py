@@ -6,7 +6,7 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.drafts import reject_drafts
-from heliograph.testing.kernel.head import log, owns, run_of
+from heliograph.testing.kernel.head import log, owns, rounds, run_of
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import (
@@ -26,16 +26,24 @@ from heliograph.testing.kernel.transaction import Transaction
 
 def append(tx: Transaction, items: Any) -> list[Row]:
     """Append cards and signals to turns that their owners run. Bug: ungated_append."""
-    limited, answer = limits(tx), []
-    for item in j.elements(items):
-        row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
-        if owns(tx, item) or "ungated_append" in tx.bugs:
-            rejected = reject_cards_and_signals(tx, item, limited)
-            if rejected is None and j.length(get(item, "cards")):
-                rejected = _put_cards(tx, item, limited)
-            row |= {"outcome": "ok", "first_seq": append_drafts(tx, item)} if rejected is None else rejected
-        answer.append(row)
-    return answer
+    limited, listed = limits(tx), j.elements(items)
+    for item in listed:
+        check_phase(item)
+    answers: dict[int, Row] = {}
+    for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
+        for place in places:
+            answers[place] = _append(tx, listed[place], limited)
+    return [answers[place] for place in range(len(listed))]
+
+
+def _append(tx: Transaction, item: Any, limited: Row) -> Row:
+    row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
+    if owns(tx, item) or "ungated_append" in tx.bugs:
+        rejected = reject_cards_and_signals(tx, item, limited)
+        if rejected is None and j.length(get(item, "cards")):
+            rejected = _put_cards(tx, item, limited)
+        row |= {"outcome": "ok", "first_seq": append_drafts(tx, item)} if rejected is None else rejected
+    return row
 
 
 def reject_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | None:

@@ -13,11 +13,11 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null", "set status = 'dispatched', owner = null"),
     ),
     "ungated_append": (
-        ("if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then\n"
-         "v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');\ncontinue;",
-         "if false then\ncontinue;"),
+        ("select case when h.at is null then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0",
+         "select case when false then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0"),
     ),
-    "append_repeats": (("if v_lease.signals_emitted > (p_item ->> 'signals_emitted')::integer then", "if false then"),),
+    "append_repeats": (("if v_lease.signals_emitted > (p_item ->> 'signals_emitted')::integer then", "if false then"),
+                       ("coalesce(x.signals_emitted > p_signals_emitted[u.n], false) as has_drafts", "false as has_drafts")),
     "no_lease_sweep": (
         ("where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now", "where false"),
     ),
@@ -181,6 +181,6 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "depth_unbounded": (("from queue q where v_depth > p_limits.depth_max", "from queue q where false"),
                         ("elsif (p_message ->> 'depth')::integer > p_limits.depth_max then", "elsif false then")),
     "queue_unbounded": (("where w.queued + w.more > p_limits.queue_max", "where false"),),
-    "cards_unbounded": (("and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end,", "and false) end,"),),
+    "cards_unbounded": (("and t.card_count + jsonb_array_length(p_cards) > p_limits.cards_max) end)", "and false) end)"),),
     "running_unbounded": (("if v_running_max is not null then", "if false then"),),
 }  # fmt: skip

@@ -86,6 +86,16 @@ begin
     end if;
 end $$;
 
+-- _check_phases: reject a column with an unknown phase.
+--   raises: 22023
+create function heliograph._check_phases(p_phases text[]) returns void
+    language plpgsql immutable as $$
+begin
+    if not array_replace(p_phases, null, 'init') <@ '{init,plan,act,reflect,terminate}' then
+        raise exception using errcode = '22023', message = 'phase must be init, plan, act, reflect or terminate';
+    end if;
+end $$;
+
 -- _check_strings: reject a list in which an object stands for a string.
 --   raises: 22023
 create function heliograph._check_strings(p_path text, p_list jsonb) returns void

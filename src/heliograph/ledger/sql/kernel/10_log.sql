@@ -46,6 +46,12 @@ create function heliograph._run_of(p_agent_id text) returns text
     select split_part(p_agent_id, '/', 1)
 $$;
 
+-- _runs_of: the runs that agents belong to, see _run_of.
+create function heliograph._runs_of(p_agent_ids text[]) returns text[]
+    language sql immutable as $$
+    select array(select heliograph._run_of(a) from unnest(p_agent_ids) with ordinality u (a, n) order by n)
+$$;
+
 -- _root_id: the id of the first signal of a run's log.
 create function heliograph._root_id(p_project text, p_run_id text) returns text
     language sql stable as $$
@@ -77,6 +83,44 @@ begin
         perform heliograph._checkpoint(p_project, p_run_id, v_first - 1);
     end if;
     return v_first;
+end $$;
+
+-- _count_pending: how many of these drafts have is_pending.
+create function heliograph._count_pending(p_drafts jsonb) returns integer
+    language sql immutable as $$
+    select case when p_drafts @> '[{"is_pending": true}]'
+                then jsonb_array_length(jsonb_path_query_array(p_drafts, '$[*] ? (@.is_pending == true)')) else 0 end
+$$;
+
+-- _log_drafts: append the drafts of a round to the logs of their runs, and make them known. p_places: the places of
+--   the items of the round, in the arrays that have one value for each item of the call. The others have one for each
+--   item of the round. p_base: the newest signal of the run. p_written: the number of drafts; with 0 the item has none.
+--   p_pending: how many of them have is_pending.
+--   The caller holds the runs.
+create function heliograph._log_drafts(
+    p_project text, p_places integer[], p_run_id text[], p_turn_id text[], p_drafts jsonb[], p_recording jsonb[],
+    p_run_at tid[], p_base bigint[], p_written integer[], p_pending integer[], p_now timestamptz
+) returns void language plpgsql as $$
+declare
+    v_logged text[] := '{}';
+begin
+    insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending, recording)
+    select p_project, p_run_id[u.n], p_base[u.k] + 1, p_written[u.k], p_drafts[u.n], p_turn_id[u.n], p_now,
+           p_pending[u.k] > 0, p_recording[u.n] ->> 'body'
+      from unnest(p_places) with ordinality u (n, k) where p_written[u.k] > 0;
+    update heliograph.runs r
+       set signal_seq = r.signal_seq + p_written[k], pending_reactions = r.pending_reactions + p_pending[k],
+           version = r.version + sign(p_pending[k])::integer, updated_at = p_now
+      from generate_subscripts(p_places, 1) k where r.ctid = p_run_at[k] and p_written[k] > 0;
+    for k in 1 .. cardinality(p_places) loop
+        if p_written[k] > 0 then
+            v_logged := v_logged || p_run_id[p_places[k]];
+            if heliograph._crosses_checkpoint(p_base[k], p_base[k] + p_written[k]) then
+                perform heliograph._checkpoint(p_project, p_run_id[p_places[k]], p_base[k]);
+            end if;
+        end if;
+    end loop;
+    perform heliograph._feed_runs(p_project, v_logged);
 end $$;
 
 -- _is_signal_id: whether a text has the form of a signal's id, of any run.

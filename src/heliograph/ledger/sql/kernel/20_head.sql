@@ -138,12 +138,19 @@ $$;
 --   and can be written at once. All rounds in order have the same effect as the items one after another.
 --   Returns, per round, the places of its items in the batch, from 1, ascending.
 create function heliograph._rounds(p_keys text[]) returns table (places integer[])
-    language sql immutable as $$
+    language plpgsql immutable as $$
+begin
+    if cardinality(p_keys) = 1 then  -- the usual case at low load, without a sort
+        places := '{1}';
+        return next;
+        return;
+    end if;
+    return query
     select array_agg(n::integer order by n)
       from (select k.n, row_number() over (partition by k.key order by k.n) as round
               from unnest(p_keys) with ordinality k (key, n)) numbered
-     group by round order by round
-$$;
+     group by round order by round;
+end $$;
 
 -- _items_at: the items at these places of a batch; the batch itself if these are all its places.
 create function heliograph._items_at(p_items jsonb, p_places integer[]) returns jsonb

@@ -52,6 +52,24 @@ begin
     end if;
 end $$;
 
+-- _check_recorded: reject a column of items with a wrong recording.
+--   raises: 22023 naming the field
+create function heliograph._check_recorded(p_recordings jsonb[]) returns void
+    language plpgsql immutable as $$
+declare
+    v_recording jsonb;
+    v_wrong text;
+begin
+    foreach v_recording in array p_recordings loop
+        if v_recording is not null then
+            v_wrong := heliograph._wrong_recording('p_items[]', jsonb_build_object('recording', v_recording));
+            if v_wrong is not null then
+                raise exception using errcode = '22023', message = v_wrong;
+            end if;
+        end if;
+    end loop;
+end $$;
+
 -- _recording_of: what the commit of an item keeps beside its signals: {part, from, call, entries, data} as a text,
 --   which only the recorder and replays read (heliograph.execution.packed_commit). Null for an item that is not
 --   recorded. A commit without signals keeps nothing.

@@ -247,9 +247,7 @@ begin
     perform heliograph._check_lengths(array[cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch),
                                             cardinality(p_phase)]);
     perform heliograph._check_lease(p_lease_seconds);
-    if not array_replace(p_phase, null, 'init') <@ '{init,plan,act,reflect,terminate}' then
-        raise exception using errcode = '22023', message = 'phase must be init, plan, act, reflect or terminate';
-    end if;
+    perform heliograph._check_phases(p_phase);
     perform heliograph._lock_heads(p_project, p_agent_id);
     return query
     with item as materialized (

@@ -1,46 +1,76 @@
--- append: write cards, signals and the phase of a running turn (K2).
---   p_items: [{agent_id, turn_id, epoch, phase, signals_emitted, cards: [{card_id, kind, content}], signals:
---   [draft], recording}]. signals_emitted: the number of drafts that this owner has appended before. A draft with
---   is_pending wakes other agents: see react. recording: see _recording_of.
---   Returns [{turn_id, outcome, first_seq}] in the order of p_items. 'ok'. 'stale'. 'rejected' with code and message;
---   nothing is written: too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal. A repeated call
---   is 'ok' and writes nothing: the kernel recognizes cards by id, and drafts by signals_emitted.
---   raises: see _enter; 22023 for an invalid card or phase; 23514 for a card of kind task.deliverable, which only an
---           ending writes
+-- append: write cards, signals and the phase of running turns (K2).
+--   p_items: {agent_id, turn_id, epoch, phase, signals_emitted, cards: [{card_id, kind, content}], signals: [draft],
+--   recording}, as one array for each key. signals_emitted: the number of drafts that this owner has appended before.
+--   A draft with is_pending wakes other agents: see react. recording: see _recording_of.
+--   Returns rows {turn_id, outcome, first_seq, code, message} in the order of the items. 'ok'. 'stale'. 'rejected' with
+--   code and message; nothing is written: too_many_cards, payload_too_large, card_exists, reserved_name,
+--   invalid_signal. A repeated call is 'ok' and writes nothing: the kernel recognizes cards by id, and drafts by
+--   signals_emitted.
+--   raises: see _enter; 22023 for arrays of different lengths, an invalid card or phase; 23514 for a card of kind
+--           task.deliverable, which only an ending writes
 --   locks:  the heads, then the runs
-create function heliograph.append(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+create function heliograph.append(
+    p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_phase text[], p_signals_emitted bigint[],
+    p_cards jsonb[], p_signals jsonb[], p_recording jsonb[], p_now timestamptz
+) returns table (turn_id text, outcome text, first_seq bigint, code text, message text)
     language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_item jsonb;
-    v_rejection jsonb;
     v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_runs constant text[] := heliograph._runs_of(p_agent_id);
     v_bytes integer;
-    v_answer jsonb := '[]';
+    v_places integer[];
+    -- one value for each item of a round
+    v_rejection jsonb[]; v_head_at tid[]; v_run_at tid[]; v_lease_at tid[]; v_base bigint[]; v_written integer[];
+    v_pending integer[]; v_seq bigint[];
+    -- one value for each item of the call
+    v_rejections jsonb[]; v_firsts bigint[];
 begin
-    v_bytes := heliograph._check_json(p_items);
-    perform heliograph._check_keys('p_items[]', p_items,
-        '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,recording}');
-    perform heliograph._check_recordings('p_items[]', p_items);
-    perform heliograph._lock_items(p_project, p_items);
-    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',
-                                (v_item ->> 'epoch')::bigint) then
-            v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');
-            continue;
+    perform heliograph._check_lengths(array[
+        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_phase),
+        cardinality(p_signals_emitted), cardinality(p_cards), cardinality(p_signals), cardinality(p_recording)]);
+    v_bytes := heliograph._check_columns(p_cards || p_signals || p_recording);
+    perform heliograph._check_phases(p_phase);
+    perform heliograph._check_recorded(p_recording);
+    perform heliograph._lock_heads(p_project, p_agent_id);
+    perform heliograph._lock_runs(p_project, v_runs);
+    for v_places in select places from heliograph._rounds(v_runs) order by places loop
+        select array_agg(j.rejection), array_agg(j.head_at), array_agg(j.run_at), array_agg(j.lease_at),
+               array_agg(j.base), array_agg(j.written), array_agg(j.pending), array_agg(j.first_seq)
+          into v_rejection, v_head_at, v_run_at, v_lease_at, v_base, v_written, v_pending, v_seq
+          from (select * from heliograph._judge_append(p_project, v_places, v_runs, p_agent_id, p_turn_id, p_epoch,
+                                                       p_phase, p_signals_emitted, p_cards, p_signals, v_bytes,
+                                                       v_limits) x order by x.k) j;
+        for k in 1 .. cardinality(v_places) loop
+            if v_rejection[k] is null and jsonb_array_length(p_cards[v_places[k]]) > 0 then
+                v_rejection[k] := heliograph._put_cards(p_project, p_turn_id[v_places[k]], p_epoch[v_places[k]],
+                                                        p_cards[v_places[k]], v_bytes, v_limits, p_now);
+            end if;
+            if v_rejection[k] is not null then
+                v_written[k] := 0;
+                v_head_at[k] := null;
+                v_seq[k] := null;
+            end if;
+            v_rejections[v_places[k]] := v_rejection[k];
+            v_firsts[v_places[k]] := v_seq[k];
+        end loop;
+        if array_remove(v_head_at, null) <> '{}' then
+            update heliograph.agent_state_head h set phase = p_phase[v_places[k]]
+              from generate_subscripts(v_places, 1) k where h.ctid = v_head_at[k];
         end if;
-        v_rejection := heliograph._reject_cards_and_signals(p_project, v_item, v_bytes, v_limits);
-        if v_rejection is null and jsonb_array_length(v_item -> 'cards') > 0 then
-            v_rejection := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint,
-                                               v_item -> 'cards', v_bytes, v_limits, p_now);
+        if array_remove(v_written, 0) <> '{}' then
+            perform heliograph._log_drafts(p_project, v_places, v_runs, p_turn_id, p_signals, p_recording, v_run_at,
+                                           v_base, v_written, v_pending, p_now);
+            update heliograph.leases l
+               set signals_emitted = l.signals_emitted + v_written[k], last_append_seq = v_seq[k]
+              from generate_subscripts(v_places, 1) k where l.ctid = v_lease_at[k] and v_written[k] > 0;
         end if;
-        if v_rejection is null then
-            v_rejection := jsonb_build_object(
-                'outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item, p_now));
-        end if;
-        v_answer := v_answer || (jsonb_build_object('turn_id', v_item ->> 'turn_id') || v_rejection);
     end loop;
-    return v_answer;
+    return query
+    select p_turn_id[n], coalesce(v_rejections[n] ->> 'outcome', 'ok'), v_firsts[n], v_rejections[n] ->> 'code',
+           v_rejections[n] ->> 'message'
+      from generate_subscripts(p_turn_id, 1) n order by n;
 end $$;
 
 -- _lock_items: lock the heads of gated items {agent_id}, then the runs of these heads.
@@ -54,13 +84,18 @@ begin
         select distinct heliograph._run_of(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
 end $$;
 
--- _reject_names: null, or the rejection of signals that only the kernel and reactions emit.
-create function heliograph._reject_names(p_item jsonb) returns jsonb
+-- _reject_reserved: null, or the rejection of signals that only the kernel and reactions emit.
+create function heliograph._reject_reserved(p_signals jsonb) returns jsonb
     language sql immutable as $$
-    select case when jsonb_path_exists(p_item,
-                                       '$.signals[*].name ? (@ starts with "workflow:" || @ starts with "kernel:")')
+    select case when jsonb_path_exists(p_signals, '$[*].name ? (@ starts with "workflow:" || @ starts with "kernel:")')
                 then heliograph._rejection('reserved_name',
                                            'no turn emits signals whose names begin with workflow: or kernel:') end
+$$;
+
+-- _reject_names: see _reject_reserved, for the signals of an item.
+create function heliograph._reject_names(p_item jsonb) returns jsonb
+    language sql immutable as $$
+    select heliograph._reject_reserved(p_item -> 'signals')
 $$;
 
 -- _reject_own_drafts: see _reject_drafts, for the drafts that a turn's own item appends to the log of its run.
@@ -72,6 +107,26 @@ create function heliograph._reject_own_drafts(p_project text, p_item jsonb) retu
        and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
 $$;
 
+-- _reject_cards: null, or the rejection of cards that are too large, or too many for their turn. p_bytes: see _exceeds.
+create function heliograph._reject_cards(
+    p_project text, p_turn_id text, p_cards jsonb, p_bytes integer, p_limits heliograph.project_limits
+) returns jsonb
+    language sql stable as $$
+    select coalesce(
+        case when p_bytes > p_limits.blob_bytes_max then (
+            select heliograph._reject_content(c -> 'content', p_limits)
+              from jsonb_array_elements(p_cards) with ordinality a (c, n)
+             where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
+        case when jsonb_array_length(p_cards) > 0 then (
+            select heliograph._over_limit(
+                       'too_many_cards', format('the turn would have %s cards',
+                                                t.card_count + jsonb_array_length(p_cards)),
+                       p_limits.cards_max, 'put the content into fewer cards', 'cards_max')
+              from heliograph.agent_turns t
+             where t.project_id = p_project and t.agent_turn_id = p_turn_id
+               and t.card_count + jsonb_array_length(p_cards) > p_limits.cards_max) end)
+$$;
+
 -- _reject_cards_and_signals: null, or the rejection of the cards and signals of an item. p_bytes: see _exceeds.
 create function heliograph._reject_cards_and_signals(
     p_project text, p_item jsonb, p_bytes integer, p_limits heliograph.project_limits
@@ -81,19 +136,54 @@ create function heliograph._reject_cards_and_signals(
         heliograph._reject_names(p_item),
         case when p_bytes > p_limits.payload_bytes_max and octet_length(p_item::text) > p_limits.payload_bytes_max
              then heliograph._reject_signals(p_item -> 'signals', p_limits) end,
-        case when p_bytes > p_limits.blob_bytes_max then (
-            select heliograph._reject_content(c -> 'content', p_limits)
-              from jsonb_array_elements(p_item -> 'cards') with ordinality a (c, n)
-             where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
-        case when jsonb_array_length(p_item -> 'cards') > 0 then (
-            select heliograph._over_limit(
-                       'too_many_cards', format('the turn would have %s cards',
-                                                t.card_count + jsonb_array_length(p_item -> 'cards')),
-                       p_limits.cards_max, 'put the content into fewer cards', 'cards_max')
-              from heliograph.agent_turns t
-             where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
-               and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end,
+        heliograph._reject_cards(p_project, p_item ->> 'turn_id', p_item -> 'cards', p_bytes, p_limits),
         (select d.rejection from heliograph._reject_own_drafts(p_project, p_item) d))
+$$;
+
+-- _judge_append: the items of a round of append: each with its rejection, or else null, and the rows that it changes.
+--   head_at: null if its phase remains. written: how many of its drafts are new; base: the newest signal of its run;
+--   first_seq: where the log has its first draft. p_bytes: see _exceeds.
+--   The caller holds the heads and the runs.
+create function heliograph._judge_append(
+    p_project text, p_places integer[], p_runs text[], p_agent_id text[], p_turn_id text[], p_epoch bigint[],
+    p_phase text[], p_signals_emitted bigint[], p_cards jsonb[], p_signals jsonb[], p_bytes integer,
+    p_limits heliograph.project_limits
+) returns table (
+    k bigint, rejection jsonb, head_at tid, run_at tid, lease_at tid, base bigint, written integer, pending integer,
+    first_seq bigint
+) language sql stable as $$
+    select u.k, v.rejection, case when h.phase <> p_phase[u.n] then h.at end, r.at, l.at, r.signal_seq, w.written,
+           case when w.written > 0 then heliograph._count_pending(p_signals[u.n]) end,
+           case when w.written > 0 then r.signal_seq + 1 else l.last_append_seq end
+      from unnest(p_places) with ordinality u (n, k)
+     cross join lateral (
+           select coalesce(jsonb_array_length(p_cards[u.n]), 0) as cards,
+                  coalesce(jsonb_array_length(p_signals[u.n]), 0) as drafts offset 0) i
+      left join lateral (
+           select x.ctid as at, x.phase from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = p_agent_id[u.n] and x.status = 'running'
+              and x.active_agent_turn_id = p_turn_id[u.n] and x.turn_epoch = p_epoch[u.n] offset 0) h on true
+      left join lateral (
+           select x.ctid as at, x.signal_seq from heliograph.runs x
+            where x.project_id = p_project and x.run_id = p_runs[u.n] offset 0) r on true
+      left join lateral (
+           select x.ctid as at, x.last_append_seq,
+                  coalesce(x.signals_emitted > p_signals_emitted[u.n], false) as has_drafts from heliograph.leases x
+            where i.drafts > 0 and x.project_id = p_project and x.agent_id = p_agent_id[u.n]
+              and x.turn_epoch = p_epoch[u.n] offset 0) l on true
+     cross join lateral (
+           select case when h.at is null then '{"outcome": "stale"}'
+                  else coalesce(
+                      case when i.drafts > 0 then heliograph._reject_reserved(p_signals[u.n]) end,
+                      case when heliograph._exceeds(p_signals[u.n], p_bytes, p_limits.payload_bytes_max)
+                           then heliograph._reject_signals(p_signals[u.n], p_limits) end,
+                      case when i.cards > 0
+                           then heliograph._reject_cards(p_project, p_turn_id[u.n], p_cards[u.n], p_bytes, p_limits) end,
+                      case when i.drafts > 0
+                           then heliograph._reject_drafts(p_runs[u.n], r.signal_seq, p_signals[u.n]) end) end
+                  as rejection offset 0) v
+     cross join lateral (
+           select case when v.rejection is null and not coalesce(l.has_drafts, false) then i.drafts else 0 end as written offset 0) w
 $$;
 
 -- _append_drafts: write, once, the drafts of one gated item, its phase, and whether its turn terminates from now on.
