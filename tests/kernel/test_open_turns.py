@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import TARGET, Item, Kernel, turn_item
-from tests.kernel.waits import activated, child, command
+from tests.kernel.kit import TARGET, Item, Kernel, draft, turn_item
+from tests.kernel.waits import TOKEN, activated, child, command
 
 
 async def pages(kernel: Kernel, run_id: str | None = None, limit: int = 1000) -> list[Item]:
@@ -43,6 +43,35 @@ async def test_open_turns_are_read_with_their_calls_and_arguments(kernel: Kernel
     assert suspended["requests"]["c1"] == {"n": 1}
     assert "c2" in suspended["requests"]
     assert [turn["claimed"]["turn_id"] for turn in await pages(kernel, "run_a", limit=1)] == ["turn_a", "turn_b"]
+
+
+@pytest.mark.proves("P-25")
+async def test_arguments_of_steps_and_of_calls_through_a_gateway_are_read_from_the_signals_of_their_own_turn(
+    kernel: Kernel,
+) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_b": "critic"})
+    for number in range(2):
+        claimed = await kernel.claim_one()
+        for call_id in ("c1", "c2"):
+            await kernel.call(
+                "begin_call", [turn_item(claimed, call_id=call_id, step_id="s1", tool="pay", effect="once")]
+            )
+            called = draft(
+                "tool:call", claimed["activation_id"], payload={"id": call_id, "input_hash": f"{call_id}-{number}"}
+            )
+            recorded = turn_item(claimed, called, call_id=call_id, status="success", result=1, error=None)
+            if call_id == "c1":
+                await kernel.call("record_call", [recorded])
+        sent = draft(
+            "delegation", claimed["activation_id"], payload={"id": "c3", "target_agent": "far", "task": number}
+        )
+        call = {"call_id": "c3", "tool": "runtime:gateway", "kind": "tool", "timeout_seconds": None, "token": TOKEN}
+        await kernel.call("suspend", [turn_item(claimed, sent, calls=[call], signals_emitted=1)])
+        [turn] = [turn for turn in await pages(kernel) if turn["claimed"]["turn_id"] == claimed["turn_id"]]
+        assert turn["requests"] == {
+            "c1": {"input_hash": f"c1-{number}"},
+            "c3": {"agent": "far", "task": number, "context": None},
+        }, "the step c2 has no result yet: it runs again, or is in doubt"
 
 
 async def test_pages_contain_each_open_turn_once_and_no_ended_one(kernel: Kernel) -> None:

@@ -11,6 +11,7 @@ from heliograph.testing.kernel.jsonb import ABSENT
 from heliograph.testing.kernel.limits import content_of
 from heliograph.testing.kernel.tables import EPOCH, Row, microseconds
 from heliograph.testing.kernel.transaction import Transaction
+from heliograph.turn.calls import GATEWAY
 
 
 def read_open_turns(backend: InMemoryKernel, project: str) -> list[Row]:
@@ -38,8 +39,26 @@ def _arguments(tx: Transaction, turn: Row, wait: Row) -> Any:
         sent = None if child is None else signal_at(tx, child["run_id"], child["cause_seq"])
         return ABSENT if sent is None else {key: sent["payload"].get(key) for key in ("task", "context")}
     card = tx.tables.cards.get(f"card_{turn['agent_turn_id']}_{wait['epoch']}_{wait['tool_call_id']}")
-    return (
-        ABSENT
-        if card is None or wait["kind"] not in ("tool", "human")
-        else content_of(tx, card["content"])["arguments"]
-    )
+    content = None if card is None else content_of(tx, card["content"])
+    logged = _request_signal(tx, turn, wait["tool_call_id"])
+    if wait["kind"] == "inline":
+        return (
+            {"input_hash": logged["input_hash"]} if "input_hash" in logged and wait["state"] == "resolved" else ABSENT
+        )
+    if wait["tool"] != GATEWAY:
+        return ABSENT if content is None or wait["kind"] not in ("tool", "human") else content["arguments"]
+    if content is not None:
+        return {"tool": content["tool_name"], "arguments": content["arguments"]}
+    return {"agent": logged["target_agent"], "task": logged.get("task"), "context": logged.get("context")}
+
+
+def _request_signal(tx: Transaction, turn: Row, call_id: str) -> Any:
+    """The payload of the signal with which a turn made a call."""
+    for seq in range(1, tx.tables.runs[turn["run_id"]]["signal_seq"] + 1):
+        signal: Any = signal_at(tx, turn["run_id"], seq)
+        if signal["name"] in ("tool:call", "delegation") and (signal["turn_id"], signal["payload"].get("id")) == (
+            turn["agent_turn_id"],
+            call_id,
+        ):
+            return signal["payload"]
+    return {}

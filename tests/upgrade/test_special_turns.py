@@ -52,10 +52,15 @@ async def test_turn_that_cannot_be_read_is_named_and_starts_no_process() -> None
     assert divergence.next_step == "helio db doctor shows which records are damaged"
 
 
-@pytest.mark.parametrize(("change", "kinds"), [
-    ({}, []), ({"task": 2}, []), ({"target": "near"}, []), ({"delegates": False}, ["missing"]),
+@pytest.mark.parametrize(("change", "found"), [
+    ({}, []), ({"task": 2}, [("arguments", "its arguments differ at /task/n")]),
+    ({"target": "near"}, [("call", "it was for far when it was recorded, and is for near now")]),
+    ({"delegates": False}, [("missing", "the new code ends with success and does not make this recorded call, tool runtime:gateway")]),
 ])  # fmt: skip
-def test_turn_that_waits_for_a_gateway_has_to_delegate_again(change: dict[str, Any], kinds: list[str]) -> None:
+@pytest.mark.proves("P-25")
+def test_turn_that_waits_for_a_gateway_has_to_delegate_the_same_task_to_the_same_agent(
+    change: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
     def till(*, target: str = "far", task: int = 1, delegates: bool = True) -> Heliograph:
         route = {"match": {"target_agent": target}, "destination": {"gateway": "http://127.0.0.1:9/"}}
         app = Heliograph("till", routes={"kind": "MessageRouting", "routes": [route]})
@@ -68,7 +73,7 @@ def test_turn_that_waits_for_a_gateway_has_to_delegate_again(change: dict[str, A
 
     turns = in_flight(till(), 1, 1.0)
     assert [(wait.kind, wait.tool) for turn in turns for wait in turn.claimed.waits] == [("tool", "runtime:gateway")]
-    assert [each.kind for each in checked(till(**change), turns)] == kinds
+    assert [(each.kind, each.message) for each in checked(till(**change), turns)] == found
 
 
 # ── Tools of servers ──

@@ -66,14 +66,14 @@ class CallRequests(Struct, frozen=True, eq=False):
     def step(
         self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None, retry: Any = None,
         circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
-        *, rate_limit: str | None = None,
+        *, rate_limit: str | None = None, arguments: tuple[Any, ...] = (),
     ) -> CallRequest:  # fmt: skip
         """A step that runs now. Raises InvalidInput."""
         policy = narrowest(retry_policy(retry, "/retry"))
         return with_fallback(check_retry_id(CallRequest(
             self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline", None, timeout,
             effect, retry=policy, circuit_breaker=breaker_among(check_circuit_breaker(circuit_breaker, "/circuit_breaker")),
-            rates=rates_of("tool", name, check_rate_limit(rate_limit, "/rate_limit")),
+            rates=rates_of("tool", name, check_rate_limit(rate_limit, "/rate_limit")), arguments=arguments,
         )), fallback)  # fmt: skip
 
     def pause(self, seconds: float) -> CallRequest:

@@ -236,7 +236,15 @@ class Context:
             raise InvalidInput(f"step {safe_repr(name)} must be given a function and its arguments, not {safe_repr(function)}",
                                code="wrong_type")  # fmt: skip
         request = self._requests.step(
-            name, effect, check_timeout(timeout), call_id, retry, circuit_breaker, fallback, rate_limit=rate_limit
+            name,
+            effect,
+            check_timeout(timeout),
+            call_id,
+            retry,
+            circuit_breaker,
+            fallback,
+            rate_limit=rate_limit,
+            arguments=args,
         )
         return self._replay.step(request, function, args)
 

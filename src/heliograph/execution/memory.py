@@ -44,7 +44,7 @@ class TurnMemory:
         assert isinstance(given, dict)
         if self._taint.is_tainted:
             given["trust"] = UNTRUSTED
-        request = self._requests.step("remember", "idempotent")
+        request = self._requests.step("remember", "idempotent", arguments=(text, given))
         memory_id = f"{self._turn_id}-{request.call_id}"[-_MEMORY_ID_MAX:]
 
         async def store() -> None:
@@ -56,7 +56,8 @@ class TurnMemory:
     def recall(self, query: str, limit: int, *, everywhere: bool) -> Coroutine[Any, Any, list[MemoryHit]]:
         self._requests.check_may_wait("recall")
         _check_search(query, limit)
-        return self._recall(self._requests.step("recall", "pure"), None if everywhere else self._agent, query, limit)
+        agent = None if everywhere else self._agent
+        return self._recall(self._requests.step("recall", "pure", arguments=(agent, query, limit)), agent, query, limit)
 
     async def _recall(self, request: CallRequest, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         async def search() -> list[JsonObject]:

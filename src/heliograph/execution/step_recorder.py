@@ -23,6 +23,7 @@ from heliograph.records import BeginResult, Wait, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import CallRequest, CallResult, attempt_of, result_of
+from heliograph.turn.input_hash import INPUT_HASH, input_hash
 from heliograph.turn.interruptions import TurnAbandoned
 from heliograph.types import JsonObject
 
@@ -197,8 +198,11 @@ class StepRecorder:
         self.signals.add_urgent(self._called(request))
 
     def _called(self, request: CallRequest) -> Draft:
-        """The signal of a call. Steps of `ctx.step` log no arguments, which may contain secrets."""
+        """The signal of a call. Steps of `ctx.step` log no arguments, which may contain secrets, but their hash."""
         payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
+        is_hashed = bool(request.arguments) and request.attempt == 1  # an attempt may have changed them
+        if is_hashed and (found := input_hash(request.arguments)) is not None:
+            payload[INPUT_HASH] = found
         return self._draft("tool:call", payload | attempt_of(request))
 
     def resulted(self, request: CallRequest, result: CallResult) -> Draft:

@@ -11,7 +11,7 @@ from heliograph.error_text import counted
 from heliograph.json_differences import ABSENT, Difference
 from heliograph.types import JsonObject
 
-Kind = Literal["signal", "request", "call", "end", "error"]
+Kind = Literal["signal", "request", "call", "arguments", "end", "error"]
 _VALUE_MAX = 200
 _DIFFERENCES_MAX = 20
 
@@ -21,7 +21,7 @@ class Divergence:
     """A difference.
 
     kind: signal, the replay gives another signal than the log has; request, a model would receive another request; call, the turn
-    makes another call; end, the turn ends or waits elsewhere; error, the application cannot be replayed. seq: the position of the
+    makes another call; arguments, a step would receive other arguments; end, the turn ends or waits elsewhere; error, the application cannot be replayed. seq: the position of the
     signal in the log, or of the first signal that would follow. differences: left is the recording, right the replay. request: the model
     request that led to it, as it is now.
     """

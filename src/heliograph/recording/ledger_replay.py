@@ -45,11 +45,12 @@ from heliograph.recording.recording import Part, Recording
 from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.server_tools import ServerTools
+from heliograph.recording.step_arguments import StepArguments
 from heliograph.recording.virtual_world import VirtualWorld
 from heliograph.records import BeginResult, Card, Claimed, RunView, Wait, WriteResult
 from heliograph.signals.model import Signal
 from heliograph.signals.payload import truncated
-from heliograph.turn.calls import CallResult, result_of
+from heliograph.turn.calls import CallRequest, CallResult, result_of
 from heliograph.turn.conversation import reply_of
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import Interruption
@@ -91,6 +92,7 @@ class LedgerReplay:
         self._expected = ExpectedSignals(
             own, reported, {wait.call_id for wait in self._waits.values() if is_not_admitted(wait)}
         )
+        self._arguments = StepArguments(own)
         self._calls = logged_calls(own)
         self._made: dict[str, Wait] = {}  # the calls that the code has made
         self._recorded: set[str] = set()  # the steps among them whose results it has recorded
@@ -204,7 +206,18 @@ class LedgerReplay:
             await never()
         return WriteResult(item["turn_id"], "resolved", waits=self._resolved)
 
-    async def result_of(self, call_id: str) -> CallResult:
+    async def step(self, request: CallRequest) -> CallResult:
+        call_id = request.call_id
+        if (found := self._arguments.changed(request)) is not None:
+            self._diverge(
+                "arguments",
+                found.message,
+                found.difference.left,
+                found.difference.right,
+                (found.difference,),
+                found.seq,
+            )
+        await self._unless_diverged()
         wait = self._waits[call_id]
         if wait.state != "resolved":
             self._end_outside(f"step {wait.tool} ({call_id}) has no result")

@@ -80,7 +80,7 @@ def _with_reads(turn: TurnOfLedger, replay: LedgerReplay) -> ReplayedPart:
     The second replay has another clock and another chance, so a value that is the same in both may come from the code alone.
     """
     name, divergence = turn.part.name, replay.divergence
-    if divergence is None or divergence.kind not in ("signal", "request", "end"):
+    if divergence is None or divergence.kind not in ("signal", "request", "arguments", "end"):
         return ReplayedPart(divergence, None if replay.gap is None else Gap(name, replay.gap), replay.signals)
     again = LedgerReplay(turn)
     with outside_reads() as reads:

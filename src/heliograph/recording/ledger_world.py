@@ -34,8 +34,8 @@ class TurnJudge(ReplyJudge, Protocol):
         """Compare the calls for which the turn waits, and answer with their results."""
         ...
 
-    async def result_of(self, call_id: str) -> CallResult:
-        """The result of a step."""
+    async def step(self, request: CallRequest) -> CallResult:
+        """Compare the arguments of a step, and return its result."""
         ...
 
     def deferred(self) -> None:
@@ -89,7 +89,7 @@ class InputsOfTurn(DetachedInputs):
     async def step(
         self, world: World, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
     ) -> CallResult:
-        return await self._judge.result_of(request.call_id)
+        return await self._judge.step(request)
 
     def harness(self, harness_of: Callable[[Any], Harness], model: Any) -> Harness:
         return LoggedHarness(str(getattr(model, "model", model)), self._judge)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -29,9 +29,11 @@ from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.replay_world import ReplayedInputs, ReplayedLedger, ReplayWorld
 from heliograph.recording.script import Key, Missing, Script, key_of_call
+from heliograph.recording.step_arguments import PATH, ChangedArguments, StepArguments
 from heliograph.records import Claimed, PendingRun, RunFailure
 from heliograph.signals.model import Draft, Signal
 from heliograph.tools.toolbox import Toolbox
+from heliograph.turn.calls import CallRequest
 from heliograph.turn.drafts import draft_items
 from heliograph.turn.interruptions import Interruption
 from heliograph.types import Json, JsonObject
@@ -43,10 +45,13 @@ _MARKS = "/result/marks"  # of a model request, which is compared as a whole
 class PartReplay:
     """The replay of one part. divergence: the first difference. signals: those that it gave again, by their positions.
 
-    is_patient: see `Script`.
+    is_patient: see `Script`. varying: the steps whose arguments are not compared. changed: the first one with other arguments.
     """
 
-    def __init__(self, recording: Recording, part: Part, workflow: Workflow, policy: ReplayPolicy, *, is_patient: bool):
+    def __init__(
+        self, recording: Recording, part: Part, workflow: Workflow, policy: ReplayPolicy, varying: Collection[str] = (), *,
+        is_patient: bool,
+    ):  # fmt: skip
         self._recording = recording
         self._part = part
         self._workflow = workflow
@@ -57,6 +62,11 @@ class PartReplay:
             for entry in part.entries
             if entry[0] == "answer" and isinstance(entry[2], dict) and entry[2].get("outcome") == "conflict"
         }
+        self._arguments = StepArguments(
+            signal for call in part.calls() if "first" in call[4] for signal in recording.signals_of(call[4])
+        )
+        self._varying = varying
+        self.changed: ChangedArguments | None = None
         self._request: JsonObject | None = None
         self._agent: str | None = None
         self._run_id = _run_of(part.data) or recording.header.run_id
@@ -195,7 +205,8 @@ class PartReplay:
                 word = "one more signal" if recorded is None else "one signal less"
                 self._diverge("signal", f"there is {word}, {lone['name']}", recorded, replayed, seq=seq)
                 return
-            if found := self._policy.counted(recorded, tuple(differences(recorded, replayed))):
+            different = tuple(each for each in differences(recorded, replayed) if each.path != PATH)
+            if found := self._policy.counted(recorded, different):
                 self._diverge("signal", f"{recorded['name']} differs", recorded, replayed, None, found, seq)
                 return
             self.signals[seq] = expected[n]
@@ -220,6 +231,21 @@ class PartReplay:
         plain = _plain(replayed)
         if found := tuple(differences(recorded, plain)):
             self._diverge("request", f"{name} would receive another request", recorded, plain, None, found)
+        return self.divergence is None
+
+    def compare_step(self, request: CallRequest) -> bool:
+        """Compare the arguments of a step with the hash that the log has of them."""
+        if request.call_id not in self._varying and (found := self._arguments.changed(request)) is not None:
+            self.changed = self.changed or found
+            self._diverge(
+                "arguments",
+                found.message,
+                found.difference.left,
+                found.difference.right,
+                None,
+                (found.difference,),
+                found.seq,
+            )
         return self.divergence is None
 
     def missing(self, what: Key, detail: Json) -> None:
@@ -263,14 +289,30 @@ class PartReplay:
 
 
 def replay_part(recording: Recording, part: Part, workflow: Workflow, policy: ReplayPolicy) -> PartReplay:
-    """Replay one part. One that diverges is replayed again with a patient script, which may have been the order of its tasks."""
-    eager = PartReplay(recording, part, workflow, policy, is_patient=False)
-    eager.run()
-    if eager.divergence is None:
-        return eager
-    patient = PartReplay(recording, part, workflow, policy, is_patient=True)
-    patient.run()
-    return eager if patient.divergence is not None else patient
+    """Replay one part. One that diverges is replayed again with a patient script, which may have been the order of its tasks.
+
+    Arguments of a step that are different in both replays come from a clock or from chance, so they are no divergence.
+    """
+    varying = set[str]()
+    while True:
+        eager = PartReplay(recording, part, workflow, policy, varying, is_patient=False)
+        eager.run()
+        if eager.divergence is None:
+            return eager
+        patient = PartReplay(recording, part, workflow, policy, varying, is_patient=True)
+        patient.run()
+        if patient.divergence is None:
+            return patient
+        if (step := _varying_step(eager.changed, patient.changed)) is None:
+            return eager
+        varying.add(step)
+
+
+def _varying_step(one: ChangedArguments | None, other: ChangedArguments | None) -> str | None:
+    """The step that receives other arguments in each replay of the same code."""
+    is_varying = one is not None and other is not None and one.request.call_id == other.request.call_id and (
+        one.difference != other.difference)  # fmt: skip
+    return one.request.call_id if one is not None and is_varying else None
 
 
 def replayable(workflow: Workflow) -> Workflow:

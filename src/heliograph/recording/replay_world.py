@@ -45,6 +45,10 @@ class Judge(Protocol):
         """Compare a model request; return whether the part may continue."""
         ...
 
+    def compare_step(self, request: CallRequest) -> bool:
+        """Compare the arguments of a step; return whether the part may continue."""
+        ...
+
     def missing(self, what: Key, detail: Json) -> None:
         """Report that the recording has no entry for what the code does now."""
         ...
@@ -222,6 +226,8 @@ class ReplayedInputs(TurnInputs):
     async def step(
         self, world: Any, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
     ) -> CallResult:
+        if not self._judge.compare_step(request):
+            await never()
         found = await self._answer(("step", request.call_id), {"tool": request.tool, "input": request.input})
         return CallResult(request.call_id, found["status"], found["output"], found["error"])
 

@@ -134,10 +134,11 @@ CATALOG: tuple[Entry, ...] = (
             "timeout_seconds?": "number",
             "attempt?": "integer",
             "gateway?": "string",
+            "input_hash?": "string",
         },
         "agent",
         "An agent or its model starts a tool call, a step or a timer; the result has the same `id`. `attempt` is the number of the "
-        "attempt of a call with a retry policy.",
+        "attempt of a call with a retry policy. A step has a hash of its arguments, which replays compare, in place of `input`.",
         "SIG-32, G-43",
     ),
     Entry(

@@ -101,7 +101,8 @@ class CallRequest(Struct, frozen=True):
     output_problems: lists the problems of an output; the kernel does not store it. is_trusted: the author vouches for the
     result. retry, attempt: the policy that decides whether the call is made again, and the number of this attempt, from 1.
     has_shared_deadline: the timeout is that of all calls of the step together. model: the target of the circuit breaker of a
-    model call. fallback: called in place of a call that its circuit breaker rejects.
+    model call. fallback: called in place of a call that its circuit breaker rejects. arguments: of the function of a step; the log
+    has only their hash.
     """
 
     call_id: str
@@ -130,6 +131,7 @@ class CallRequest(Struct, frozen=True):
     model: str | None = None
     fallback: Fallback | None = None
     rates: tuple[Rate, ...] = ()
+    arguments: tuple[Any, ...] = ()
 
 
 def delegation_of(cause: Cause) -> JsonObject | None:

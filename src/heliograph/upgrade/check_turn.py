@@ -36,6 +36,7 @@ from heliograph.turn.call_results import validated_result
 from heliograph.turn.calls import GATEWAY, CallRequest, result_of
 from heliograph.turn.decisions import first_event
 from heliograph.turn.events import Hydrated
+from heliograph.turn.input_hash import INPUT_HASH, input_hash
 from heliograph.turn.interruptions import Interruption
 from heliograph.turn.journal import Journal, call_label, is_not_made, is_record_of
 from heliograph.types import Json, JsonObject
@@ -43,6 +44,7 @@ from heliograph.upgrade.checked_world import CheckedInputs, CheckedLedger
 from heliograph.upgrade.divergence import Call, Kind, TurnDivergence
 
 _MESSAGE_MAX = 500
+_NAMES = ("/agent", "/tool")  # of a call through a gateway
 _THREAD_SECONDS = 1.0
 
 
@@ -226,10 +228,7 @@ class _Check:
                           f"{call_label(request.kind, request.tool)} now", wait,
                           {"kind": wait.kind, "name": wait.tool}, {"kind": request.kind, "name": request.tool})  # fmt: skip
         elif found := self._changed_arguments(wait, request):
-            first = found[0]
-            more = f", and in {counted(len(found) - 1, 'more place')}" if len(found) > 1 else ""
-            self._diverge("arguments", f"its arguments differ at {first.path or '/'}{more}", wait, self._requests[wait.call_id],
-                          _sent(wait, request))  # fmt: skip
+            self._diverge(*_described(found), wait, self._requests[wait.call_id], _sent(wait, request))
         elif wait.status == "success" and result_of(wait).is_good and not validated_result(request, wait).is_good:
             self._rejected = request
 
@@ -254,6 +253,8 @@ class _Check:
         if self._varying is None or wait.call_id in self._varying:
             return []
         recorded, now = without_secrets(self._requests[wait.call_id]), without_secrets(as_stored(_sent(wait, request)))
+        if now == {INPUT_HASH: None}:  # the arguments of a step have no canonical form any more
+            return []
         return [each for each in differences(recorded, now) if not _is_starred(each)]
 
     async def suspends(self) -> NoReturn:
@@ -303,9 +304,26 @@ class _Check:
                               without_secrets(recorded), without_secrets(now))  # fmt: skip
 
 
+def _described(found: Sequence[Difference]) -> tuple[Kind, str]:
+    """What differs in a call: the kind of its divergence, and the message."""
+    first = found[0]
+    if first.path == f"/{INPUT_HASH}":
+        return "arguments", "its arguments differ (the log has a hash of them)"
+    if first.path in _NAMES:
+        return "call", f"it was for {first.left} when it was recorded, and is for {first.right} now"
+    more = f", and in {counted(len(found) - 1, 'more place')}" if len(found) > 1 else ""
+    return "arguments", f"its arguments differ at {first.path or '/'}{more}"
+
+
 def _sent(wait: Wait, request: CallRequest) -> Json:
-    """The arguments of a call as the ledger keeps them."""
-    return {"task": request.input, "context": request.context} if wait.kind == "child" else request.input
+    """The arguments of a call as the ledger keeps them; of one through a gateway, with the name of its agent or tool."""
+    if wait.kind == "inline":
+        return {INPUT_HASH: input_hash(request.arguments)}
+    task: JsonObject = {"task": request.input, "context": request.context}
+    if wait.tool == GATEWAY:
+        name: JsonObject = {"agent" if request.kind == "child" else "tool": request.tool}
+        return name | (task if request.kind == "child" else {"arguments": request.input})
+    return task if wait.kind == "child" else request.input
 
 
 def _message_of(error: Any) -> str:

@@ -48,13 +48,10 @@ begin
         if p_limit > 1 then
             raise exception using errcode = '54000', message = 'the ended turns have over 256 MB of JSON';
         end if;
-        select json_build_array(json_build_object(
-                   'problem', 'it has over 256 MB of JSON',
-                   'claimed', json_build_object('run_id', t.run_id, 'turn_id', t.agent_turn_id, 'agent', h.agent_name)))
-          into v_turns
-          from heliograph.agent_turns t
-          join heliograph.agent_state_head h on h.project_id = t.project_id and h.agent_id = t.agent_id
-         where t.project_id = p_project and t.run_id = p_run_id and t.activation_seq = v_last;
+        v_turns := heliograph._unreadable_turn(
+            p_project, 'it has over 256 MB of JSON', (
+                select t.agent_turn_id from heliograph.agent_turns t
+                 where t.project_id = p_project and t.run_id = p_run_id and t.activation_seq = v_last));
     end if;
     return json_build_object(
         'turns', coalesce(v_turns, '[]'), 'next', case when v_count = p_limit then v_last end,

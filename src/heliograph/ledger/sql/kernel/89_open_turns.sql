@@ -4,9 +4,10 @@
 --   with their calls. Nothing is claimed. p_run_id: only those of this run; null for all.
 --   p_after_agent, p_after: the place after which the page begins, see next; '' and 0 for the first page.
 --   Returns {turns: [{status, claimed, requests}], next}. claimed: what claim returns. requests: the arguments of each
---   call by its id, as far as the ledger has them: {task, context} of a delegation, and none of a step. next:
---   {agent_id, queue_seq}, where the next page begins, or null. A page may have fewer turns than p_limit, because it
---   counts those of other applications, too.
+--   call by its id, as far as the ledger has them: {task, context} of a delegation; {input_hash} of a step with a
+--   result; {agent, task, context} or {tool, arguments} of a call through a gateway. next: {agent_id, queue_seq}, where
+--   the next page begins, or null. A page may have fewer turns than p_limit, because it counts those of other
+--   applications, too.
 --   A page of one turn that does not fit into 256 MB names it: {problem, claimed: {run_id, turn_id, agent}}.
 --   raises: see _enter; 22023 for a limit out of range; 54000 for several turns that do not fit into 256 MB
 create function heliograph.read_open_turns(
@@ -65,17 +66,22 @@ begin
         if p_limit > 1 then
             raise exception using errcode = '54000', message = 'the open turns have over 256 MB of JSON';
         end if;
-        select json_build_array(json_build_object(
-                   'problem', 'it has over 256 MB of JSON, and no worker can claim it',
-                   'claimed', json_build_object('run_id', t.run_id, 'turn_id', t.agent_turn_id, 'agent', h.agent_name)))
-          into v_turns
-          from heliograph.agent_turns t
-          join heliograph.agent_state_head h on h.project_id = t.project_id and h.agent_id = t.agent_id
-         where t.project_id = p_project and t.agent_turn_id = v_page #>> '{0,agent_turn_id}';
+        v_turns := heliograph._unreadable_turn(
+            p_project, 'it has over 256 MB of JSON, and no worker can claim it', v_page #>> '{0,agent_turn_id}');
     end if;
     return json_build_object('turns', coalesce(v_turns, '[]'), 'next', case
         when jsonb_array_length(v_page) = p_limit then (v_page -> -1) - 'agent_turn_id' end);
 end $$;
+
+-- _unreadable_turn: a page with the name of one turn that cannot be read, and why.
+create function heliograph._unreadable_turn(p_project text, p_problem text, p_turn_id text) returns json
+    language sql stable as $$
+    select json_build_array(json_build_object('problem', p_problem, 'claimed', json_build_object(
+               'run_id', t.run_id, 'turn_id', t.agent_turn_id, 'agent', h.agent_name)))
+      from heliograph.agent_turns t
+      join heliograph.agent_state_head h on h.project_id = t.project_id and h.agent_id = t.agent_id
+     where t.project_id = p_project and t.agent_turn_id = p_turn_id
+$$;
 
 -- _turn_view: a turn as claim returns it, without its owner.
 create function heliograph._turn_view(
@@ -106,25 +112,54 @@ create function heliograph._signal_of_run(p_project text, p_run_id text, p_forke
                then heliograph._owner_at(p_project, p_run_id, p_seq) else p_run_id end, p_seq) s
 $$;
 
+-- _logged_call: the payload of the signal with which a turn made a call, among those from p_from to p_upto. p_from
+--   null: none. p_upto null: it is in the log, as that of a call for which the turn waits.
+create function heliograph._logged_call(
+    p_project text, p_run_id text, p_turn_id text, p_call_id text, p_from bigint, p_upto bigint
+) returns table (payload jsonb) language sql stable as $$
+    select e.entry -> 'payload'
+      from heliograph.signals s
+     cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
+     where s.project_id = p_project and s.run_id = p_run_id and s.seq >= p_from
+       and s.seq <= coalesce(p_upto, 9223372036854775807) and s.agent_turn_id = p_turn_id
+       and e.entry ->> 'name' in ('tool:call', 'delegation') and e.entry #>> '{payload,id}' = p_call_id
+     order by s.seq, e.n limit 1
+$$;
+
 -- _requests: the arguments of a turn's calls by their ids, see read_open_turns; null for none.
 create function heliograph._requests(p_project text, p_turn_id text, p_run_id text, p_forked_seq bigint)
     returns table (requests json) language sql stable as $$
-    select json_object_agg(w.tool_call_id, case
-               when w.kind = 'child' then jsonb_build_object('task', sent.signal #> '{payload,task}',
-                                                             'context', sent.signal #> '{payload,context}')
-               else coalesce(b.content, c.content) -> 'arguments' end)
-             filter (where c.content is not null or sent.signal is not null)
+    select json_object_agg(w.tool_call_id, q.request) filter (where q.request is not null)
       from heliograph.turn_waiting_tools w
       left join lateral (
            select x.content from heliograph.cards x
-            where x.project_id = p_project
+            where w.kind in ('tool', 'human') and x.project_id = p_project
               and x.card_id = 'card_' || p_turn_id || '_' || w.epoch || '_' || w.tool_call_id offset 0) c on true
       left join lateral (
            select x.content from heliograph.blobs x
             where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true
       left join lateral (
            select x.cause_seq from heliograph.agent_turns x
-            where x.project_id = p_project and x.agent_turn_id = w.child_turn_id offset 0) t on true
+            where w.kind = 'child' and x.project_id = p_project and x.agent_turn_id = w.child_turn_id offset 0) t
+           on true
       left join lateral heliograph._signal_of_run(p_project, p_run_id, p_forked_seq, t.cause_seq) sent on true
-     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind in ('tool', 'human', 'child')
+      left join lateral heliograph._logged_call(
+           p_project, p_run_id, p_turn_id, w.tool_call_id, case when w.kind = 'inline' and w.state = 'resolved'
+               or w.tool = 'runtime:gateway' then w.opened_seq end, w.resolved_seq) logged on true
+     cross join lateral (
+           select case when w.kind = 'inline'
+                       then case when logged.payload ? 'input_hash'
+                                 then jsonb_build_object('input_hash', logged.payload -> 'input_hash') end
+                       when w.kind = 'child' and sent.signal is not null
+                       then jsonb_build_object('task', sent.signal #> '{payload,task}',
+                                               'context', sent.signal #> '{payload,context}')
+                       when w.tool = 'runtime:gateway' and c.content is not null
+                       then jsonb_build_object('tool', coalesce(b.content, c.content) -> 'tool_name',
+                                               'arguments', coalesce(b.content, c.content) -> 'arguments')
+                       when w.tool = 'runtime:gateway' and logged.payload is not null
+                       then jsonb_build_object('agent', logged.payload -> 'target_agent',
+                                               'task', logged.payload -> 'task',
+                                               'context', logged.payload -> 'context')
+                       else coalesce(b.content, c.content) -> 'arguments' end as request) q
+     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind <> 'timer'
 $$;
