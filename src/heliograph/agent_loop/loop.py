@@ -85,7 +85,7 @@ async def _loop(
     attempts = ModelAttempts(owned, replay, models) if records_attempts(owned, models) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):
         request = models.request(conversation.messages)
-        reply = await (models.call(request) if attempts is None else attempts.call(1, request))
+        reply = await (models.call(request, models.marks(request)) if attempts is None else attempts.call(1, request))
         if is_empty(reply):
             raise HarnessError("the model gave an empty reply", recoverable=True)
         conversation.add_reply(reply)
@@ -143,7 +143,7 @@ async def _recorded_model_call(
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
         return reply_of(known.output)
-    reply = await models.call(request)
+    reply = await models.call(request, None if must_end else marks)
     if reply.tool_calls or is_empty(reply) or must_end:
         record = record_of(reply, claimed.defer_count, marks)
         try:

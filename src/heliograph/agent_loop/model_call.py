@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
@@ -50,8 +50,8 @@ class Models:
         """The marks that the record of the reply keeps; see `marks_of`."""
         return marks_of(self._owned.spec, request)
 
-    async def call(self, request: ModelRequest) -> ModelReply:
-        """The reply of the first model that does not fail.
+    async def call(self, request: ModelRequest, marks: Mapping[str, str] | None = None) -> ModelReply:
+        """The reply of the first model that does not fail. marks: see `stream`.
 
         Raises HarnessError if all models fail, a recoverable one if there is any. Each failure emits harness:error.
         """
@@ -59,7 +59,7 @@ class Models:
         for model in self._owned.spec.models:
             self._owned.cancel_flag.check()
             try:
-                return await self.stream(model, request)
+                return await self.stream(model, request, marks)
             except HarnessError as error:
                 failed.append(error)
         raise decisive_failure(failed)
@@ -105,8 +105,8 @@ class Models:
         except Exception:  # the call reports the reason
             return safe_repr(model)
 
-    async def stream(self, model: Any, request: ModelRequest) -> ModelReply:
-        """The reply of one model.
+    async def stream(self, model: Any, request: ModelRequest, marks: Mapping[str, str] | None = None) -> ModelReply:
+        """The reply of one model. marks: of the request, for harness:end if the reply may end the turn, because then no record keeps them.
 
         Raises HarnessError, after harness:error, for every failure of the model, of its harness, or of creating the harness.
         """
@@ -143,7 +143,8 @@ class Models:
             if failure is error:
                 raise
             raise failure from error
-        _finish_reply(reply, signals, start, draft, round((world.monotonic() - started) * 1000))
+        duration_ms = round((world.monotonic() - started) * 1000)
+        _finish_reply(reply, signals, start, draft, duration_ms, None if reply.tool_calls else marks)
         return reply
 
 
@@ -211,7 +212,14 @@ def _failure(error: Exception) -> HarnessError:
     )
 
 
-def _finish_reply(reply: ModelReply, signals: SignalBuffer, start: int, draft: _MakeDraft, duration_ms: int) -> None:
+def _finish_reply(
+    reply: ModelReply,
+    signals: SignalBuffer,
+    start: int,
+    draft: _MakeDraft,
+    duration_ms: int,
+    marks: Mapping[str, str] | None,
+) -> None:
     if reply.thinking:
         signals.add(draft("thinking:complete", {"content": reply.thinking}, start))
     if reply.text or not reply.tool_calls:
@@ -220,4 +228,7 @@ def _finish_reply(reply: ModelReply, signals: SignalBuffer, start: int, draft: _
     if reply.cost_usd is not None:
         usage["costUsd"] = reply.cost_usd
     output: Json = reply.text if reply.output is None else reply.output
-    signals.add(draft("harness:end", {"usage": usage, "output": truncated(output), "durationMs": duration_ms}, start))
+    payload: JsonObject = {"usage": usage, "output": truncated(output), "durationMs": duration_ms}
+    if marks is not None:
+        payload["marks"] = dict(marks)
+    signals.add(draft("harness:end", payload, start))

@@ -6,7 +6,6 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from heliograph.recording.step_arguments import PATH
 from heliograph.signals.model import Signal
 
 DELTAS = frozenset(("text:delta", "thinking:delta"))
@@ -16,7 +15,7 @@ _OF_CALLS = frozenset(("tool:call", "tool:result", "delegation", "delegation_res
 # Paths whose values come from the clock, from new ids, or from the machine.
 _OUTSIDE: Mapping[str, Collection[str]] = {
     "harness:end": ("/payload/durationMs",), "delegation": ("/payload/task_id",), "delegation_response": ("/payload/task_id",),
-    "workflow:end": ("/payload/metrics/duration_ms", "/payload/metrics/usage"), "ready": ("/payload/metadata/runtime",), "tool:call": (PATH,),
+    "workflow:end": ("/payload/metrics/duration_ms", "/payload/metrics/usage"), "ready": ("/payload/metadata/runtime",),
     "harness:error": ("/payload/error", "/payload/message", "/payload/details"),
 }  # fmt: skip
 

@@ -23,8 +23,8 @@ from heliograph.types import JsonObject
 
 LEDGER = "ledger"  # in the data of a part: what only such parts have
 UNRECORDED = (
-    "it was not recorded: its parts come from the ledger, which has no clock, no ids, no order of parallel steps, and no system text and "
-    "tools of the request for the last reply of a turn"
+    "it was not recorded: its parts come from the ledger, which has no clock, no ids, no order of parallel steps, and of system texts "
+    "and tools only hashes"
 )
 NOT_ENDED = "it has not ended"
 ENDED_SINCE = "the ledger does not have its turn: it was pruned, or ended while the run was exported"

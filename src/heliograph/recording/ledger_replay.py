@@ -37,7 +37,7 @@ from heliograph.recording.ended_turn import (
 )
 from heliograph.recording.expected_signals import UNCOMPARED, ExpectedSignals, is_outside
 from heliograph.recording.ledger_parts import LEDGER
-from heliograph.recording.ledger_requests import TEXTS, changed_texts
+from heliograph.recording.ledger_requests import TEXTS, changed_texts, recorded_marks
 from heliograph.recording.ledger_world import InputsOfTurn, LedgerOfTurn
 from heliograph.recording.logged_replies import LoggedCall, logged_calls
 from heliograph.recording.policy import ReplayPolicy
@@ -107,6 +107,7 @@ class LedgerReplay:
         )
         self.divergence: Divergence | None = None
         self.gap: str | None = None
+        self.unmarked: list[int] = []  # the positions of the model requests of which the ledger has no hashes
 
     @property
     def signals(self) -> dict[int, Signal]:
@@ -276,7 +277,12 @@ class LedgerReplay:
         recorded, replayed = without_secrets(call.prompt), _plain(truncated(request.prompt))
         if call.prompt is not None and (found := tuple(differences(recorded, replayed))):
             self._diverge("request", f"{name} would receive another prompt", recorded, replayed, found, seq)
-        elif self._doubt is None and (texts := changed_texts(self._spec, request, self._model_call, policy)):
+        elif (marks := recorded_marks(self._model_call, call)) is None:
+            if call.error is None:
+                self.unmarked.append(seq)
+        elif self._doubt is None and (
+            texts := changed_texts(self._spec, request, marks, policy, is_prompt_logged=call.prompt is not None)
+        ):
             names = " and another ".join(TEXTS[each.path[1:]] for each in texts)
             self._doubt = self._divergence_of(
                 "request", f"{name} would receive another {names} (the ledger has hashes of them)",

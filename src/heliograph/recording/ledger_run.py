@@ -28,7 +28,7 @@ class ReplayedPart:
     """The outcome of one part."""
 
     divergence: Divergence | None = None
-    gap: Gap | None = None
+    gaps: Sequence[Gap] = ()
     signals: Mapping[int, Signal] = field(default_factory=dict)
 
 
@@ -46,7 +46,8 @@ def replays_from_ledger(recording: Recording, workflow: Workflow, policy: Replay
     for name, part in sorted(turns.items(), key=lambda each: ends.get(each[0], 0)):
         turns_at = [TurnOfLedger(recording, part, workflow, policy, view, newest.before) for view in views[name]]
         try:
-            yield _with_reads(*_first_that_matches(turns_at))
+            turn, replay = _first_that_matches(turns_at)
+            yield _with_reads(turn, replay, _unmarked(replay, name))
         except (KeyError, TypeError, ValueError, AttributeError) as error:  # of a file that was edited
             message = f"the part cannot be replayed: {type(error).__name__}: {error}"
             seq = next((s.seq for s in recording.signals if s.turn_id == name), 1)
@@ -74,25 +75,36 @@ def _first_that_matches(turns: Sequence[TurnOfLedger]) -> tuple[TurnOfLedger, Le
     return found[0]
 
 
-def _with_reads(turn: TurnOfLedger, replay: LedgerReplay) -> ReplayedPart:
+def _unmarked(replay: LedgerReplay, turn_id: str) -> list[Gap]:
+    """The gap of the model requests of which the ledger has no hashes: an earlier version recorded them."""
+    if not (places := replay.unmarked):
+        return []
+    of = f"signal {places[0]}" if len(places) == 1 else f"signals {', '.join(map(str, places))}"
+    return [Gap(turn_id, f"the ledger has no hashes of the system text and the tools of the model request at {of}, so they are not "
+                "compared: an earlier version of Heliograph recorded it")]  # fmt: skip
+
+
+def _with_reads(turn: TurnOfLedger, replay: LedgerReplay, gaps: Sequence[Gap]) -> ReplayedPart:
     """The outcome of a turn. A difference of a turn that reads the clock or chance is a gap: it may come from there.
 
     The second replay has another clock and another chance, so a value that is the same in both may come from the code alone.
     """
     name, divergence = turn.part.name, replay.divergence
     if divergence is None or divergence.kind not in ("signal", "request", "arguments", "end"):
-        return ReplayedPart(divergence, None if replay.gap is None else Gap(name, replay.gap), replay.signals)
+        return ReplayedPart(
+            divergence, [*gaps, *([] if replay.gap is None else [Gap(name, replay.gap)])], replay.signals
+        )
     again = LedgerReplay(turn)
     with outside_reads() as reads:
         again.run()
     if not reads:
-        return ReplayedPart(divergence, None, replay.signals)
+        return ReplayedPart(divergence, gaps, replay.signals)
     read = ", ".join(f"{function} at {place}" for function, place in reads.items())
     is_varying = again.divergence is None or again.divergence.replayed != divergence.replayed
     cause = "a second replay gives another value there" if is_varying else "a change of the code may be the cause, too"
     gap = (f"not compared from signal {divergence.seq} of {divergence.agent} on: {divergence.difference}; before it, the code reads {read}, "
            f"outside of a step, so the ledger does not have the value, and {cause}")  # fmt: skip
-    return ReplayedPart(None, Gap(name, gap), replay.signals)
+    return ReplayedPart(None, [*gaps, Gap(name, gap)], replay.signals)
 
 
 def _is_received(signals: Sequence[Signal]) -> bool:
@@ -118,6 +130,6 @@ def _replayed_start(recording: Recording, part: Part, workflow: Workflow) -> Rep
             divergence = Divergence(
                 "signal", part.name, None, n + 1, f"{draft.name} differs", recorded, replayed, different
             )
-            return ReplayedPart(divergence, None, found)
+            return ReplayedPart(divergence, (), found)
         found[signal.seq] = signal
-    return ReplayedPart(None, None, found)
+    return ReplayedPart(None, (), found)

@@ -35,6 +35,12 @@ class LoggedCall:
         return payload.get("input") if isinstance(payload, dict) else None
 
     @property
+    def marks(self) -> Json:
+        """The marks of the request, if the reply may have ended its turn; None in the log of an earlier version."""
+        ends: list[Any] = [signal.payload for signal in self.signals if signal.name == "harness:end"]
+        return ends[0].get("marks") if ends and isinstance(ends[0], dict) else None
+
+    @property
     def error(self) -> HarnessError | None:
         """The failure of the call."""
         for signal in self.signals:

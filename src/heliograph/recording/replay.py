@@ -125,8 +125,7 @@ def _replay_from_ledger(recording: Recording, workflow: Workflow, policy: Replay
     for replay in replays_from_ledger(recording, workflow, policy):
         if replay.divergence is not None:
             divergences.append(replay.divergence)
-        if replay.gap is not None:
-            gaps.append(replay.gap)
+        gaps += replay.gaps
         reproduced |= replay.signals
     return ReplayResult(recording, sorted(divergences, key=lambda each: each.seq), len(reproduced), gaps)
 

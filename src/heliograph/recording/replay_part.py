@@ -29,7 +29,7 @@ from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.replay_world import ReplayedInputs, ReplayedLedger, ReplayWorld
 from heliograph.recording.script import Key, Missing, Script, key_of_call
-from heliograph.recording.step_arguments import PATH, ChangedArguments, StepArguments
+from heliograph.recording.step_arguments import ChangedArguments, StepArguments
 from heliograph.records import Claimed, PendingRun, RunFailure
 from heliograph.signals.model import Draft, Signal
 from heliograph.tools.toolbox import Toolbox
@@ -205,8 +205,7 @@ class PartReplay:
                 word = "one more signal" if recorded is None else "one signal less"
                 self._diverge("signal", f"there is {word}, {lone['name']}", recorded, replayed, seq=seq)
                 return
-            different = tuple(each for each in differences(recorded, replayed) if each.path != PATH)
-            if found := self._policy.counted(recorded, different):
+            if found := self._policy.counted(recorded, tuple(differences(recorded, replayed))):
                 self._diverge("signal", f"{recorded['name']} differs", recorded, replayed, None, found, seq)
                 return
             self.signals[seq] = expected[n]

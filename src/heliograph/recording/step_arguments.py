@@ -12,8 +12,6 @@ from heliograph.turn.calls import CallRequest
 from heliograph.turn.input_hash import INPUT_HASH, input_hash
 from heliograph.turn.journal import call_label
 
-PATH = f"/payload/{INPUT_HASH}"  # in a signal, where it is not compared: the step itself is
-
 
 @dataclass(frozen=True, slots=True)
 class ChangedArguments:
@@ -48,4 +46,4 @@ class StepArguments:
         now = None if recorded is None else input_hash(request.arguments)
         if recorded is None or now is None or now == recorded:
             return None
-        return ChangedArguments(request, seq, Difference(PATH, recorded, now))
+        return ChangedArguments(request, seq, Difference(f"/payload/{INPUT_HASH}", recorded, now))

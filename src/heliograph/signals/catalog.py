@@ -103,9 +103,10 @@ CATALOG: tuple[Entry, ...] = (
             "usage": {"inputTokens": "integer", "outputTokens": "integer"},
             "output?": "any",
             "durationMs?": "number",
+            "marks?": "object",
         },
         "harness",
-        "A model call succeeded.",
+        "A model call succeeded. `marks` has short hashes of the texts of the request, if the reply may have ended its turn.",
         "SIG-26, G-43",
     ),
     Entry(
