@@ -50,27 +50,26 @@ async def test_arguments_of_steps_and_of_calls_through_a_gateway_are_read_from_t
     kernel: Kernel,
 ) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_b": "critic"})
-    for number in range(2):
-        claimed = await kernel.claim_one()
+    claims = [await kernel.claim_one() for _ in range(2)]
+    for claimed in claims:
         for call_id in ("c1", "c2"):
-            await kernel.call(
-                "begin_call", [turn_item(claimed, call_id=call_id, step_id="s1", tool="pay", effect="once")]
-            )
-            called = draft(
-                "tool:call", claimed["activation_id"], payload={"id": call_id, "input_hash": f"{call_id}-{number}"}
-            )
-            recorded = turn_item(claimed, called, call_id=call_id, status="success", result=1, error=None)
-            if call_id == "c1":
-                await kernel.call("record_call", [recorded])
-        sent = draft(
-            "delegation", claimed["activation_id"], payload={"id": "c3", "target_agent": "far", "task": number}
-        )
+            begun = turn_item(claimed, call_id=call_id, step_id="s1", tool="pay", effect="once")
+            await kernel.call("begin_call", [begun])
+    for claimed in reversed(claims):  # so the signals of the other turn are between the two positions of a call
+        of, parent = claimed["turn_id"], claimed["activation_id"]
+        called = [
+            draft("tool:call", parent, payload={"id": each, "input_hash": f"{each}-{of}"}) for each in ("c1", "c2")
+        ]
+        recorded = turn_item(claimed, *called, call_id="c1", status="success", result=1, error=None)
+        await kernel.call("record_call", [recorded])
+        sent = draft("delegation", parent, payload={"id": "c3", "target_agent": "far", "task": of})
         call = {"call_id": "c3", "tool": "runtime:gateway", "kind": "tool", "timeout_seconds": None, "token": TOKEN}
-        await kernel.call("suspend", [turn_item(claimed, sent, calls=[call], signals_emitted=1)])
-        [turn] = [turn for turn in await pages(kernel) if turn["claimed"]["turn_id"] == claimed["turn_id"]]
-        assert turn["requests"] == {
-            "c1": {"input_hash": f"c1-{number}"},
-            "c3": {"agent": "far", "task": number, "context": None},
+        await kernel.call("suspend", [turn_item(claimed, sent, calls=[call], signals_emitted=2)])
+    found = {turn["claimed"]["turn_id"]: turn["requests"] for turn in await pages(kernel)}
+    for of in ("turn_a", "turn_b"):
+        assert found[of] == {
+            "c1": {"input_hash": f"c1-{of}"},
+            "c3": {"agent": "far", "task": of, "context": None},
         }, "the step c2 has no result yet: it runs again, or is in doubt"
 
 
