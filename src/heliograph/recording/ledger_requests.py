@@ -21,7 +21,7 @@ def recorded_marks(reply: Wait | None, call: LoggedCall) -> Mapping[str, str] | 
     """The marks of a request: of the record of its reply, or of the log if the reply ended its turn. None if an earlier version made it."""
     content: Any = None if reply is None else reply.content
     output = content.get("output") if isinstance(content, dict) else None
-    found = output.get("marks") if isinstance(output, dict) else call.marks
+    found: Any = output.get("marks") if isinstance(output, dict) else call.marks
     return found if isinstance(found, dict) else None
 
 
