@@ -253,7 +253,7 @@ async def test_login_that_may_only_subscribe_computes_no_bell_of_a_run(kernel: K
 
 
 async def test_store_and_subscribers_choose_the_same_bell_for_a_pattern(kernel: Kernel) -> None:
-    patterns = [*some_patterns(11, 100), "order:placed", "order:*", "*:failed", "**:a.b:*"]
+    patterns = [*some_patterns(11, 100), "order:placed", "order:*", "*:failed", "**:a.b:*", "*", "*:*", "**", "*:**"]
     found = await kernel.connection.fetchval(
         "select array_agg(heliograph._signal_bell(p) order by n) from unnest($1::text[]) with ordinality u (p, n)",
         patterns,

@@ -84,14 +84,14 @@ async def test_commit_rings_the_bells_of_its_names_that_are_announced_and_no_oth
     world, wire = await ringing()
     await emit(world, "a:b")
     # a new process does not know who listens
-    assert wire.rung == [tokens(world, *(f"{SIGNALS}{bell}" for bell in ("a:b", "a:*", "*:a", "*:b", "*")))]
+    assert wire.rung == [tokens(world, *(f"{SIGNALS}{bell}" for bell in ("a:b", "a:*", "*:a", "*:b", "*:*", "**")))]
     clock[0] += 7
     await emit(world, "a:b")
     assert len(wire.rung) == 1
     for bell in (ANY, "order:placed", "refund:*"):
         world.bells.subscriptions.ring_from_wire(tokens(world, f"{SUBSCRIBERS}{bell}"))
     await emit(world, "order:placed")
-    bells = [bell for bell in bells_of("order:placed") if bell != "*"]  # of a new name
+    bells = [bell for bell in bells_of("order:placed") if bell not in ("*:*", "**")]  # of a new name
     assert wire.rung[1:] == [tokens(world, *(f"{SIGNALS}{bell}" for bell in bells))]
     clock[0] += 7
     for bell in (ANY, "order:placed", "refund:*"):
@@ -132,7 +132,9 @@ async def test_subscriber_of_a_rare_name_does_not_search_after_other_signals(clo
     assert await world.bells.learn("one")
     await emit(world, "text:delta")
     clock[0] += 7
-    received = function_subscriber("s", ["order:lost", "refund:**", "**:failed"], lambda signal: None, "now", 60.0, 5)
+    received = function_subscriber(
+        "s", ["order:lost", "refund:**", "**:failed", "*:*:*:*"], lambda signal: None, "now", 60.0, 5
+    )
     deliveries = Deliveries(AdapterServices(world, "one"), received)
     task = asyncio.create_task(deliveries.run())
     await asyncio.sleep(0.01)
@@ -143,7 +145,7 @@ async def test_subscriber_of_a_rare_name_does_not_search_after_other_signals(clo
     for count in range(2, 20):  # more than a burst
         for name in ("text:delta", "order:5"):
             await emit(world, name)
-        await emit(world, ("order:lost", "refund:1:2", "parcel:failed")[count % 3])
+        await emit(world, ("order:lost", "refund:1:2", "parcel:failed", "a:b:c:d")[count % 4])
         for _ in range(10):
             await asyncio.sleep(0)
         deliveries._schedule.found()  # as after a search that finds the signal
@@ -192,9 +194,18 @@ def test_each_name_that_a_pattern_matches_rings_its_bell(pattern: list[str], nam
 
 
 def test_pattern_that_begins_with_a_wildcard_rings_for_its_last_segment() -> None:
-    assert [signal_bell(p) for p in ("*:failed", "**:failed", "*:a:*", "**:a:b:**", "order:*:failed", "**", "*:*")] == [
-        "*:failed", "*:failed", "*:a", "*:b", "order:*", "*", "*",
+    assert [signal_bell(p) for p in ("*:failed", "**:failed", "*:a:*", "**:a:b:**", "order:*:failed", "**", "*:**")] == [
+        "*:failed", "*:failed", "*:a", "*:b", "order:*", "**", "**",
     ]  # fmt: skip
+
+
+@given(
+    st.lists(st.just("*"), min_size=1, max_size=16), st.lists(st.sampled_from(["a", "b.c"]), min_size=1, max_size=16)
+)
+def test_pattern_of_single_wildcards_rings_for_the_names_that_it_matches_and_no_others(
+    pattern: list[str], name: list[str]
+) -> None:
+    assert (signal_bell(":".join(pattern)) in bells_of(":".join(name))) == (len(pattern) == len(name))
 
 
 def test_each_function_names_what_it_may_have_logged() -> None:

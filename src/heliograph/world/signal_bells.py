@@ -1,7 +1,7 @@
 """The bells that wake subscribers: a commit rings for the names of its signals, and only where somebody listens for them.
 
-A subscriber listens to a bell for each of its patterns (`signal_bell`): of one name, of all names that begin with a segment or contain one, or
-of all names. It announces these bells every ANNOUNCE_SECONDS. A process that has not received the announcement of a bell for PRESENCE_SECONDS
+A subscriber listens to a bell for each of its patterns (`signal_bell`): of one name, of all names that begin with a segment or contain one, of
+all names with a number of segments, or of all names. It announces these bells every ANNOUNCE_SECONDS. A process that has not received the announcement of a bell for PRESENCE_SECONDS
 does not ring it any more. A process that has just started cannot know of the subscribers yet, so for UNKNOWN_SECONDS it rings all bells of its
 names; later it does so for each name that is new to it. Nothing of this is stored: without a ring, subscribers find signals by polling.
 """
@@ -103,20 +103,22 @@ class SignalBells:
 def signal_bell(pattern: str) -> str:
     """The bell that rings for all names that a pattern matches.
 
-    The pattern itself, if it has no wildcard; `segment:*`, if its first segment is not one; `*:segment` of its last segment that is not one; or `*`.
+    The pattern itself, if it has no wildcard or consists of `*`; `segment:*`, if its first segment is no wildcard; `*:segment` of its last
+    segment that is none; or `**`.
     """
-    if "*" not in pattern:
-        return pattern
     segments = pattern.split(":")
+    if "*" not in pattern or set(segments) == {"*"}:
+        return pattern
     if "*" not in segments[0]:
         return f"{segments[0]}:*"
-    return next((f"*:{segment}" for segment in reversed(segments) if "*" not in segment), "*")
+    return next((f"*:{segment}" for segment in reversed(segments) if "*" not in segment), "**")
 
 
 def bells_of(name: str) -> list[str]:
     """The bells of all patterns that may match a name."""
     segments = name.split(":")
-    return [name, f"{segments[0]}:*", *(f"*:{segment}" for segment in dict.fromkeys(segments)), "*"]
+    of_length = ":".join("*" for _ in segments)
+    return [name, f"{segments[0]}:*", *(f"*:{segment}" for segment in dict.fromkeys(segments)), of_length, "**"]
 
 
 def names_of(function: str, arguments: tuple[Any, ...], answer: Any) -> set[str]:
