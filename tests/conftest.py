@@ -21,10 +21,14 @@ from hypothesis.internal.conjecture import providers
 
 from heliograph.ledger.pool import Database
 from heliograph.testing.database import TestServer, open_test_server
+from heliograph.testing.plugin import SERVER_FIXTURES
+from heliograph.testing.starting_server import server_of
 from heliograph.world.cancellation import cancel
 from tests.faces.cli_support import Running
 
 pytest_plugins = ["tests.time_limit", "tests.waiting_tasks"]  # the plugin of Heliograph is an entry point
+
+SERVER_FIXTURES.add("postgres")
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPORARY = Path(tempfile.gettempdir()).resolve()
@@ -82,10 +86,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
     """The server of the test processes: PostgreSQL 18, unless an indirect parameter gives another version."""
+    version = getattr(request, "param", 18)
+    if version == 18:
+        yield server_of(request.config)
+        return
     shared = tmp_path_factory.getbasetemp()
-    with open_test_server(
-        shared.parent if hasattr(request.config, "workerinput") else shared, getattr(request, "param", 18)
-    ) as server:
+    with open_test_server(shared.parent if hasattr(request.config, "workerinput") else shared, version) as server:
         yield server
 
 

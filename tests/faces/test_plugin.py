@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 
 from heliograph.embedded.cluster import NoDatabase
-from heliograph.testing import database
+from heliograph.testing import database, starting_server
 from heliograph.testing.database import TestServer
 from heliograph.testing.prepared_databases import PreparedDatabases
 
@@ -78,6 +78,46 @@ def test_project_outside_the_tree_uses_the_fixtures_without_any_line_in_conftest
     shown = [line.removeprefix("E").strip() for line in done.stdout.splitlines() if line.startswith("E ")]
     assert "nearest miss: #9 state:words:changed by counter" in shown, done.stdout
     assert "payload /value: expected 3, was 2" in shown
+
+
+@pytest.mark.more
+def test_server_is_ready_before_the_first_test_that_needs_it_begins(tmp_path: Path, postgres: TestServer) -> None:
+    files = {
+        "conftest.py": """
+            import pytest
+            from heliograph.testing.starting_server import SERVER
+
+            @pytest.hookimpl(tryfirst=True)
+            def pytest_runtest_setup(item):
+                item.is_ready = SERVER in item.config.stash and item.config.stash[SERVER]._server.done()
+            """,
+        "test_first.py": """
+            def test_with_a_server(request, heliograph_postgres):
+                assert request.node.is_ready
+            """,
+        "test_other.py": """
+            def test_without_a_server(request):
+                assert not request.node.is_ready
+            """,
+    }
+    folder, url = project(tmp_path, files), postgres.url("postgres")
+    for name in ("test_first.py", "test_other.py"):
+        done = run_pytest(folder, name, HELIOGRAPH_TEST_DATABASE_URL=url)
+        assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_error_of_a_start_reaches_the_tests_that_need_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_shared: Path) -> TestServer:
+        raise NoDatabase("no server")
+
+    monkeypatch.setattr(starting_server, "open_test_server", failing)
+    server = starting_server.StartingServer(tmp_path)
+    server.wait()
+    with pytest.raises(NoDatabase):
+        server.result()
+    server.close()
 
 
 def test_project_that_does_not_use_the_plugin_loads_nothing_of_it() -> None:

@@ -75,14 +75,23 @@ class TestServer:
     def url(self, database: str) -> str:
         return urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{database}"))
 
+    async def prepare(self) -> None:
+        """Make the template of the databases, unless there is one."""
+        if self._has_template:
+            return
+        connection = await asyncpg.connect(self._admin_url)
+        try:
+            await self._make_template(connection)
+            self._has_template = True
+        finally:
+            await connection.close()
+
     async def create(self) -> str:
         """The URL of a new database with the schema installed."""
         name = next(self._names)
+        await self.prepare()
         connection = await asyncpg.connect(self._admin_url)
         try:
-            if not self._has_template:
-                await self._make_template(connection)
-                self._has_template = True
             await connection.execute(f'create database "{name}" template {template_name()} strategy file_copy')
         finally:
             await connection.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack
+import sys
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from heliograph.testing.recording_files import RecordingFiles
     from heliograph.testing.served_application import ApplicationServer
 
+# A test with one of these uses the server. A project may add a fixture of its own that returns heliograph.testing.starting_server.server_of(...)
+SERVER_FIXTURES = {"heliograph_postgres"}
 _FILES = pytest.StashKey["RecordingFiles"]()
 _UNUSED = pytest.StashKey[set[str]]()  # in a process that shows the summary: what every test process has found
 _WRITTEN = "heliograph_recording"  # the property of a test that has written its recording
@@ -45,6 +47,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if any("heliograph_recording" in getattr(item, "fixturenames", ()) for item in items):
         is_whole = not any("::" in arg for arg in config.args) and not config.getoption("lf", False)
         _files(config).collect(items, is_whole=is_whole)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not session.config.option.collectonly and any(map(_needs_server, session.items)):
+        from heliograph.testing.starting_server import start
+
+        start(session.config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of what measures a test
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if _needs_server(item):
+        from heliograph.testing.starting_server import wait
+
+        wait(item.config)
+    return (yield)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if "heliograph.testing.starting_server" in sys.modules:
+        from heliograph.testing.starting_server import close
+
+        close(config)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -80,6 +106,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                 terminalreporter.line(os.path.relpath(path, config.rootpath))
 
 
+def _needs_server(item: pytest.Item) -> bool:
+    return not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+
+
 def _files(config: pytest.Config) -> RecordingFiles:
     from heliograph.testing.recording_files import RecordingFiles
 
@@ -87,25 +117,18 @@ def _files(config: pytest.Config) -> RecordingFiles:
 
 
 @pytest.fixture(scope="session")
-def heliograph_postgres(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TestServer]:
-    """A PostgreSQL server, shared by all test processes of one run.
+def heliograph_postgres(request: pytest.FixtureRequest) -> TestServer:
+    """A PostgreSQL server, shared by all test processes of one run. It starts after the collection, before the first test that needs it.
 
     The embedded server, or the one at HELIOGRAPH_TEST_DATABASE_URL, whose login must be able to create databases.
     """
     from heliograph.embedded.cluster import NoDatabase
-    from heliograph.testing.database import open_test_server
+    from heliograph.testing.starting_server import server_of
 
-    shared = tmp_path_factory.getbasetemp()
-    if hasattr(request.config, "workerinput"):  # under xdist each process has a folder below the run's own
-        shared = shared.parent
-    with ExitStack() as opened:
-        try:
-            server = opened.enter_context(open_test_server(shared))
-        except NoDatabase as error:
-            pytest.fail(error.message, pytrace=False)
-        yield server
+    try:
+        return server_of(request.config)
+    except NoDatabase as error:
+        pytest.fail(error.message, pytrace=False)
 
 
 @pytest.fixture(scope="session")

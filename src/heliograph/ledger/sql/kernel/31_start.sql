@@ -192,7 +192,7 @@ create function heliograph._follow_starts(p_project text, p_runs heliograph.new_
 declare
     v_run heliograph.new_run;
 begin
-    if exists (select from heliograph.subscriptions where project_id = p_project) then  -- before the array is built
+    if exists (select from heliograph.subscriptions where project_id = p_project) then  -- usually there is none
         perform heliograph._feed_runs(p_project, array(select r.run_id from unnest(p_runs) r));
     end if;
     foreach v_run in array p_runs loop
