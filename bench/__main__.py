@@ -1,6 +1,6 @@
 """`python -m bench`: compare Heliograph with the floor and with its peers, in one run on one server, as ratios.
 
-Work A is one durable job, work B one durable turn with one suspended call. The tables have rates, latencies, and per item the CPU time
+Work A is one durable job, work B one durable turn with one suspended call; agents at work are prompt agents, children, many agents and streams. The tables have rates, latencies, and per item the CPU time
 of each process, the commits, the fsyncs and the log. Repetitions of all lines alternate; medians and quartiles are printed.
 Absolute figures depend on the machine; the ratios within one run do not. For a quick look:
 
@@ -106,12 +106,12 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each repetition of each row (default 3)")
     parser.add_argument("--reps", type=int, default=3, help="repetitions of each row; medians are shown (default 3)")
     parser.add_argument(
-        "--only", nargs="+", metavar="TEXT", help="lines of A and B whose name contains one of these, without K and W"
+        "--only", nargs="+", metavar="TEXT", help="lines whose name contains one of these, without K and W"
     )
     parser.add_argument(
         "--work",
-        default="ABTKW",
-        help="which of A, B, T (their round trips), K (kernel calls) and W (the worker alone)",
+        default="ABPFRDTKW",
+        help="which of A, B, agents at work (P steps, F children, R a run, D tokens), T (round trips), K (kernel calls) and W (the worker alone)",
     )
     parser.add_argument(
         "--history", nargs="*", type=int, metavar="TURNS", help="measure upon so many finished turns, too (100000)"

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import asyncpg
 
+from bench import agent_apps
 from bench.app import app, calling
 from bench.load import MANY, PATIENCE_SECONDS, SINGLE, WATCH, warm_up
 from bench.meter.sample import Sample
 from bench.place import Place
+from heliograph import Heliograph
 from heliograph.config import Settings
 from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime
@@ -29,14 +31,24 @@ WORKS = "AB"
 class Runs:
     """Heliograph under the load: see `bench.load.Contender`."""
 
-    def __init__(self, runtime: Runtime, watch: asyncpg.Connection):
+    def __init__(self, runtime: Runtime, watch: asyncpg.Connection, url: str):
+        self.url = url
         self._runtime = runtime
         self._watch = watch
+        self._applications: dict[str, Heliograph] = {}
         self._turns: dict[str, str] = {}  # of the suspended runs, as far as they were queried
 
     async def start(self, lane: int) -> str:
-        run_id, _ = await self._runtime.start(app.workflow, record=RECORD)
+        return await self.start_of(app)
+
+    async def start_of(self, application: Heliograph) -> str:
+        run_id, _ = await self._runtime.start(application.workflow, record=RECORD)
         return run_id
+
+    async def start_agents(self, work: str) -> str:
+        if work not in self._applications:
+            self._applications[work] = agent_apps.application(work)
+        return await self.start_of(self._applications[work])
 
     async def count_ended(self, keys: Sequence[str]) -> int:
         counted: int = await self._watch.fetchval(
@@ -47,8 +59,7 @@ class Runs:
 
     async def start_turn(self, lane: int) -> str:
         """Start a run whose one turn makes an external call and suspends; return the run's id."""
-        run_id, _ = await self._runtime.start(calling.workflow, record=RECORD)
-        return run_id
+        return await self.start_of(calling)
 
     async def report(self, lane: int, key: str) -> None:
         """Report the result of that call like an external program."""
@@ -82,21 +93,21 @@ async def measure_heliograph(
     callers: int,
     seconds: float,
     *,
-    template: str | None = None,
+    existing: str | None = None,
     is_single: bool = False,
     by_relation: bool = False,
 ) -> Sample:
-    """Measure one work. template: the URL of a database that is copied first. is_single: one item at a time, for its latency.
+    """Measure one work. existing: the URL of the database, instead of an empty one. is_single: one item at a time, for its latency.
     by_relation: divide the log by relation."""
     load = (SINGLE if is_single else MANY)[work]
-    async with place.database(template=template) as url, _worker(url), _opened(url) as runs:
+    async with place.database(existing=existing) as url, worker(url), opened(url) as runs:
         await warm_up(runs, work, callers)
         return await place.measure(lambda: load(runs, callers, seconds), url=url if by_relation else None)
 
 
 async def run_one(url: str) -> str:
     """Do work A once and return the run's id."""
-    async with _worker(url), _opened(url) as runs:
+    async with worker(url), opened(url) as runs:
         run_id = await runs.start(0)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await runs.count_ended([run_id]):  # noqa: ASYNC110  looked for from outside, as always here
@@ -105,20 +116,21 @@ async def run_one(url: str) -> str:
 
 
 @asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[Runs]:
+async def opened(url: str) -> AsyncIterator[Runs]:
     watch = await asyncpg.connect(url, server_settings=WATCH)
     try:
         async with open_runtime(Settings(url)) as runtime:
-            yield Runs(runtime, watch)
+            yield Runs(runtime, watch, url)
     finally:
         await watch.close()
 
 
 @asynccontextmanager
-async def _worker(url: str) -> AsyncIterator[None]:
+async def worker(url: str, work: str = "") -> AsyncIterator[None]:
+    """Run a worker process during the block. work: the agents at work that it serves, instead of A and B."""
     environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": url}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.worker", cwd=ROOT, env=environment, stdout=subprocess.PIPE
+        sys.executable, "-m", "bench.worker", *work, cwd=ROOT, env=environment, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     try:

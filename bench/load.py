@@ -1,8 +1,9 @@
-"""The two works of the benchmark as a load: the same code measures Heliograph and every peer.
+"""The works of the benchmark as a load: the same code measures Heliograph and every peer.
 
 Work A, one durable job: it is started, a worker runs a step that does nothing, the result is stored.
 Work B, one durable turn with one suspended call: it is started, issues a call and is suspended; an external process
 reports the call's result; the turn resumes and finishes.
+Agents at work (`bench.agent_apps`): runs of many items, one run after the other.
 
 Imports nothing of Heliograph: the peers' environment runs it, too.
 """
@@ -12,11 +13,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
 from bench.meter.sample import Done
 
+STEPS, CHILDREN, RUN_OF_AGENTS, STREAM = "P", "F", "R", "D"
+CHILDREN_OF_AN_AGENT, AGENTS = 100, 1000
+TOKENS, TOKENS_PER_SECOND = 100, 50  # of a stream
+# the items of a run: five calls of a tool and the answer, children, agents
+ITEMS = {STEPS: 6, CHILDREN: CHILDREN_OF_AN_AGENT, RUN_OF_AGENTS: AGENTS}
 WARM_SECONDS = 0.3
 WATCH = {"application_name": "bench watch"}  # the settings of connections that observe results: see `bench.trips`
 PATIENCE_SECONDS = 120.0
@@ -53,7 +60,16 @@ class Contender(Protocol):
         """Count those of these turns whose stored result is visible from outside."""
 
 
-Load = Callable[[Contender, int, float], Awaitable[Done]]
+class AgentsAtWork(Protocol):
+    """A measured system, as far as it has agents at work."""
+
+    async def start_agents(self, work: str) -> Any:
+        """Start a run of agents, and return its key once it is durable."""
+
+    async def count_ended(self, keys: Sequence[Any]) -> int: ...
+
+
+Load = Callable[[Any, int, float], Awaitable[Done]]  # of a contender
 
 
 async def jobs(contender: Contender, callers: int, seconds: float) -> Done:
@@ -124,10 +140,23 @@ async def single_turns(contender: Contender, _: int, seconds: float) -> Done:
 
 
 MANY: dict[str, Load] = {"A": jobs, "B": turns}
-SINGLE: dict[str, Load] = {"A": single_jobs, "B": single_turns}
 
 
-async def warm_up(contender: Contender, work: str, callers: int) -> None:
+async def single_runs(work: str, contender: AgentsAtWork, _: int, seconds: float) -> Done:
+    """Run agents at work, one run at a time. The latency of an item is that of its run, divided by the items of the run."""
+    latencies: list[float] = []
+    until = perf_counter() + seconds
+    while not latencies or perf_counter() < until:
+        started = perf_counter()
+        await _is(contender.count_ended, await contender.start_agents(work))
+        latencies.append((perf_counter() - started) / ITEMS[work])
+    return Done(len(latencies) * ITEMS[work], latencies)
+
+
+SINGLE: dict[str, Load] = {"A": single_jobs, "B": single_turns, **{work: partial(single_runs, work) for work in ITEMS}}
+
+
+async def warm_up(contender: Contender | AgentsAtWork, work: str, callers: int) -> None:
     """Open connections and plan statements before the measurement."""
     load = SINGLE if callers == 1 else MANY
     await load[work](contender, callers, WARM_SECONDS)

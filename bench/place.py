@@ -32,19 +32,22 @@ class Place:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
-    async def database(self, *, sql: str | None = None, template: str | None = None) -> AsyncIterator[str]:
-        """Create a database until the block ends, and yield its URL: with `sql` in it ("": empty), or a copy of the one at the URL
-        `template`, or with Heliograph's schema."""
+    async def database(self, *, sql: str | None = None, existing: str | None = None) -> AsyncIterator[str]:
+        """Create a database until the block ends, and yield its URL: with `sql` in it ("": empty), or with Heliograph's schema.
+
+        existing: the URL of a database that is used instead, and stays.
+        """
+        if existing is not None:
+            await self._execute(self.url, "checkpoint")
+            yield existing
+            return
         name = f"bench_{os.getpid()}_{next(self._numbers)}"
         url = urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
-        copied = f'template "{urlsplit(template).path[1:]}" strategy file_copy' if template else ""
-        await self._execute(
-            self.url, f'drop database if exists "{name}" with (force)', f'create database "{name}" {copied}'
-        )
+        await self._execute(self.url, f'drop database if exists "{name}" with (force)', f'create database "{name}"')
         try:
             if sql:
                 await self._execute(url, sql)
-            elif sql is None and template is None:
+            elif sql is None:
                 connection = await asyncpg.connect(url)
                 await install(connection)
                 await connection.close()

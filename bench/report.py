@@ -30,7 +30,7 @@ from bench.meter.sample import (
     Spread,
 )  # fmt: skip
 from bench.parts import Parts, print_parts
-from bench.works import BASES, LOADS, PEER, PROTOTYPE, SINGLE, SIXTEEN, TITLES, Contender
+from bench.works import AFTER, BASES, LOADS, PEER, PROTOTYPE, SINGLE, SIXTEEN, TITLES, Contender
 
 WIDTH = 240
 # figure: its title and format; a figure in SPREAD is printed with its quartiles
@@ -199,6 +199,17 @@ def _print_notes(console: Console, header: dict[str, Any], lines: Sequence[Conte
     if header["peers"]:
         console.print("  " + ", ".join(f"{name} {number}" for name, number in header["peers"].items()))
     for row in rows:
+        name, is_after, _ = row.name.partition(AFTER)
+        base = next((each for each in rows if is_after and _is(each, row.work, name, row.load)), None)
+        if base is not None:
+            found = (
+                f"{figure} x {_number(_ratio(row, figure, base))}"
+                for figure in (RATE, CPU, P50)
+                if figure in row.figures
+            )
+            console.print(
+                f"  {row.work}, {row.name}, {row.load}: {', '.join(found)} of an empty database (target: within 10 %)"
+            )
         if row.problem:
             console.print(f"  failed: {row.work}, {row.name}, {row.load}: {row.problem}", style="bold")
 

@@ -63,8 +63,8 @@ class CountingPlace(Place):
         self._caller = os.getpid()
 
     @asynccontextmanager
-    async def database(self, *, sql: str | None = None, template: str | None = None) -> AsyncIterator[str]:
-        async with super().database(sql=sql, template=template) as url:
+    async def database(self, *, sql: str | None = None, existing: str | None = None) -> AsyncIterator[str]:
+        async with super().database(sql=sql, existing=existing) as url:
             [host], [port] = (parse_qs(urlsplit(url).query)[key] for key in ("host", "port"))
             behind = f"{host}/.s.PGSQL.{port}"
             with tempfile.TemporaryDirectory(prefix="hb-") as folder:

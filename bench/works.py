@@ -6,19 +6,29 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from bench.agents_at_work import measure_agents, measure_in_memory, measure_peer_agents, measure_streams
 from bench.beside import are_installed, measure_peer
 from bench.floor import JOB, TURN, TURN_WITH_SIGNALS, Floor, measure_floor
 from bench.full import WORKS, measure_heliograph
+from bench.load import AGENTS, CHILDREN, CHILDREN_OF_AN_AGENT, ITEMS, RUN_OF_AGENTS, STEPS, STREAM, TOKENS_PER_SECOND
 from bench.meter.sample import Sample
 from bench.peers.catalog import CATALOG, Entry
 from bench.place import Place
 from bench.prototype import measure_prototype
 
 ONE, SIXTEEN, MANY, SINGLE = "1 caller", "16 callers", "128 callers", "one at a time"
-LOADS = (ONE, SIXTEEN, MANY, SINGLE)
+STREAMS = {"1 stream": 1, "16 streams": 16, "100 streams": 100}
+LOADS = (ONE, SIXTEEN, MANY, SINGLE, *STREAMS)
 
-TITLES = {"A": "one durable job", "B": "one durable turn with one suspended call"}
-FLOOR, HELIOGRAPH, PEER, PROTOTYPE = "floor", "heliograph", "peer", "prototype"
+TITLES = {
+    "A": "one durable job", "B": "one durable turn with one suspended call",
+    STEPS: "a step of a prompt agent: a model call and the tool call that it requests",
+    CHILDREN: f"a child of {CHILDREN_OF_AN_AGENT} that one agent delegates to",
+    RUN_OF_AGENTS: f"an agent of a run of {AGENTS:,}",
+    STREAM: f"a token of an answer, {TOKENS_PER_SECOND} a second in each stream, to a follower in another process",
+}  # fmt: skip
+FLOOR, HELIOGRAPH, PEER, PROTOTYPE, IN_MEMORY = "floor", "heliograph", "peer", "prototype", "in memory"
+AFTER = ", after "  # in the name of a line with a history
 PACE = 50  # items a second of the floor "one at a time": about what Heliograph does under that load, with its pauses
 BASES = {"A": "floor, three calls", "B": "floor, five calls"}
 
@@ -53,9 +63,26 @@ def contenders(histories: Mapping[int, str] | None = None) -> list[Contender]:
     ]
     for work in WORKS:
         lines += [_prototype(work), _heliograph(work, "heliograph")]
-        lines += [_heliograph(work, f"heliograph, after {n:,} turns", url) for n, url in (histories or {}).items()]
-    lines += [_peer(work, entry) for entry in CATALOG for work in TITLES]
-    return sorted(lines, key=lambda line: line.work)
+        lines += [_heliograph(work, f"{HELIOGRAPH}{AFTER}{n:,} turns", url) for n, url in (histories or {}).items()]
+    lines += [_peer(work, entry) for entry in CATALOG for work in WORKS]
+    return sorted(lines, key=lambda line: line.work) + _agents_at_work()
+
+
+def _agents_at_work() -> list[Contender]:
+    lines = [Contender(work, HELIOGRAPH, HELIOGRAPH, {SINGLE: (partial(measure_agents, work), 1)}) for work in ITEMS]
+    lines += [Contender(STEPS, "pydantic-ai, in memory", IN_MEMORY, {SINGLE: (measure_in_memory, 1)}, "stores nothing")]
+    lines += [
+        Contender(
+            work, entry.title, PEER, {SINGLE: (partial(measure_peer_agents, entry, work), 1)} if are_installed() else {}
+        )
+        for entry in CATALOG
+        for work in entry.agents
+    ]
+    streams = {load: (measure_streams, n) for load, n in STREAMS.items()}
+    return [
+        *sorted(lines, key=lambda line: [*TITLES].index(line.work)),
+        Contender(STREAM, HELIOGRAPH, HELIOGRAPH, streams),
+    ]
 
 
 def _floor(work: str, name: str, floor: Floor) -> Contender:
@@ -73,10 +100,10 @@ def _prototype(work: str) -> Contender:
     return Contender(work, PROTOTYPE, PROTOTYPE, loads, "what a queue costs with neither a runtime nor guarantees")
 
 
-def _heliograph(work: str, name: str, template: str | None = None) -> Contender:
-    many = partial(measure_heliograph, work, template=template)
-    by_relation = partial(measure_heliograph, work, template=template, by_relation=True)
-    single = partial(measure_heliograph, work, template=template, is_single=True)
+def _heliograph(work: str, name: str, existing: str | None = None) -> Contender:
+    many = partial(measure_heliograph, work, existing=existing)
+    by_relation = partial(measure_heliograph, work, existing=existing, by_relation=True)
+    single = partial(measure_heliograph, work, existing=existing, is_single=True)
     return Contender(
         work, name, HELIOGRAPH, {ONE: (many, 1), SIXTEEN: (by_relation, 16), MANY: (many, 128), SINGLE: (single, 1)}
     )

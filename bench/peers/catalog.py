@@ -11,7 +11,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Entry:
     """A peer. key: names its class in `bench.peers`. is_whole: whether it keeps each result, as the works require. A peer
-    that does not is listed, but not compared with."""
+    that does not is listed, but not compared with. agents: its works of agents (`bench.load`)."""
 
     key: str
     title: str
@@ -19,12 +19,14 @@ class Entry:
     setting: str
     works: str = "AB"
     is_whole: bool = True
+    agents: str = ""
 
 
 CATALOG = (
     Entry(
         "dbos-direct", "DBOS, direct", "dbos",
         "start_workflow in the callers' process, no queue; 20 connections; a suspended workflow is a task in memory",
+        agents="PFR",
     ),
     Entry(
         "dbos-queue", "DBOS, queue, 20 ms poll", "dbos",
@@ -38,6 +40,7 @@ CATALOG = (
     Entry(
         "langgraph", "LangGraph, sync", "langgraph-checkpoint-postgres",
         "durability sync, in the callers' process: no queue, no fence; 8 savers, as one runs its statements in turn",
+        agents="PFR",
     ),
     Entry(
         "procrastinate", "procrastinate, keeps no result", "procrastinate",

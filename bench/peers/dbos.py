@@ -1,4 +1,4 @@
-"""DBOS: a workflow with one step runs in the callers' process, or in a worker process that reads a queue."""
+"""DBOS: workflows run in the callers' process, or in a worker process that reads a queue."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from dbos import DBOS, DBOSClient
 
+from bench.load import AGENTS, CHILDREN, CHILDREN_OF_AN_AGENT, RUN_OF_AGENTS, STEPS
+from bench.peers.model import PROMPT, Model, add
 from bench.peers.peer import Peer, ready
 
 POOL, POLL_SECONDS = 20, 0.02
@@ -58,6 +60,7 @@ class DbosDirect(_Dbos):
     ended = None
 
     async def open(self, callers: int) -> None:
+        self._agents = _agents_at_work()
         self._job, self._turn = _launch(self.url)
         await super().open(callers)
 
@@ -67,6 +70,11 @@ class DbosDirect(_Dbos):
 
     async def start(self, lane: int) -> Any:
         handle = await DBOS.start_workflow_async(self._job, 1)
+        await handle.get_result()
+        return handle.workflow_id
+
+    async def start_agents(self, work: str) -> Any:
+        handle = await DBOS.start_workflow_async(self._agents[work])
         await handle.get_result()
         return handle.workflow_id
 
@@ -107,3 +115,46 @@ class DbosQueue(_Dbos):
 
     async def report(self, lane: int, key: Any) -> None:
         await self._client.send_async(key, {"r": 1}, TOPIC)
+
+
+def _agents_at_work() -> dict[str, Callable[..., Any]]:
+    """The workflows of agents, by work; a child is a workflow of its own, an agent of a run is a step. Call it before the launch."""
+    models: list[Model] = []  # one, made in the loop in which the steps run
+
+    @DBOS.step()
+    async def ask(messages: list[Any]) -> Any:
+        if not models:
+            models.append(Model())
+        return await models[0].ask(messages)
+
+    @DBOS.step()
+    async def call(each: Any) -> Any:
+        return add(each)
+
+    @DBOS.step()
+    async def agent(n: int) -> Any:
+        return {"ok": n}
+
+    @DBOS.workflow(name="steps")
+    async def steps() -> Any:
+        messages: list[Any] = [{"role": "user", "content": PROMPT}]
+        while True:
+            messages.append(await ask(messages))
+            if "tool_calls" not in messages[-1]:
+                return messages[-1]
+            messages += [await call(each) for each in messages[-1]["tool_calls"]]
+
+    @DBOS.workflow(name="child")
+    async def child() -> Any:
+        return {"ok": True}
+
+    @DBOS.workflow(name="children")
+    async def children() -> Any:
+        handles = [await DBOS.start_workflow_async(child) for _ in range(CHILDREN_OF_AN_AGENT)]
+        return len([await handle.get_result() for handle in handles])
+
+    @DBOS.workflow(name="agents")
+    async def agents() -> Any:
+        return len([await agent(n) for n in range(AGENTS)])
+
+    return {STEPS: steps, CHILDREN: children, RUN_OF_AGENTS: agents}

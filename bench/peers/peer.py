@@ -45,6 +45,9 @@ class Peer:
     async def start(self, lane: int) -> Any:
         raise NotImplementedError
 
+    async def start_agents(self, work: str) -> Any:
+        raise NotImplementedError
+
     async def start_turn(self, lane: int) -> Any:
         raise NotImplementedError
 

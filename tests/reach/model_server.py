@@ -100,6 +100,7 @@ def env_of(provider: Provider) -> dict[str, str]:
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an event must not wait for the acknowledgement of the one before
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -17,10 +17,23 @@ import pytest
 
 from bench import beside, compare, schema_variants, sides
 from bench.__main__ import RESULTS, measure_all
+from bench.agent_apps import application
 from bench.beside import measure_peer
 from bench.history import database_with_history
 from bench.kernel_calls import CALLS, Cost, measure_calls
-from bench.load import WATCH, in_lanes, jobs, single_turns, turns
+from bench.load import (
+    CHILDREN,
+    ITEMS,
+    RUN_OF_AGENTS,
+    STEPS,
+    STREAM,
+    WATCH,
+    in_lanes,
+    jobs,
+    single_runs,
+    single_turns,
+    turns,
+)
 from bench.machine import read_header
 from bench.meter import processes
 from bench.meter.processes import ROLES, is_supported
@@ -29,18 +42,22 @@ from bench.parts import Parts
 from bench.peers.catalog import CATALOG
 from bench.place import Place
 from bench.plot import draw
+from bench.provider import providing
 from bench.report import Row, as_json, print_report, ratios, row_of
 from bench.trips import CountingPlace
 from bench.works import (
+    AFTER,
     BASES,
     FLOOR,
     HELIOGRAPH,
+    IN_MEMORY,
     LOADS,
     MANY,
     PEER,
     PROTOTYPE,
     SINGLE,
     SIXTEEN,
+    STREAMS,
     Contender,
     contenders,
 )
@@ -65,6 +82,9 @@ class Instant:
 
     async def start_turn(self, lane: int) -> int:
         return self._note("start_turn")
+
+    async def start_agents(self, work: str) -> int:
+        return self._note(f"start_agents {work}")
 
     async def report(self, lane: int, key: int) -> None:
         self._note(f"report {key}")
@@ -91,14 +111,17 @@ def place(postgres: TestServer) -> Place:
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("works", ["AB", STEPS, CHILDREN, STREAM])
 async def test_every_line_without_a_peer_is_measured_and_printed(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    works: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # one caller and 128 callers are measured by the function of 16
+    # one caller and 128 callers are measured by the function of 16, and many streams by that of one
     lines = [
-        replace(line, loads={load: line.loads[load] for load in (SIXTEEN, SINGLE) if load in line.loads})
+        replace(
+            line, loads={load: line.loads[load] for load in (SIXTEEN, SINGLE, *[*STREAMS][:1]) if load in line.loads}
+        )
         for line in contenders()
-        if line.kind != PEER
+        if line.kind != PEER and line.work in works
     ]
     rows = await measure_all(place, lines, seconds=0.1, reps=1)
     header = await read_header(place.url, 0.1, 1)
@@ -109,9 +132,10 @@ async def test_every_line_without_a_peer_is_measured_and_printed(
     ]
     for row in rows:
         assert row.name in output
-        for figure in (RATE, COMMITS, WAL, *([SERVER, CPU] if is_supported() else [])):
+        stored = () if row.kind == IN_MEMORY else (COMMITS, WAL, SERVER)
+        for figure in (RATE, *(each for each in (*stored, CPU) if is_supported() or not each.endswith("µs"))):
             assert row.figures[figure].median > 0, (row.name, row.load, figure)
-        assert P50 in row.figures or row.load != SINGLE
+        assert P50 in row.figures or row.load not in (SINGLE, *STREAMS)
     document = json.loads(json.dumps(as_json(header, rows, Parts())))
     assert document["header"]["postgresql"]["server_version"].startswith("18")
 
@@ -120,7 +144,7 @@ def test_each_peer_has_its_line_in_both_works_with_the_reason_where_it_has_no_fi
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(beside, "VENV", tmp_path)
-    lines = [line for line in contenders() if line.kind == PEER]
+    lines = [line for line in contenders() if line.kind == PEER and line.work in BASES]
     assert len(lines) == 2 * len(CATALOG)
     assert not any(line.loads for line in lines)
     print_report(HEADER, lines, [])
@@ -259,6 +283,29 @@ async def test_load_of_turns_reports_each_turn_once_after_all_are_suspended() ->
     assert contender.calls[-1] == "finished"
 
 
+def test_run_of_a_thousand_agents_has_as_many() -> None:
+    assert len(application(RUN_OF_AGENTS).workflow.agents) == ITEMS[RUN_OF_AGENTS] == 1000
+
+
+async def test_latency_of_a_run_of_agents_is_divided_by_its_items() -> None:
+    contender = Instant()
+    done = await single_runs(STEPS, contender, 1, 0.001)
+    assert done.items == len(done.latencies) * ITEMS[STEPS] > 0
+    assert set(contender.calls) == {"start_agents P"}
+
+
+def test_row_upon_a_history_is_compared_with_the_empty_database_of_the_same_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def row(name: str, rate: float) -> Row:
+        return Row("A", name, HELIOGRAPH, MANY, figures={RATE: Spread.of([rate])})
+
+    print_report(HEADER, [], [row(HELIOGRAPH, 1000.0), row(f"{HELIOGRAPH}{AFTER}1,000,000 turns", 950.0)])
+    printed = capsys.readouterr().out
+    assert "A, heliograph, after 1,000,000 turns, 128 callers: items/s x 0.95 of an empty database" in printed
+    assert printed.count("of an empty database") == 1
+
+
 async def test_single_turn_has_its_latency_and_the_part_after_the_report() -> None:
     done = await single_turns(Instant(), 1, 0.001)
     assert done.items == len(done.latencies) == len(done.resumes)
@@ -339,8 +386,8 @@ def test_sides_of_a_comparison_are_measured_in_each_order() -> None:
 
 @pytest.mark.more
 async def test_copied_history_has_the_requested_length_and_satisfies_the_doctor(place: Place) -> None:
-    async with database_with_history(place, 20) as url, place.database(template=url) as copy:
-        connection = await asyncpg.connect(copy)
+    async with database_with_history(place, 20) as url, place.database(existing=url) as existing:
+        connection = await asyncpg.connect(existing)
         ended = await connection.fetchval("select count(*) from heliograph.runs where status = 'ended'")
         turns_done = await connection.fetchval("select count(*) from heliograph.agent_turns where state = 'done'")
         broken: Any = json.loads(await connection.fetchval("select heliograph.doctor('default', true)"))
@@ -357,11 +404,26 @@ async def test_installed_peer_runs_each_of_its_workloads(entry: Any, place: Plac
         assert len(sample.done.resumes) == (sample.done.items if work == "B" else 0)
 
 
+@pytest.mark.more
+@pytest.mark.skipif(not beside.are_installed(), reason="the peers are not installed: make bench-peers")
+@pytest.mark.parametrize("entry", [entry for entry in CATALOG if entry.agents], ids=lambda entry: entry.key)
+async def test_installed_peer_runs_each_of_its_works_of_agents(entry: Any, place: Place) -> None:
+    async with providing():
+        for work in entry.agents:
+            sample = await measure_peer(entry, work, place, 1, 0.1)
+            assert sample.done.items == len(sample.done.latencies) * ITEMS[work] > 0
+
+
 def test_stored_result_names_its_machine_and_commit_and_has_every_line() -> None:
     reference = json.loads((RESULTS / "reference.json").read_text(encoding="utf-8"))
     assert reference["header"]["commit"]
     assert reference["header"]["machine"]
-    ours = {(line.work, line.name, load) for line in contenders() if line.kind != PEER for load in line.loads}
+    ours = {
+        (line.work, line.name, load)
+        for line in contenders()
+        if line.kind != PEER and line.work in BASES
+        for load in line.loads
+    }
     theirs = {
         (work, entry.title, load) for entry in CATALOG for work in entry.works for load in (SIXTEEN, MANY, SINGLE)
     }
