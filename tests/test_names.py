@@ -111,7 +111,7 @@ ALLOWED: dict[str, str] = {
 # The code beside the product. Its test modules may end in `kit`: shared fixtures and helpers.
 BESIDE = (
     "tests/*", "tests/faces/**/*", "tests/journeys/**/*", "tests/kernel/**/*", "tests/reach/**/*", "tests/recording/**/*", "tests/rules/**/*", "tests/runtime/**/*",
-    "tests/simulator/**/*", "tests/upgrade/**/*", "model/**/*", "bench/**/*", "tools/**/*", "examples/**/*",
+    "tests/simulator/**/*", "tests/types/**/*", "tests/upgrade/**/*", "model/**/*", "bench/**/*", "tools/**/*", "examples/**/*",
 )  # fmt: skip
 
 

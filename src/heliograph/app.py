@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from heliograph.adapters.callback import function_subscriber
-from heliograph.app_checks import check_tools, checked_memory, checked_routes, hooks_of, name_of_function, named
+from heliograph.agent_registry import AgentRegistry
+from heliograph.app_checks import checked_memory, checked_routes, name_of_function
 from heliograph.codes import USER_INTERRUPT
-from heliograph.control.pool_names import DEFAULT_POOL
-from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
+from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.functions import check_function
-from heliograph.definitions.hooks import Agent
-from heliograph.definitions.lifecycle import Lifecycle
 from heliograph.definitions.model_settings import check_model_settings
 from heliograph.definitions.phase_handlers import PhaseHandler, check_event, phase_handler
 from heliograph.definitions.signal_settings import GRACE_SECONDS, read_application_settings
@@ -24,6 +22,7 @@ from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, NotFound
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules, hint_of_agents
+from heliograph.type_variables import AppDeps, AppState
 from heliograph.types import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
@@ -31,11 +30,9 @@ if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
     from heliograph.control.observability import Observability
     from heliograph.control.routing import RouteTable
-    from heliograph.definitions.circuit_breakers import CircuitBreaker
     from heliograph.definitions.signal_definition import SignalDefinition
     from heliograph.manifest.message_routing import MessageRouting
     from heliograph.manifest.runtime_spec import RuntimeSpec
-    from heliograph.policy.retry import RetryPolicy
     from heliograph.ports import Memory
     from heliograph.recording.modes import Mode
     from heliograph.recording.options import RecordingOptions
@@ -51,7 +48,7 @@ T = TypeVar("T")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
-class Heliograph:
+class Heliograph(AgentRegistry[AppState, AppDeps]):
     """An application: a name that workers serve, a typed state, and agents that signals activate.
 
     name: lower-case letters, digits, '_' and '-'. Workers serve the application by this name.
@@ -61,7 +58,7 @@ class Heliograph:
     end_when: a function of the state. Once it returns True, no agent is activated, and the run ends after its open turns.
     max_activations: a guard against loops: the largest number of turns since the start of a run or its last message from outside.
         A run that reaches it ends as failed, and its open turns are stopped.
-    deps: objects that the tools need, like clients and settings, available as `ToolContext.deps`.
+    deps: an object that agents and tools need, with clients and settings: `Context.deps` and `ToolContext.deps`.
     memory: stores memories beyond a run; None for full-text search in the database.
     secrets: `(name) -> value or None`, resolves `secret://name`; the environment is used for None.
     control_signals: settings per type of control signal, for each of its targets:
@@ -75,8 +72,8 @@ class Heliograph:
     """
 
     def __init__(
-        self, name: str, *, state: Any = None, reducers: Mapping[str, Reducer] | None = None,
-        end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000, deps: Any = None,
+        self, name: str, *, state: type[AppState] | None = None, reducers: Mapping[str, Reducer] | None = None,
+        end_when: Callable[[AppState], bool] | None = None, max_activations: int = 1000, deps: AppDeps | None = None,
         memory: Memory | None = None, secrets: Resolver | None = None,
         control_signals: Mapping[str, Any] | None = None, models: Mapping[str, Any] | None = None,
         routes: RouteTable | Mapping[str, Any] | None = None, gateways: Mapping[str, str] | None = None,
@@ -86,6 +83,7 @@ class Heliograph:
                                code="invalid_identifier", path="/name")  # fmt: skip
         reducers = {} if reducers is None else reducers
         check_rules(reducers, end_when, max_activations)
+        super().__init__()
         self.name = name
         self._shape = StateShape(state)
         self._reducers = dict(reducers)
@@ -103,84 +101,8 @@ class Heliograph:
         self._routes = checked_routes(routes, gateways)
         self._observability: Observability | None = None
         self._notices: tuple[str, ...] = ()
-        self._agents: dict[str, AgentSpec] = {}
         self._phase_handlers: list[PhaseHandler] = []
         self._subscribers: dict[str, SignalSubscriber] = {}
-
-    def agent(
-        self, *misplaced: object, name: str | None = None, activate_on: Sequence[str | SignalDefinition[Any]] = (),
-        activate_when_all: Sequence[str | SignalDefinition[Any]] = (), emits: Sequence[str | SignalDefinition[Any]] = (),
-        when: Callable[..., bool] | None = None,
-        updates: str | Sequence[str] = (), priority: str = "normal", pool: str = DEFAULT_POOL,
-        effect: Effect = "idempotent", timeout_seconds: float | NotGiven = NOT_GIVEN, ttl_seconds: float | NotGiven = NOT_GIVEN,
-        max_attempts: int = 5,
-        retries: int | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
-        control_signals: Mapping[str, Any] | None = None, result_fields: Sequence[Mapping[str, Any]] = (),
-        on_request: bool = False, budget: Mapping[str, int | float] | None = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
-        trusted: bool = False, version: str = "1",
-        init: Callable[[Any], Any] | None = None, plan: Callable[[Any], Any] | None = None,
-        reflect: Callable[[Any], Any] | None = None, terminate: Callable[[Any], Any] | None = None,
-        lifecycle: Lifecycle | None = None, credentials: Sequence[str] = (), task_schema: Any = None,
-        tools: Sequence[Any] = (), agents: Sequence[str] = (), model: Any = None,
-    ) -> Callable[[F], F]:  # fmt: skip
-        """Register a plain or async function as an agent. It takes a `Context` and returns the agent's output.
-
-        Or register a class with a method per phase, see `Agent`. Without the method `act`, the runtime executes the plan with
-        the agent's `tools`, `agents` and `model`. init, plan, reflect, terminate: hooks around a function; `Lifecycle` has
-        their limits. credentials: the names of secrets or environment variables without which no turn starts. task_schema: a type or
-        a JSON Schema for `ctx.task`; a turn with another task fails with INIT_FAILED.
-
-        name: by default the function's name; required for a lambda or an object.
-        activate_on: any of these signals activates the agent: patterns, or definitions of `define_signal`. activate_when_all: all of these together activate it.
-        when: a guard, called with the state, or with state and signal.
-        emits: the signals that the agent emits, see `Context.emit`.
-        updates: the state key, or keys, that receive its output.
-        on_request: other agents delegate to it or send it messages; no signal has to activate it.
-        version: the version in the `ready` signal of each turn.
-        `AgentSpec` describes the other options. Raises InvalidInput naming the argument and the rule.
-        """
-        options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
-        if misplaced:
-            raise InvalidInput(f"the arguments of agent must be passed by name, not {named(misplaced[0])}; write "
-                               "@app.agent(activate_on=[...])", code="wrong_type", path="/agents")  # fmt: skip
-
-        def register(function: F) -> F:
-            given: dict[str, Any] = {**options, "run": function}
-            if isinstance(function, type) and issubclass(function, Agent):
-                given |= {"run": None, **hooks_of(function, options)}
-            self.add(define_agent(name_of_function(function) if name is None else name, **given))
-            return function
-
-        return register
-
-    def prompt_agent(
-        self, name: str, prompt: str | Callable[[Any], str], *, model: Any = None, output: Any = None,
-        system: str | None = None, **options: Any,
-    ) -> AgentSpec:  # fmt: skip
-        """Add an agent that calls a model.
-
-        prompt: text with {state.key}, {signal.name} and {signal.payload}, or a function of the Context.
-        model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL; or a list of these, each used
-            when the one before it fails.
-        output: the type that the reply is validated into; None for text.
-        options: those of `agent`, and tools, agents, contexts, max_steps, must_end_with, asks_human, model_timeout_seconds,
-            max_output_tokens, price: see AgentSpec.
-        """
-        return self.add(define_agent(name, prompt=prompt, model=model, output=output, system=system, **options))
-
-    def add(self, spec: AgentSpec) -> AgentSpec:
-        """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`, `wrong_type`, `invalid_schema`)."""
-        if not isinstance(spec, AgentSpec):
-            raise InvalidInput(f"the argument of add must be the result of define_agent, not {safe_repr(repr_of(spec))}", code="wrong_type",
-                               path="/agents")  # fmt: skip
-        if spec.name in self._agents:
-            raise InvalidInput(f"application {self.name} has two agents named {spec.name}; rename one", code="duplicate_agent",
-                               path=f"/agents/{spec.name}")  # fmt: skip
-        check_tools(spec)
-        self._agents[spec.name] = spec
-        self.__dict__.pop("workflow", None)
-        return spec
 
     @cached_property
     def workflow(self) -> Workflow:
@@ -304,10 +226,10 @@ class Heliograph:
         self.__dict__.pop("workflow", None)
 
     async def run(
-        self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,
+        self, state: AppState | Mapping[str, Any] | None = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,
         worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0, callback_url: str | None = None,
         record: str | os.PathLike[str] | RecordingOptions | None = None, mode: Mode = "record",
-    ) -> RunResult:  # fmt: skip
+    ) -> RunResult[AppState]:  # fmt: skip
         """Run to the end; return the final state, all signals, metrics and outcome.
 
         run_id: names the run. A call with the same id and the same state, or without a state, continues the run, even after a

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from heliograph.reactive.workflow import Workflow
 from heliograph.signals.model import Signal
 from heliograph.signals.run_end import read_end
 from heliograph.signals.trace import TurnFailure, failure_of
+from heliograph.type_variables import State_co
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(Generic[State_co]):
     """How a run ended. `state` has the application's type; `signals` is the whole log, in order.
 
     reason and code: why the run ended before its work was done; None for a run that did its work. See docs/reference/errors.md.
@@ -21,7 +22,7 @@ class RunResult:
 
     run_id: str
     outcome: str
-    state: Any
+    state: State_co
     signals: list[Signal]
     metrics: Mapping[str, Any] = field(default_factory=dict)
     reason: str | None = None
@@ -33,7 +34,7 @@ class RunResult:
         return [failure for signal in self.signals if (failure := failure_of(signal)) is not None]
 
 
-def result_of_run(run_id: str, workflow: Workflow, signals: Sequence[Signal]) -> RunResult:
+def result_of_run(run_id: str, workflow: Workflow, signals: Sequence[Signal]) -> RunResult[Any]:
     """The result in the signals of a run, of which the last is workflow:end."""
     end: Any = read_end(run_id, signals[-1] if signals else None)
     return RunResult(run_id, end["outcome"], workflow.shape.load(end["state"]), list(signals), end["metrics"],

@@ -100,8 +100,8 @@ def by_name(_context: Any, *, depth: int) -> None: ...
 
 
 @each_case([
-    Case(lambda: app().agent(nothing), "wrong_type", "/agents", "not nothing; write @app.agent(activate_on=[...])"),
-    Case(lambda: app().agent("a"), "wrong_type", "/agents", "arguments of agent must be passed by name, not 'a'"),
+    Case(lambda: app().agent(nothing), "wrong_type", "/agents", "not nothing; write @app.agent(activate_on=[...])"),  # type: ignore[call-overload]
+    Case(lambda: app().agent("a"), "wrong_type", "/agents", "arguments of agent must be passed by name, not 'a'"),  # type: ignore[call-overload]
     Case(running(Instance()), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
     Case(running(partial(two, 1)), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
     Case(running(lambda _context: 1), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),

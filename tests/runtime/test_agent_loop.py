@@ -210,7 +210,7 @@ def test_impossible_must_end_with_is_rejected_at_the_definition(options: Any, me
 
 # ── submit_result ──
 
-FIELDS = [{"name": "total", "type": "integer"}, {"name": "why", "required": False}]
+FIELDS: list[dict[str, Any]] = [{"name": "total", "type": "integer"}, {"name": "why", "required": False}]
 
 
 @pytest.mark.proves("L0-85", "L0-88", "L0-89")

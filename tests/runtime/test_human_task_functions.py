@@ -101,7 +101,7 @@ async def test_denied_approval_raises_in_a_function(rig: Rig, body: Any, expecte
 
 async def test_timeouts_and_invalid_answers_raise_in_a_function(rig: Rig) -> None:
     async def asker(ctx: Context) -> Any:
-        raised = []
+        raised: list[object] = []
         for request in (
             lambda: ctx.approve("Book it?", timeout=0.1), lambda: ctx.ask("Why?", timeout=0.1),
             lambda: ctx.ask("To?", form=Trip), lambda: ctx.ask("And?", form=Trip),
@@ -134,8 +134,8 @@ async def test_invalid_question_is_rejected_before_any_request(rig: Rig) -> None
         for request in (
             lambda: ctx.approve(""), lambda: ctx.approve(5), lambda: ctx.approve("x", may_edit=True),  # type: ignore[arg-type]
             lambda: ctx.approve("x", arguments=[1]), lambda: ctx.ask("x", form={"type": "no such type"}),  # type: ignore[arg-type]
-            lambda: ctx.ask("x", form={"$ref": "http://127.0.0.1:1/schema"}), lambda: ctx.ask("x", form=object()),
-            lambda: ctx.ask("x", options="ab"), lambda: ctx.ask("x", options=["a"], form=Trip),
+            lambda: ctx.ask("x", form={"$ref": "http://127.0.0.1:1/schema"}), lambda: ctx.ask("x", form=object()),  # type: ignore[call-overload]
+            lambda: ctx.ask("x", options="ab"), lambda: ctx.ask("x", options=["a"], form=Trip),  # type: ignore[call-overload]
             lambda: ctx.ask("x", timeout=-1),
         ):  # fmt: skip
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.definitions.agent_checks import (
@@ -49,6 +49,7 @@ from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.signals.names import check_emit_name, check_key
 from heliograph.signals.pattern import Pattern, check_agent_pattern
+from heliograph.type_variables import Output_co
 from heliograph.types import NOT_GIVEN, Json, JsonObject, NotGiven
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ Effect = Literal["idempotent", "once"]
 Priority = Literal["low", "normal", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "normal", "high", "critical")
 EFFECTS = ("idempotent", "once")
-AFTER_UNTRUSTED = ("confirm", "allow")
+AfterUntrusted = Literal["confirm", "allow"]
+AFTER_UNTRUSTED: tuple[AfterUntrusted, ...] = ("confirm", "allow")
 
 CONTEXT_BYTES = 262_144  # about 60,000 tokens of English, half the context of common models
 CONTEXT_BYTES_MAX = 16_777_216
@@ -71,7 +73,7 @@ _MODELS_SHARE = 0.8  # the part of timeout_seconds that all models of an agent s
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSpec:
+class AgentSpec(Generic[Output_co]):
     """One agent of a workflow.
 
     Either `run` or `prompt` is set, or neither if the runtime executes the plan of a hook. `run` is a function of the turn's
@@ -214,7 +216,7 @@ def define_agent(
     max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
     model_timeout_seconds: float | None = None, max_output_tokens: int | None = None, temperature: float | None = None,
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
-    after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
+    after_untrusted: AfterUntrusted = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
     init: Any = None, plan: Any = None, reflect: Any = None, terminate: Any = None, lifecycle: Lifecycle | None = None,
     credentials: Sequence[str] = (), task_schema: Any = None, circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
     rate_limit: str | None = None, **unknown: Any,

@@ -8,7 +8,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
+
+from typing_extensions import ParamSpec, TypeVar  # before Python 3.13, those of `typing` know no defaults
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker, check_circuit_breaker
 from heliograph.definitions.functions import check_function
@@ -40,11 +42,14 @@ _NAME_MAX = 64
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _SECONDS_MAX = 31_622_400
 
-F = TypeVar("F", bound=Callable[..., Any])
+Arguments = ParamSpec("Arguments", default=...)
+Result_co = TypeVar("Result_co", covariant=True, default=Any)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tool:
+class Tool(Generic[Arguments, Result_co]):
     """One tool of an agent. A Tool can be called like its function.
 
     function: plain or async. Its signature and docstring give the schema; a parameter annotated with `ToolContext` receives
@@ -78,7 +83,7 @@ class Tool:
     """
 
     name: str
-    function: Callable[..., Any] | None = None
+    function: Callable[Arguments, Result_co] | None = None
     description: str = ""
     parameters: JsonObject | None = None
     effect: ToolEffect = "once"
@@ -98,7 +103,7 @@ class Tool:
     rate_limit: str | None = None
     fallback: ToolFallback | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result_co:
         if self.function is None:
             raise InvalidInput(
                 f"tool {self.name} is an external tool; only its own process can call it", code="wrong_type"
@@ -146,7 +151,7 @@ class Tool:
 
 
 @overload
-def tool(function: F, /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, effect: ToolEffect = "once",
@@ -156,7 +161,7 @@ def tool(
     isolated: bool = False, retry: RetryPolicy | Mapping[str, Any] | None = None,
     circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
     rate_limit: str | None = None, fallback: ToolFallback | None = None,
-) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a function into a tool: `@tool`, or `@tool(effect="idempotent", ...)` with the options of `Tool`.
 

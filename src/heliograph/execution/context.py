@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.definitions.signal_definition import SignalDefinition, name_of
@@ -19,6 +19,7 @@ from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_qu
 from heliograph.execution.memory import TurnMemory
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.turn_logger import TurnLogger
+from heliograph.execution.typed_results import typed_result
 from heliograph.ids import idempotency_key
 from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.ports import Memory, MemoryHit
@@ -43,18 +44,23 @@ from heliograph.turn.calls import (
 )
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
+from heliograph.type_variables import Deps_co, State_co
 from heliograph.types import NOT_GIVEN, Json, JsonObject, Timeout
 
 P = TypeVar("P")
+R = TypeVar("R")
 
 
-class Context:
+class Context(Generic[State_co, Deps_co]):
     """One turn, as its agent sees it.
 
     A turn that waits releases its worker. When a result arrives, some worker runs the function again from its start, and
     each call that has a recorded result returns it. Between calls, a function may depend only on its context and on results.
 
+    Write `Context[Post]` for an application with the state Post, and `Context[Post, Clients]` if it has deps of this type.
+
     state: the run's state when a worker claimed this turn, as the application's type. It is a copy; only `updates` change it.
+    deps: the object of `Heliograph(deps=...)`, which the process made; it is not recorded.
     document: the same state as a JSON object.
     signal: the signal that woke the agent: `.name`, `.payload`, `.agent`, `.id`.
     task: the agent's task: the payload of its delegation, otherwise the payload of `signal`.
@@ -82,7 +88,8 @@ class Context:
         self._taint = owned.taint
         self._document = document
         self._own_document: JsonObject | None = None  # most functions do not read it
-        self._state: Any = owned.workflow.shape.load(document)
+        self._state: State_co = owned.workflow.shape.load(document)
+        self.deps: Deps_co = owned.workflow.deps
         self._cause = claimed.cause
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
@@ -109,7 +116,7 @@ class Context:
         return TurnMemory(*self._own_memory, self._replay, self._requests)
 
     @property
-    def state(self) -> Any:
+    def state(self) -> State_co:
         self._taint.read_state()
         return self._state
 
@@ -159,6 +166,26 @@ class Context:
 
     # ── Tools, steps and other agents ──
 
+    @overload
+    def call(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: Timeout = NOT_GIVEN,
+        call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
+        needs_token: bool = True, result_schema: type[R], trusted: bool = False,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
+        fallback: Fallback | None = None,
+    ) -> Coroutine[Any, Any, R]: ...  # fmt: skip
+
+    @overload
+    def call(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: Timeout = NOT_GIVEN,
+        call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
+        needs_token: bool = True, result_schema: Mapping[str, Any] | None = None, trusted: bool = False,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
+        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
+        fallback: Fallback | None = None,
+    ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
+
     def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: Timeout = NOT_GIVEN,
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
@@ -166,14 +193,15 @@ class Context:
         retry: RetryPolicy | Mapping[str, Any] | None = None,
         circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
         fallback: Fallback | None = None,
-    ) -> Coroutine[Any, Any, Json]:  # fmt: skip
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
 
         timeout: seconds until the call fails, by default those of `control_signals` or 60; None waits as long as the turn
         lives. call_id: an id of your own, in place of its place in the order of calls.
         after: "terminate" ends the turn with the result, without running the function again. may_override: the tool may
         choose that in its result. needs_token: False accepts a report without the call's token, also before the call
-        is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
+        is made. result_schema: a type, which the result is returned as, or a JSON Schema; any
+        other result fails with the code `result_schema`. trusted: you
         vouch for the result; an untrusted result makes everything that this turn writes untrusted. retry: how often and when a
         failed call is repeated, as a RetryPolicy or an object of the specification; the timeout applies to each attempt. A
         `once` call that timed out is not repeated. circuit_breaker: see CircuitBreaker. rate_limit: the most calls of this tool
@@ -197,7 +225,9 @@ class Context:
             fallback,
             rate_limit,
         )
-        return self._replay.value(self._requests.all([call])[0])
+        result = self._replay.value(self._requests.all([call])[0])
+        is_schema = result_schema is None or isinstance(result_schema, Mapping)
+        return result if is_schema else typed_result(result, tool, result_schema)
 
     def calls(
         self, calls: Sequence[Call | Delegation], *, fail_fast: bool = False, timeout: float | None = None
@@ -297,6 +327,21 @@ class Context:
         self._requests.check_may_wait("approve")
         approval = approval_question(question, arguments, may_edit=may_edit)
         return approved(self._replay, approval, self._requests.human(APPROVE, approval, timeout, call_id))
+
+    @overload
+    def ask(
+        self, question: str, *, form: type[R], timeout: float | None = None, call_id: str | None = None
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def ask(
+        self, question: str, *, form: Mapping[str, Any], timeout: float | None = None, call_id: str | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    @overload
+    def ask(
+        self, question: str, *, options: Sequence[str] = (), timeout: float | None = None, call_id: str | None = None
+    ) -> Coroutine[Any, Any, str]: ...
 
     def ask(
         self, question: str, *, form: Any = None, options: Sequence[str] = (), timeout: float | None = None,

@@ -17,10 +17,11 @@ from heliograph.records import Outcome
 from heliograph.signals.payload import as_stored, copied
 from heliograph.turn.phase_records import PhaseResults
 from heliograph.turn.rounds import Rounds
+from heliograph.type_variables import Deps_co, State_co
 from heliograph.types import Json, JsonObject
 
 
-class PhaseContext(Context):
+class PhaseContext(Context[State_co, Deps_co]):
     """The context that a hook receives. A hook that has ended does not run again; one that was interrupted does.
 
     phase: init, plan, act, reflect or terminate.

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from pydantic.errors import PydanticSchemaGenerationError
 
 from heliograph.secrets import Resolver, Secret
 from heliograph.tools.secrets import secret
+from heliograph.type_variables import Deps_co
 
 
 @dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Generic[Deps_co]):
     """One call of a tool. A function receives it through a parameter that is annotated with this type.
 
     idempotency_key: the same for every attempt of this call, and different for every other call of any project:
         `project/application/turn/call`. Pass it to every receiver that must not act twice.
-    deps: the application's own object, `Application(deps=...)`.
+    deps: the object of `Heliograph(deps=...)`; `ToolContext[Clients]` gives it a type.
     connection: for transactional tools, the asyncpg connection with an open transaction. Writes through it commit together
         with the tool's result; the tool neither commits nor rolls back.
     is_abandoned: set when the call timed out or its turn was halted. An async function is cancelled then. A plain function
@@ -31,7 +32,7 @@ class ToolContext:
     agent: str
     call_id: str
     idempotency_key: str
-    deps: Any = None
+    deps: Deps_co = None  # type: ignore[assignment]  # an application without deps has None
     connection: Any = None
     is_abandoned: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     resolver: Resolver | None = field(default=None, repr=False)

@@ -60,13 +60,13 @@ def without(name: str, function: Callable[..., Any], parameter: str | None) -> C
 
 
 def _is_context(hint: Any) -> bool:
-    """Whether a type is ToolContext, Annotated[ToolContext, ...] or ToolContext | None."""
+    """Whether a type is ToolContext, ToolContext[...], Annotated[ToolContext, ...] or ToolContext | None."""
     if get_origin(hint) is Annotated:
         return _is_context(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         return len(kinds) == 1 and _is_context(kinds[0])
-    return hint is ToolContext
+    return hint is ToolContext or get_origin(hint) is ToolContext
 
 
 def _annotated(function: Any) -> Any:

@@ -227,7 +227,7 @@ async def babbler(ctx: Context) -> None:
 async def early(ctx: Context) -> int:
     if not ctx.is_replaying:
         await report_early(ctx.turn_id)
-    return await ctx.call(ORACLE, call_id="foretold", needs_token=False, timeout=SOON_SECONDS)  # type: ignore[return-value]
+    return await ctx.call(ORACLE, call_id="foretold", needs_token=False, timeout=SOON_SECONDS, result_schema=int)
 
 
 @app.agent(on_request=True, updates="greeted", max_attempts=100)

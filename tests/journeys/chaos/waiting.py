@@ -57,7 +57,7 @@ def add_waiting_agents(app: Heliograph) -> None:
 
     @app.agent(on_request=True, max_attempts=100)
     async def packer(ctx: Context) -> Any:
-        return price_of(await ctx.call(STOCK, {"n": ctx.task["n"]}, timeout=TOOL_SECONDS))  # type: ignore[arg-type]
+        return price_of(await ctx.call(STOCK, {"n": ctx.task["n"]}, timeout=TOOL_SECONDS))
 
 
 async def charge(ctx: Context) -> str:

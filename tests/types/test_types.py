@@ -1,0 +1,107 @@
+"""Types reach the user: mypy and pyright accept a strict file of a user, and find each mistake in a copy of it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliograph import Heliograph
+from heliograph.definitions.agent import define_agent
+from heliograph.definitions.agent_options import FunctionAgentOptions, PromptAgentOptions
+
+USER_FILE = Path(__file__).parent / "user_file.py"
+
+# What a user gets wrong: the text in the file, and what stands there instead.
+MISTAKES = {
+    "an unknown field of the state": ("return len(ctx.state.text", "return len(ctx.state.txet"),
+    "a field of the state has another type": ("-> int:\n        return ctx.state.words", "-> int:\n        return ctx.state.text"),
+    "the context of another application": ("def counter(ctx: Context[Post])", "def counter(ctx: Context[Review])"),
+    "a guard in a lambda reads an unknown field": ("when=lambda post: post.words > 5", "when=lambda post: post.wrds > 5"),
+    "a guard takes another state": ("def is_long(post: Post)", "def is_long(post: Counted)"),
+    "a guard returns no boolean": ("return post.words > 2", "return post.text"),
+    "end_when reads an unknown field": ("end_when=lambda post: post.words", "end_when=lambda post: post.wrds"),
+    "a misspelt option of an agent": ('updates="words")', 'update="words")'),
+    "a misspelt option of a prompt agent": ('on_request=True)', 'on_requests=True)'),
+    "an unknown priority": ('priority="high"', 'priority="urgent"'),
+    "an unknown effect of a tool": ('effect="idempotent"', 'effect="safe"'),
+    "a timeout that is text": ("timeout_seconds=5", 'timeout_seconds="5"'),
+    "a tool called with another type": ('mail("Hello")', "mail(5)"),
+    "a tool called without its argument": ('mail("Hello")', "mail()"),
+    "deps of a tool without this attribute": ("context.deps.sender)", "context.deps.sendr)"),
+    "deps of a context without this attribute": ("{ctx.deps.sender}", "{ctx.deps.sendr}"),
+    "an unknown field of an answer": ("{review.reason}", "{review.reasons}"),
+    "an unknown field of a declared result": ("{quote.words + 1}", "{quote.word + 1}"),
+    "the answer to a plain question is text": ("{name.upper()}", "{name + 1}"),
+    "a payload of another type": ("ctx.emit(counted, Counted(words=", "ctx.emit(counted, Review(good=True, reason="),
+    "a subscriber of another payload": ("signal: Signal[Counted]", "signal: Signal[Review]"),
+    "a run with another state": ('app.run(Post(text="one two"))', "app.run(Review(good=True, reason=''))"),
+    "an unknown field of the result": ("result.state.verdict", "result.state.verdicts"),
+    "the output of a prompt agent has another type": ("assert_type(reviewer, AgentSpec[Review])", "assert_type(reviewer, AgentSpec[str])"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the user without a mistake, and one copy for each mistake."""
+    folder = tmp_path_factory.mktemp("types")
+    text = USER_FILE.read_text()
+    (folder / "right.py").write_text(text)
+    for n, (right, wrong) in enumerate(MISTAKES.values()):
+        assert text.count(right) == 1, right
+        (folder / f"mistake_{n}.py").write_text(text.replace(right, wrong))
+    return folder
+
+
+@pytest.mark.more
+def test_mypy_accepts_the_file_and_finds_each_mistake(copies: Path) -> None:
+    found = _run(copies, "-m", "mypy", "--strict", "--no-incremental", "--no-error-summary", ".")
+    _check_found(copies, found, re.compile(r"^(\w+)\.py:(\d+): error:", re.MULTILINE))
+
+
+@pytest.mark.more
+def test_pyright_accepts_the_file_and_finds_each_mistake(copies: Path) -> None:
+    settings = '{"typeCheckingMode": "strict", "reportMissingTypeStubs": false, "reportUnknownLambdaType": false}'
+    (copies / "pyrightconfig.json").write_text(settings)
+    found = _run(copies, "-m", "basedpyright", "--pythonpath", sys.executable)
+    _check_found(copies, found, re.compile(r"(\w+)\.py:(\d+):\d+ - error:"))
+
+
+def test_options_of_agents_as_types_are_those_of_the_methods() -> None:
+    shared = {"name", "when", "self"}
+    function = set(inspect.signature(Heliograph.agent).parameters) - shared - {"misplaced"}
+    prompt = (
+        set(inspect.signature(Heliograph.prompt_agent).parameters)
+        - shared
+        - {"prompt", "model", "output", "system", "unknown"}
+    )
+    assert function == set(FunctionAgentOptions.__annotations__)
+    assert prompt == set(PromptAgentOptions.__annotations__)
+    known = set(inspect.signature(define_agent).parameters)
+    assert function <= known | {"model"}
+    assert prompt <= known
+
+
+def _run(folder: Path, *command: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ended.returncode in (0, 1), ended.stderr
+    return ended.stdout
+
+
+def _check_found(folder: Path, output: str, errors: re.Pattern[str]) -> None:
+    """Check that the right file has no error, and each other file one near the line of its mistake."""
+    lines: dict[str, set[int]] = {}
+    for file, line in errors.findall(output):
+        lines.setdefault(file, set()).add(int(line))
+    assert "right" not in lines, output
+    right = (folder / "right.py").read_text().splitlines()
+    for n, mistake in enumerate(MISTAKES):
+        copy = (folder / f"mistake_{n}.py").read_text().splitlines()
+        changed = next(i for i, pair in enumerate(zip(right, copy, strict=True), 1) if pair[0] != pair[1])
+        assert lines.get(f"mistake_{n}"), f"not found: {mistake} (line {changed})"

@@ -1,0 +1,103 @@
+"""What a user of a strict type checker writes. `test_types.py` runs two checkers over it, and over copies with one mistake each."""
+
+from dataclasses import dataclass
+from typing import assert_type
+
+from pydantic import BaseModel
+
+from heliograph import (
+    Agent,
+    AgentSpec,
+    Context,
+    Heliograph,
+    PhaseContext,
+    RunResult,
+    Signal,
+    Tool,
+    ToolContext,
+    define_signal,
+    tool,
+)
+
+
+class Post(BaseModel):
+    text: str
+    words: int = 0
+    verdict: str = ""
+
+
+class Review(BaseModel):
+    good: bool
+    reason: str
+
+
+class Counted(BaseModel):
+    words: int
+
+
+@dataclass(frozen=True)
+class Clients:
+    sender: str
+
+
+counted = define_signal("words:counted", Counted)
+app = Heliograph("posts", state=Post, deps=Clients("press@example.org"), end_when=lambda post: post.words > 1000)
+
+
+@tool
+def price(order: str, context: ToolContext[Clients]) -> int:
+    """Look up the price of an order."""
+    return len(order) + len(context.deps.sender)
+
+
+@tool(effect="idempotent", timeout_seconds=5)
+async def mail(text: str) -> bool:
+    """Send a mail."""
+    return bool(text)
+
+
+@app.agent(activate_on=["workflow:start"], emits=[counted], updates="words")
+def counter(ctx: Context[Post]) -> int:
+    ctx.emit(counted, Counted(words=len(ctx.state.text.split())))
+    return len(ctx.state.text.split())
+
+
+def is_long(post: Post) -> bool:
+    return post.words > 2
+
+
+@app.agent(activate_on=[counted], when=is_long, updates="verdict")
+async def editor(ctx: Context[Post, Clients]) -> str:
+    review = await ctx.ask("Is it good?", form=Review)
+    quote = await ctx.call("quote", {"text": ctx.state.text}, result_schema=Counted)
+    name = await ctx.ask("Who are you?")
+    return f"{review.reason} {quote.words + 1} {name.upper()} {ctx.deps.sender}"
+
+
+@app.agent(activate_on=["workflow:start"], when=lambda post, signal: post.words > 2 and signal.name.startswith("w"))
+class Critic(Agent):
+    async def act(self, ctx: PhaseContext[Post]) -> int:
+        return ctx.state.words
+
+
+@app.on_signal(counted)
+def watch(signal: Signal[Counted]) -> None:
+    print(signal.payload.words + 1)
+
+
+reviewer = app.prompt_agent(
+    "reviewer", lambda ctx: ctx.state.text, output=Review, tools=[price, mail], when=lambda post: post.words > 5,
+    activate_on=[counted], priority="high",
+)  # fmt: skip
+writer = app.prompt_agent("writer", "Write about {state.text}.", on_request=True)
+
+
+async def main() -> None:
+    result = await app.run(Post(text="one two"))
+    assert_type(app, Heliograph[Post, Clients])
+    assert_type(result, RunResult[Post])
+    assert_type(result.state.verdict, str)
+    assert_type(reviewer, AgentSpec[Review])
+    assert_type(writer, AgentSpec[str])
+    assert_type(await mail("Hello"), bool)
+    assert isinstance(price, Tool)
