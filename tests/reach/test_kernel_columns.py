@@ -39,14 +39,12 @@ def test_missing_key_is_null_and_a_json_null_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("items", "problem"),
     [
-        (
-            [{"epoch": [1]}],
-            "epoch has the type bigint, not list",
-        ),  # the driver would take it for a dimension of the array
+        ([{"epoch": [1]}], "epoch has the type bigint, not list"),
         ([{"epoch": True}], "epoch has the type bigint, not bool"),
         ([{"epoch": "1"}], "epoch has the type bigint, not str"),
         ([{"turn_id": b"a"}], "turn_id has the type text, not bytes"),
         ([{"phase": "init"}, {"phase": 1}], "phase has the type text, not int"),
+        ([{"epoch": 1, 2: "a", "b": 3}], 'unknown key "2"'),
         (["a"], "a list of objects, not of str"),
         ({"epoch": 1}, "a list of objects, not of dict"),
         (None, "a list of objects, not of NoneType"),

@@ -18,7 +18,7 @@ class RunSerializer:
     def __init__(self, run_id: str, serializers: dict[str, RunSerializer]) -> None:
         self._run_id = run_id
         self._serializers = serializers
-        self._lock: asyncio.Lock | None = None  # of the second user, until which none is needed
+        self._lock: asyncio.Lock | None = None  # made by the second user, because a single one needs none
         self._users = 0
         self.view: RunView | None = None
 
@@ -28,7 +28,7 @@ class RunSerializer:
             return self
         if self._lock is None:
             self._lock = asyncio.Lock()
-            await self._lock.acquire()  # at once, for the first user, who releases it
+            await self._lock.acquire()  # without waiting: on behalf of the first user, who releases it
         try:
             await self._lock.acquire()
         except BaseException:

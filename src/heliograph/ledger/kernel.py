@@ -48,7 +48,7 @@ class KernelFunction:
     def values(self, arguments: Sequence[object], encode: Callable[[object], Any]) -> list[Any]:
         """Return the values of the statement's parameters. encode: encodes one JSON value.
 
-        Raises KernelRejected for a request with an unknown key.
+        Raises KernelRejected for requests that `arrays_of` rejects.
         """
         values: list[Any] = []
         for argument, cast in zip(arguments, self.casts, strict=True):

@@ -36,8 +36,8 @@ def columns_of(request: Any) -> tuple[Column, ...]:
 def arrays_of(columns: Sequence[Column], items: Any, encode: Callable[[object], Any]) -> list[list[Any]]:
     """Return one array per column. A missing key is null; a JSON null is the value null. Texts are redacted.
 
-    encode: encodes one JSON value. Raises KernelRejected for items that are no list of objects, an unknown key, and a value of
-    another type.
+    encode: encodes one JSON value. Raises KernelRejected for items that are not a list of objects, for an unknown key, and for a
+    value of another type.
     """
     known = {column.name for column in columns}
     for item in items if isinstance(items, list) else [items]:
@@ -52,11 +52,10 @@ def _array(column: Column, items: Sequence[dict[str, Any]], encode: Callable[[ob
     name = column.name
     if column.type == "jsonb":
         return [encode(item[name]) if name in item else None for item in items]
-    values = [item.get(name) for item in items]
-    if (
-        not set(map(type, values)) <= _ALLOWED[column.type]
-    ):  # the driver takes a list for a row of an array with two dimensions
-        wrong = next(value for value in values if type(value) not in _ALLOWED[column.type])
+    values, allowed = [item.get(name) for item in items], _ALLOWED[column.type]
+    # rejected here, because the driver would take a list for a dimension of the array
+    if not set(map(type, values)) <= allowed:
+        wrong = next(value for value in values if type(value) not in allowed)
         raise KernelRejected(f"p_items[].{name} has the type {column.type}, not {type(wrong).__name__} (22P02)")
     if column.type == "text":
         return [value if value is None else redacted_text(value) for value in values]
@@ -65,7 +64,7 @@ def _array(column: Column, items: Sequence[dict[str, Any]], encode: Callable[[ob
 
 def _unknown_key(item: dict[str, Any], columns: Sequence[Column]) -> str:
     names = [column.name for column in columns]
-    key = min(item.keys() - set(names))[:_KEY_CHARACTERS_MAX]
+    key = min(map(str, item.keys() - set(names)))[:_KEY_CHARACTERS_MAX]
     return (
         f"p_items[] has the unknown key {json.dumps(key, ensure_ascii=False)}; its keys are {', '.join(names)} (22023)"
     )

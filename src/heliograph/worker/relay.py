@@ -30,7 +30,7 @@ class Relay:
             await services.ledger.mark_published([event.key for event in events])
 
     async def declare_wires(self, services: ProjectServices) -> None:
-        """Declare NATS once, if this worker has it; from then on workers without it leave the project's outbox alone."""
+        """Declare NATS once, if this worker has it; from then on only workers that have it publish the project's events."""
         if services.sends_commands and services.project not in self._declared:
             await services.ledger.declare_wire(NATS)
             self._declared.add(services.project)

@@ -33,8 +33,9 @@ create function heliograph._wire_lock(p_project text) returns bigint
     select hashtextextended(jsonb_build_array('heliograph.project_wires', p_project)::text, 0)
 $$;
 
--- forget_wire: remove a wire of a project: workers without it may publish its events again. Only an operator may call
---   this.
+-- forget_wire: remove a wire of a project: workers without it may publish its events again. The events of turns that
+--   end afterwards reach the wires that remain; without one they are not published. A worker that has declared the wire
+--   declares it again only when it starts. Only an operator may call this.
 --   Answers 'forgotten' or 'unknown'.
 --   raises: see _enter
 --   locks:  the row

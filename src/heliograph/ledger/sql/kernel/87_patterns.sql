@@ -83,7 +83,7 @@ create function heliograph._first_ungranted(p_project text, p_patterns text[]) r
     language plpgsql stable as $$
 declare
     v_grants text[];
-    v_left text[];
+    v_others text[];
 begin
     if heliograph._may_read_logs() then
         return null;
@@ -91,9 +91,9 @@ begin
     v_grants := array(select g.pattern from heliograph.signal_grants g
                        where g.project_id = p_project and g.role_name = session_user order by g.pattern);
     -- usually a login asks for its grants, which takes no comparison of patterns
-    v_left := array(select p.pattern from unnest(p_patterns) with ordinality p (pattern, n)
+    v_others := array(select p.pattern from unnest(p_patterns) with ordinality p (pattern, n)
                      where p.pattern <> all (v_grants) order by p.n);
-    return case when v_left <> '{}' then heliograph._first_outside(v_left, v_grants) end;
+    return case when v_others <> '{}' then heliograph._first_outside(v_others, v_grants) end;
 end $$;
 
 -- _reject_ungranted: null, or the rejection of a login that asks for signals beyond its grants. The pattern is rejected

@@ -16,7 +16,7 @@ create function heliograph._doctor_rows(p_project text) returns table (found tex
      where h.project_id = p_project and ((h.status = 'suspended') <> (h.waiting_tool_count > 0)
                                          or (h.status = 'suspended') <> (h.resumes_on is not null))
     union all
-    select 'H7 only a dispatched head is deferred, and only one with an owner or an end is stopped', h.agent_id
+    select 'H7 only a dispatched head is deferred, and only a running or terminating one has a pending stop', h.agent_id
       from heliograph.agent_state_head h
      where h.project_id = p_project
        and ((h.due_at is not null and h.status <> 'dispatched')
