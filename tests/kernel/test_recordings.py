@@ -68,6 +68,24 @@ async def test_runs_keep_the_names_and_the_tags_of_their_recordings(kernel: Kern
 
 
 @pytest.mark.parametrize(
+    "tags", [[None], ["a", 1], [["a"]], [""], ["x" * 201], ["a"] * 51], ids=lambda tags: str(tags)[:12]
+)
+async def test_tag_that_no_reader_decodes_is_rejected(kernel: Kernel, tags: list[Any]) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="tags must have at most 50 texts"):
+        await kernel.call("start_runs", [run_item("run_a", [], {}) | {"recording": {"tags": tags}}])
+    assert await kernel.rows("runs") == []
+
+
+async def test_tag_that_an_earlier_version_stored_as_null_is_omitted(kernel: Kernel) -> None:
+    await owned(kernel)
+    await kernel.connection.execute(
+        "update heliograph.runs set recording_tags = '{NULL,a}' where project_id = $1", kernel.project
+    )
+    [named] = await kernel.rows("recording_overview", "tags")
+    assert named["tags"] == ["a"]
+
+
+@pytest.mark.parametrize(
     ("recording", "message"),
     [
         ("text", "recording has the type object"),

@@ -8,6 +8,7 @@ from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.tables import Row
 
 _BYTES_MAX = 64 * 1024 * 1024
+_TAGS_MAX = 50
 
 
 def recording_of(item: Any) -> str | None:
@@ -23,8 +24,11 @@ def recording_of(item: Any) -> str | None:
 
 
 def recording_columns(item: Any) -> Row:
-    """The columns of a new run with the name and the tags of its recording; null for a run that is not recorded."""
+    """The columns of a new run with the name and the tags of its recording; null for a run that is not recorded. Raises 22023."""
     recording = get(item, "recording")
     if not isinstance(recording, dict):
         return {"recording_name": None, "recording_tags": None}
-    return {"recording_name": recording.get("name"), "recording_tags": sorted(recording.get("tags") or [])}
+    tags = recording.get("tags") or []
+    if len(tags) > _TAGS_MAX or not all(isinstance(tag, str) and 1 <= len(tag.encode()) <= 200 for tag in tags):
+        raise SqlError("22023", f"p_runs[].recording.tags must have at most {_TAGS_MAX} texts of 1 to 200 bytes")
+    return {"recording_name": recording.get("name"), "recording_tags": sorted(tags)}

@@ -14,6 +14,11 @@ begin
         heliograph._wrong_type(p_path || '.recording', v_recording, 'body', 'string'),
         heliograph._wrong_type(p_path || '.recording', v_recording, 'name', 'string'),
         heliograph._wrong_type(p_path || '.recording', v_recording, 'tags', 'array'),
+        case when jsonb_typeof(v_recording -> 'tags') = 'array' then
+            case when jsonb_array_length(v_recording -> 'tags') > 50
+                   or exists (select from jsonb_array_elements(v_recording -> 'tags') t
+                               where jsonb_typeof(t) <> 'string' or octet_length(t #>> '{}') not between 1 and 200)
+                 then p_path || '.recording.tags must have at most 50 texts of 1 to 200 bytes' end end,
         case when octet_length(v_recording ->> 'body') > heliograph._recording_bytes_max()
              then format('%s.recording.body has %s bytes; at most %s are allowed: record less, or write signals more '
                          'often', p_path, octet_length(v_recording ->> 'body'), heliograph._recording_bytes_max()) end);

@@ -12,9 +12,10 @@
 --   this run id. 'rejected' with code and message: payload_too_large, fan_out, recursion_depth_exceeded,
 --   invalid_signal, and those of a fork, see _reject_fork. targets: the workers to notify, for the whole call. woken: in
 --   the first row, the agents that the call woke.
---   raises: see _enter; 22023 for arrays of different lengths, and for an invalid run, agent, turn or context; 23514 for
---           a reaction that the tables reject, 23503 for one that wakes an agent which the run lacks, 23505 for one
---           with a turn id that is taken
+--   raises: see _enter; 22023 for arrays of different lengths, and for an invalid run, agent, turn, context or
+--           recording; 23514 for a reaction that the tables reject, or for the name of a recording without 1 to 200
+--           bytes; 23503 for a reaction that wakes an agent which the run lacks, 23505 for one with a turn id that is
+--           taken
 --   locks:  the runs that are forked and their turns, against prune; the new runs in ascending id; no other
 --           transaction can see their heads yet
 create function heliograph.start_runs(

@@ -157,9 +157,10 @@ create function heliograph.read_log(p_project text, p_run_id text, p_after bigin
      order by l.seq limit p_limit
 $$;
 
--- the recordings of runs: their names and tags
+-- the recordings of runs: their names and tags. An earlier version stored tags that are null
 create view heliograph.recording_overview as
-select project_id, run_id, target, outcome, recording_name as name, recording_tags as tags, created_at as started_at
+select project_id, run_id, target, outcome, recording_name as name, array_remove(recording_tags, null) as tags,
+       created_at as started_at
   from heliograph.runs
  where recording_tags is not null;
 
