@@ -17,7 +17,13 @@ from tests.recording.simulated import record_simulated
 
 
 def newsroom(
-    *, system: str = "Be polite.", prompt: str = "Greet", has_tool: bool = False, must_end: bool = False
+    *,
+    system: str = "Be polite.",
+    prompt: str = "Greet",
+    has_tool: bool = False,
+    must_end: bool = False,
+    temperature: float | None = None,
+    output: int | None = None,
 ) -> Heliograph:
     app = Heliograph("newsroom")
 
@@ -27,7 +33,8 @@ def newsroom(
 
     greeting = ToolCall("1", "look", {"word": "a"}) if must_end else "Hello."
     app.prompt_agent("greeter", prompt, model=ScriptedModel([greeting]), system=system, activate_on=["workflow:start"],
-                     tools=[look] if has_tool else [], must_end_with="look" if must_end else None)  # fmt: skip
+                     tools=[look] if has_tool else [], must_end_with="look" if must_end else None, temperature=temperature,
+                     max_output_tokens=output)  # fmt: skip
     return app
 
 
@@ -57,7 +64,7 @@ def test_changed_system_text_of_the_only_request_of_a_turn_is_named_at_the_reque
 @pytest.mark.proves("P-26")
 def test_added_tool_is_named_before_the_turn_is_replayed_with_it() -> None:
     with_tool = record_simulated(newsroom(has_tool=True), 1, record=False)
-    assert set(_marks(with_tool)) == {"system", "prompt", "tools"}
+    assert set(_marks(with_tool)) == {"system", "prompt", "tools", "settings"}
     first = replay_recording(with_tool, newsroom(has_tool=True, system="Be brief.").workflow).first
     assert first is not None
     assert [each.path for each in first.differences] == ["/system"]
@@ -98,3 +105,12 @@ def test_prompt_that_is_too_long_for_the_log_is_compared_by_its_template() -> No
     first = replay_recording(recorded, newsroom(prompt=f"{long} more").workflow).first
     assert first is not None
     assert (first.kind, [each.path for each in first.differences]) == ("request", ["/prompt"])
+
+
+@pytest.mark.proves("P-26")
+@pytest.mark.parametrize("change", [{"temperature": 0.5}, {"output": 77}])
+def test_changed_temperature_and_output_limit_are_named_at_the_request(unrecorded: Recording, change: Any) -> None:
+    first = replay_recording(unrecorded, newsroom(**change).workflow).first
+    assert first is not None
+    assert (first.kind, [each.path for each in first.differences]) == ("request", ["/settings"])
+    assert "would receive another temperature or output limit" in first.message

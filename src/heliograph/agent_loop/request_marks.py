@@ -16,12 +16,13 @@ _DIGITS = 8  # of each hash: they find changes, and prove nothing
 
 
 def marks_of(spec: AgentSpec, request: ModelRequest) -> dict[str, str]:
-    """The marks of a request: of the template of its prompt, its system text and its tools.
+    """The marks of a request: of the template of its prompt, its system text, its tools, and the temperature and the length of its reply.
 
     The template and not the prompt, because a resumed turn fills in the state as it is then. A prompt that a function makes has no mark, and
     neither have the tools of servers, whose descriptions are theirs.
     """
-    texts: dict[str, Any] = {"system": request.system}
+    # the settings are those of the agent: a budget may limit the reply of a request further
+    texts: dict[str, Any] = {"system": request.system, "settings": (spec.temperature, spec.max_output_tokens)}
     if isinstance(spec.prompt, str):
         texts["prompt"] = spec.prompt
     if all(isinstance(tool, Tool) for tool in spec.tools):

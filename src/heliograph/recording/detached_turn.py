@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any
 
 from heliograph.definitions.tool import Tool
+from heliograph.errors import SetupError
 from heliograph.execution.run_serializer import RunSerializer
 from heliograph.execution.turn_inputs import TurnInputs
 from heliograph.ledger.client import Ledger
@@ -50,3 +51,8 @@ class DetachedInputs(TurnInputs):
 
     async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
         """Nothing is cleaned up."""
+
+
+def no_harness(model: Any) -> Any:
+    """The harness of a turn that reaches no model. Raises SetupError."""
+    raise SetupError("a replay calls no model")

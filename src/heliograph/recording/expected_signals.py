@@ -11,6 +11,7 @@ from heliograph.signals.model import Signal
 DELTAS = frozenset(("text:delta", "thinking:delta"))
 # How many they are depends on the time that the work took, or steps emit them, which a replay does not run.
 UNCOMPARED = DELTAS | {"agent:progress"}
+CAUSED = ("agent:activated", "agent:skipped")  # a reaction decides by which signal
 _OF_CALLS = frozenset(("tool:call", "tool:result", "delegation", "delegation_response"))
 # Paths whose values come from the clock, from new ids, or from the machine.
 _OUTSIDE: Mapping[str, Collection[str]] = {

@@ -8,7 +8,7 @@ have them, except for the values that `expected_signals` names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +16,20 @@ import msgspec
 from msgspec.structs import replace
 
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
-from heliograph.codes import IN_DOUBT, RESOURCE_EXHAUSTED
+from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.definitions.agent import AgentSpec
 from heliograph.error_text import counted, format_exception
-from heliograph.errors import HeliographError, SetupError
+from heliograph.errors import HeliographError
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
 from heliograph.json_differences import Difference, differences
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.reactive.workflow import Workflow
+from heliograph.recording.compared_values import plain
+from heliograph.recording.detached_turn import no_harness
 from heliograph.recording.detached_world import never
 from heliograph.recording.divergence import Divergence, Kind
+from heliograph.recording.draft_comparison import compared_draft, replayed_side
 from heliograph.recording.ended_turn import (
     FROM_OUTSIDE,
     error_code,
@@ -35,7 +38,7 @@ from heliograph.recording.ended_turn import (
     is_not_admitted,
     why_incomplete,
 )
-from heliograph.recording.expected_signals import UNCOMPARED, ExpectedSignals, is_outside
+from heliograph.recording.expected_signals import UNCOMPARED, ExpectedSignals
 from heliograph.recording.ledger_parts import LEDGER
 from heliograph.recording.ledger_requests import TEXTS, changed_texts, recorded_marks
 from heliograph.recording.ledger_world import InputsOfTurn, LedgerOfTurn
@@ -146,7 +149,7 @@ class LedgerReplay:
         services = ProjectServices(world, ledger, {claimed.target: turn.workflow}, inputs=InputsOfTurn(self, servers))
         try:
             while True:
-                runner = TurnRunner(claimed, services, ModelAgentLoop(_no_harness))
+                runner = TurnRunner(claimed, services, ModelAgentLoop(no_harness))
                 runner.task = asyncio.current_task()
                 await runner.run()
                 if not self._defers:
@@ -168,9 +171,10 @@ class LedgerReplay:
     # ── What the turn does ──
 
     async def commit(self, item: Mapping[str, Any]) -> None:
+        reproduced: list[Signal | None] = []
         for draft in item.get("signals") or []:
-            if self.divergence is None and not self._is_over and draft["name"] not in UNCOMPARED:
-                self._compare(draft)
+            is_compared = self.divergence is None and not self._is_over and draft["name"] not in UNCOMPARED
+            reproduced.append(self._compare(draft, reproduced) if is_compared else None)
         await self._unless_diverged()
 
     async def record(self, item: Mapping[str, Any]) -> None:
@@ -249,7 +253,7 @@ class LedgerReplay:
             view = self._turn.view_before(self._place)
             is_last = any(s.name == "workflow:end" for s in self._expected.all)
             return WriteResult(item["turn_id"], "conflict", run=replace(view, pending_reactions=0 if is_last else 1))
-        if self._is_ended_outside and _plain(item["content"]) != without_secrets(self._content):
+        if self._is_ended_outside and plain(item["content"]) != without_secrets(self._content):
             self._end_outside(f"the turn ends with {item['outcome']}")
             await never()
         await self.commit(item)
@@ -274,7 +278,7 @@ class LedgerReplay:
         policy, seq = self._turn.policy, call.start.seq
         if policy.accepts_prompts:
             return True
-        recorded, replayed = without_secrets(call.prompt), _plain(truncated(request.prompt))
+        recorded, replayed = without_secrets(call.prompt), plain(truncated(request.prompt))
         if call.prompt is not None and (found := tuple(differences(recorded, replayed))):
             self._diverge("request", f"{name} would receive another prompt", recorded, replayed, found, seq)
         elif (marks := recorded_marks(self._model_call, call)) is None:
@@ -310,7 +314,7 @@ class LedgerReplay:
         """The record of a call that the code makes."""
         wait = self._waits.get(call_id)
         if wait is None:
-            self._end_outside(f"the ledger has no {call_label(kind, tool)} ({call_id})", "call")
+            self._end_outside(f"the ledger has no record of {call_label(kind, tool)} ({call_id})", "call")
         elif (wait.kind, wait.tool) != (kind, tool) and not is_not_admitted(wait):
             self._diverge("call", f"call {call_id} was {call_label(wait.kind, wait.tool)}, and is {call_label(kind, tool)} now",
                           {"kind": wait.kind, "name": wait.tool}, {"kind": kind, "name": tool})  # fmt: skip
@@ -320,47 +324,44 @@ class LedgerReplay:
         self._made[call_id] = wait
         return wait
 
-    def _compare(self, draft: Mapping[str, Any]) -> None:
-        name, agent, payload = draft["name"], draft.get("agent"), _plain(draft.get("payload", {}))
-        trust = draft.get("trust", "trusted")
-        replayed: JsonObject = {"name": name, "payload": payload, "agent": agent, "trust": trust}
-        next_seq = self._expected.next_seq
-        signal = self._expected.take(name, agent, payload)
+    def _compare(self, draft: Mapping[str, Any], before: Sequence[Signal | None]) -> Signal | None:
+        """Compare a draft with its signal in the log, and return that. before: those of the drafts before it."""
+        next_seq, side = self._expected.next_seq, replayed_side(draft)
+        signal = self._expected.take(draft["name"], draft.get("agent"), side["payload"])
         if signal is None:
-            self._end_outside(f"there is one more signal, {name}", "signal", None, replayed, next_seq)
-            return
-        is_untrusted = signal.seq in self._turn.recording.untrusted
-        recorded: JsonObject = {"name": signal.name, "payload": without_secrets(signal.payload), "agent": signal.agent,
-                                "trust": "untrusted" if is_untrusted else "trusted"}  # fmt: skip
-        found = tuple(
-            each for each in differences(_ordered(recorded), _ordered(replayed)) if not is_outside(name, each.path)
-        )
-        if found := self._turn.policy.counted(recorded, found):
+            self._end_outside(f"there is one more signal, {draft['name']}", "signal", None, side, next_seq)
+            return None
+        compared = compared_draft(draft, signal, before, is_untrusted=signal.seq in self._turn.recording.untrusted)
+        if found := self._turn.policy.counted(compared.recorded, compared.differences):
             del self._expected.taken[signal.seq]
-            if self._deaths and _is_in_doubt(recorded) and _is_in_doubt(replayed):
+            if self._deaths and compared.is_in_doubt:
                 self._end_outside(
                     "several of its parallel calls have no outcome, and the code fails for another one of them"
                 )
-                return
-            self._diverge("signal", f"{signal.name} differs", recorded, replayed, found, signal.seq)
+                return None
+            self._diverge("signal", f"{signal.name} differs", compared.recorded, compared.replayed, found, signal.seq)
+        return signal
 
     def _compare_end(self, item: Mapping[str, Any]) -> None:
         recorded = {"outcome": self._outcome, "content": without_secrets(self._content)}
-        replayed = {"outcome": item["outcome"], "content": _plain(item["content"])}
+        replayed = {"outcome": item["outcome"], "content": plain(item["content"])}
         if self.divergence is None and (found := tuple(differences(recorded, replayed))):
             self._diverge("end", "the turn delivers something else", recorded, replayed, found)
 
     def _compare_rest(self) -> None:
-        """What the code has not done again: calls, then signals. A turn with a dead worker may have both twice."""
-        if self._deaths:
-            return
+        """What the code has not done again: calls, then signals. A turn with a dead worker may have both twice, so there it is a gap."""
         unmade = next((wait for wait in self._waits.values() if wait.call_id not in self._made and wait.state == "resolved"
                        and not is_not_admitted(wait)), None)  # fmt: skip
         if unmade is not None:
-            self._diverge("call", f"the code no longer makes {call_label(unmade.kind, unmade.tool)} ({unmade.call_id})",
-                          {"kind": unmade.kind, "name": unmade.tool})  # fmt: skip
-        elif (missing := self._expected.missing) is not None and not (
-            self._is_ended_by_kernel and missing.name == "agent:failed"
+            message = f"the code no longer makes {call_label(unmade.kind, unmade.tool)} ({unmade.call_id})"
+            if self._deaths:
+                self._end_outside(message)
+            else:
+                self._diverge("call", message, {"kind": unmade.kind, "name": unmade.tool})
+        elif (
+            not self._deaths
+            and (missing := self._expected.missing) is not None
+            and not (self._is_ended_by_kernel and missing.name == "agent:failed")
         ):
             lone: JsonObject = {"name": missing.name, "payload": missing.payload, "agent": missing.agent}
             self._diverge("signal", f"there is one signal less, {missing.name}", lone, None, seq=missing.seq)
@@ -391,26 +392,3 @@ class LedgerReplay:
     async def _unless_diverged(self) -> None:
         if self.divergence is not None or self._is_over:
             await never()
-
-
-def _is_in_doubt(signal: JsonObject) -> bool:
-    """Whether a turn fails because it is not known whether the effect of a call happened."""
-    payload: Any = signal["payload"]
-    return signal["name"] == "error" and payload.get("error_code") == IN_DOUBT
-
-
-def _ordered(signal: JsonObject) -> JsonObject:
-    """A signal with the reads of its guard in one order: a guard reads the keys of a state in the order in which its worker had them."""
-    payload: Any = signal["payload"]
-    guard = payload.get("guard") if isinstance(payload, dict) else None
-    if not isinstance(guard, dict) or not isinstance(guard.get("reads"), list):
-        return signal
-    return {**signal, "payload": {**payload, "guard": {**guard, "reads": sorted(guard["reads"], key=repr)}}}
-
-
-def _no_harness(model: Any) -> Any:
-    raise SetupError("a replay calls no model")
-
-
-def _plain(value: Any) -> Any:
-    return without_secrets(msgspec.json.decode(msgspec.json.encode(value)))

@@ -14,7 +14,12 @@ from heliograph.recording.logged_replies import LoggedCall
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.records import Wait
 
-TEXTS = {"prompt": "prompt", "system": "system text", "tools": "list of tools"}
+TEXTS = {
+    "prompt": "prompt",
+    "system": "system text",
+    "tools": "list of tools",
+    "settings": "temperature or output limit",
+}
 
 
 def recorded_marks(reply: Wait | None, call: LoggedCall) -> Mapping[str, str] | None:

@@ -13,6 +13,7 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.recording.divergence import Divergence
 from heliograph.recording.expected_signals import is_outside
 from heliograph.recording.ledger_parts import LEDGER
+from heliograph.recording.ledger_reactions import ReactionReplay, logged_reactions
 from heliograph.recording.ledger_replay import LedgerReplay, TurnOfLedger
 from heliograph.recording.outside_reads import outside_reads
 from heliograph.recording.policy import ReplayPolicy, agents_of
@@ -40,9 +41,12 @@ def replays_from_ledger(recording: Recording, workflow: Workflow, policy: Replay
         yield _replayed_start(recording, start, workflow)
     turns: dict[str, Part] = {part.name: part for part in recording.parts if part is not start}
     claimed: dict[str, Any] = {name: part.data["claimed"] for name, part in turns.items()}
-    views = claimed_views(recording, workflow, agents, {name: each["activation_id"] for name, each in claimed.items()})
+    activations = {name: each["activation_id"] for name, each in claimed.items()}
+    reactions = logged_reactions(recording.signals)
+    pending = {cause.id for each in reactions for cause in each.causes}
+    views = claimed_views(recording, workflow, agents, activations, pending)
     ends = {s.turn_id: s.seq for s in recording.signals if s.name in ("agent:completed", "agent:failed")}
-    newest = RunViews(recording, workflow, agents)
+    newest, at_reactions = (RunViews(recording, workflow, agents, pending) for _ in range(2))
     for name, part in sorted(turns.items(), key=lambda each: ends.get(each[0], 0)):
         turns_at = [TurnOfLedger(recording, part, workflow, policy, view, newest.before) for view in views[name]]
         try:
@@ -53,6 +57,10 @@ def replays_from_ledger(recording: Recording, workflow: Workflow, policy: Replay
             seq = next((s.seq for s in recording.signals if s.turn_id == name), 1)
             yield ReplayedPart(Divergence("error", name, claimed[name]["agent"], seq, message))
         newest.partial += _is_partial(part)
+    for reaction in reactions:
+        again = ReactionReplay(recording, reaction, workflow, policy)
+        again.run(at_reactions)
+        yield ReplayedPart(again.divergence, (), again.signals)
 
 
 def _is_partial(part: Part) -> bool:

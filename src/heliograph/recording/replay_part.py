@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
-from heliograph.errors import HeliographError, SetupError
+from heliograph.errors import HeliographError
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.recorded_inputs import with_tape
 from heliograph.execution.recorded_world import RecordedWorld
@@ -22,10 +22,11 @@ from heliograph.json_differences import Difference, differences
 from heliograph.reactive.react import react_to_pending, react_to_start
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.workflow import Workflow
+from heliograph.recording.compared_values import plain
+from heliograph.recording.detached_turn import no_harness
 from heliograph.recording.divergence import Divergence, Kind
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Part, Recording
-from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.replay_world import ReplayedInputs, ReplayedLedger, ReplayWorld
 from heliograph.recording.script import Key, Missing, Script, key_of_call
@@ -36,6 +37,7 @@ from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.calls import CallRequest
 from heliograph.turn.drafts import draft_items
 from heliograph.turn.interruptions import Interruption
+from heliograph.turn.journal import call_label
 from heliograph.types import Json, JsonObject
 
 PROJECT = "replayed"  # of recordings without one
@@ -116,7 +118,7 @@ class PartReplay:
             self._diverge("error", loop.problem)
 
     async def _turn(self, claimed: Claimed, services: ProjectServices) -> None:
-        runner = TurnRunner(claimed, services, ModelAgentLoop(_no_harness), with_tape(services, self.tape))
+        runner = TurnRunner(claimed, services, ModelAgentLoop(no_harness), with_tape(services, self.tape))
         runner.task = asyncio.current_task()
         self._script.on_stop = runner.stop
 
@@ -188,7 +190,7 @@ class PartReplay:
         elif place and [draft["name"] for draft in drafts] != place["names"]:
             self._diverge("signal", "the call emits other signals", place["names"], [d["name"] for d in drafts], entry)
         if self.divergence is None:
-            recorded, replayed = entry[3], _plain(without_owner(item))
+            recorded, replayed = entry[3], plain(without_owner(item))
             if found := tuple(each for each in differences(recorded, replayed) if not each.path.startswith(_MARKS)):
                 self._diverge("call", f"{entry[2]} commits something else", recorded, replayed, entry, found)
         return self.divergence is None
@@ -216,7 +218,7 @@ class PartReplay:
                 "at": signal.timestamp.isoformat(), "trust": "untrusted" if is_untrusted else "trusted"}  # fmt: skip
 
     def _shape_of_draft(self, draft: Mapping[str, Any], first: int) -> JsonObject:
-        parent, payload = draft.get("parent"), _plain(draft.get("payload", {}))
+        parent, payload = draft.get("parent"), plain(draft.get("payload", {}))
         if isinstance(parent, int):
             parent = signal_id(self._run_id, first + parent)
         return {"name": draft["name"], "payload": payload, "agent": draft.get("agent"),
@@ -227,9 +229,9 @@ class PartReplay:
         self._request = {"model": name, **replayed}
         if self._policy.accepts_prompts:
             return True
-        plain = _plain(replayed)
-        if found := tuple(differences(recorded, plain)):
-            self._diverge("request", f"{name} would receive another request", recorded, plain, None, found)
+        now = plain(replayed)
+        if found := tuple(differences(recorded, now)):
+            self._diverge("request", f"{name} would receive another request", recorded, now, None, found)
         return self.divergence is None
 
     def compare_step(self, request: CallRequest) -> bool:
@@ -257,6 +259,9 @@ class PartReplay:
                           "the run again, or restore the code that made fewer requests", None, detail)  # fmt: skip
         elif what[0] in ("now", "monotonic", "id", "cost", "view", "credentials", "harness"):
             self._doubt = self._doubt or self._made("call", f"the code reads one more {what[0]} than the recording has")
+        elif what[0] == "call" and isinstance(detail, dict):
+            item = plain(without_owner(detail))
+            self._diverge("call", f"the recording has no {_kernel_call(str(what[1]), item)}", None, item)
         else:
             named = " ".join(str(each) for each in what if each is not None)
             self._diverge("call", f"the recording has no {named}", None, detail)
@@ -326,13 +331,14 @@ def _run_of(data: Mapping[str, Any]) -> str | None:
     return run_id if isinstance(run_id, str) else None
 
 
-def _no_harness(model: Any) -> Any:
-    raise SetupError("a replay calls no model")
-
-
-def _plain(value: Any) -> Any:
-    """A value as a recording has it: JSON, without secrets."""
-    return without_secrets(msgspec.json.decode(msgspec.json.encode(value)))
+def _kernel_call(function: str, item: Mapping[str, Any]) -> str:
+    """A kernel call as a message names it, with the calls of the agent that it is for."""
+    if function == "suspend":
+        calls = (f"{call_label(call['kind'], call['tool'])} ({call['call_id']})" for call in item["calls"])
+        return f"suspension for {', '.join(calls)}"
+    if function == "begin_call":
+        return f"start of {call_label('inline', item['tool'])} ({item['call_id']})"
+    return f"result of call {item['call_id']}" if function == "record_call" else function
 
 
 def _named(entry: Sequence[Any]) -> str:

@@ -207,7 +207,7 @@ class ReplayedLedger(Ledger):
         try:
             entry = self._script.call(key)
         except Missing:
-            self._judge.missing(key, None)
+            self._judge.missing(key, {**item})
             await never()
         if not self._judge.compare_call(entry, item):
             await never()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from heliograph.reactive.run_memory import new_memory
@@ -19,11 +19,12 @@ _CLAIMS_MAX = 8  # how many moments of a claim are tried
 class RunViews:
     """The run at positions of its log, which have to be read in their order."""
 
-    def __init__(self, recording: Recording, workflow: Workflow, agents: Sequence[str]):
-        """agents: with which the run began."""
+    def __init__(self, recording: Recording, workflow: Workflow, agents: Sequence[str], pending: Collection[str] = ()):
+        """agents: with which the run began. pending: the ids of the signals to which the run reacted later."""
         self._recording = recording
         self._workflow = workflow
         self._agents = agents
+        self._pending = pending
         self._log = SharedLog(workflow)
         self._at = 0  # how many signals are folded
         self.partial = 0  # how many turns have ended with a partial output, which the log does not have
@@ -37,7 +38,7 @@ class RunViews:
             self._log.add(
                 LogEntry(
                     signal.id, signal.run_id, signal.seq, signal.seq, signal.name, signal.payload, signal.agent, signal.parent,
-                    is_untrusted=signal.seq in self._recording.untrusted,
+                    is_untrusted=signal.seq in self._recording.untrusted, is_deferred=signal.id in self._pending,
                 )
             )  # fmt: skip
         return self._view()
@@ -58,15 +59,15 @@ class RunViews:
 
 
 def claimed_views(
-    recording: Recording, workflow: Workflow, agents: Sequence[str], turns: Mapping[str, str]
+    recording: Recording, workflow: Workflow, agents: Sequence[str], turns: Mapping[str, str], pending: Collection[str]
 ) -> dict[str, list[RunView]]:
-    """The runs that each turn may have read, the most probable one first. turns: their activations, by id.
+    """The runs that each turn may have read, the most probable one first. turns: their activations, by id. pending: see `RunViews`.
 
     The ledger does not have the moment of a claim. It is between the commit that activated the turn and the first one of the turn itself, and
     the first signal of the turn has the time after it.
     """
     places = {turn: _places(recording.signals, turn, activation) for turn, activation in turns.items()}
-    views, found = RunViews(recording, workflow, agents), dict[int, RunView]()
+    views, found = RunViews(recording, workflow, agents, pending), dict[int, RunView]()
     for seq in sorted({seq for each in places.values() for seq in each}):
         found[seq] = views.before(seq)
     return {turn: [found[seq] for seq in each] for turn, each in places.items()}

@@ -1,0 +1,24 @@
+"""Values as a replay compares them: JSON without secrets, and guards with their reads in one order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from heliograph.recording.redaction import without_secrets
+from heliograph.types import JsonObject
+
+
+def plain(value: Any) -> Any:
+    """A value as a recording has it: JSON, without secrets."""
+    return without_secrets(msgspec.json.decode(msgspec.json.encode(value)))
+
+
+def ordered(signal: JsonObject) -> JsonObject:
+    """A signal with the reads of its guard in one order: a guard reads the keys of a state in the order in which its worker had them."""
+    payload: Any = signal["payload"]
+    guard = payload.get("guard") if isinstance(payload, dict) else None
+    if not isinstance(guard, dict) or not isinstance(guard.get("reads"), list):
+        return signal
+    return {**signal, "payload": {**payload, "guard": {**guard, "reads": sorted(guard["reads"], key=repr)}}}

@@ -1,0 +1,108 @@
+"""Reactions that a worker computed apart from a turn, of runs that nobody recorded: their activations and skips are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph
+from heliograph.recording.recording import Recording
+from heliograph.recording.replay import replay_recording
+from heliograph.signals.model import Signal
+from tests.recording.simulated import record_simulated
+
+
+def watched(*, verdict: bool = True, second_on: str = "never", audits: str = "tool:result") -> Heliograph:
+    """The result of an approval wakes an auditor, skips a sleeper and completes a join, each in a reaction apart from the turn that waits."""
+    app = Heliograph("watched")
+
+    @app.agent(activate_on=["workflow:start"], updates="by")
+    async def clerk(ctx: Context) -> str:
+        return str((await ctx.approve("pay?")).by)
+
+    @app.agent(activate_on=[audits], when=lambda state: verdict, updates="seen")
+    async def auditor(ctx: Context) -> str:
+        return ctx.signal.name
+
+    @app.agent(activate_on=["tool:result"], when=lambda state: "closed" in state)
+    async def sleeper(ctx: Context) -> None:
+        return None
+
+    @app.agent(activate_when_all=["workflow:start", "tool:result"], updates="both")
+    async def joined(ctx: Context) -> str:
+        return "both"
+
+    @app.agent(activate_on=[second_on])
+    async def second(ctx: Context) -> None:
+        return None
+
+    return app
+
+
+@pytest.fixture(scope="module")
+def unrecorded() -> Recording:
+    found = record_simulated(watched(), 1, record=False)
+    assert found.header.outcome == "success"
+    return found
+
+
+def _woken(recording: Recording, agent: str) -> Signal:
+    [found] = [s for s in recording.signals if s.agent == agent and s.name in ("agent:activated", "agent:skipped")]
+    assert found.turn_id is None, "no turn commits this reaction"
+    return found
+
+
+@pytest.mark.proves("P-27")
+def test_reaction_apart_from_turns_is_reproduced(unrecorded: Recording) -> None:
+    result = replay_recording(unrecorded, watched().workflow)
+    assert result.is_same, [*result.lines()]
+    assert len(result.gaps) == 1
+    [reported] = [s for s in unrecorded.signals if s.name == "tool:result"]
+    assert result.reproduced == len(unrecorded.signals) - 1, reported
+    assert {_woken(unrecorded, agent).name for agent in ("auditor", "joined", "sleeper")} == {
+        "agent:activated",
+        "agent:skipped",
+    }
+
+
+@pytest.mark.proves("P-27")
+@pytest.mark.parametrize(("change", "agent", "difference"), [
+    ({"verdict": False}, "auditor", 'agent:activated differs: /name was "agent:activated", and is "agent:skipped" now'),
+    ({"audits": "workflow:end"}, "auditor", "there is one signal less, agent:activated"),
+    ({"second_on": "tool:result"}, "second", "there is one more signal, agent:activated, which tool:result causes"),
+])  # fmt: skip
+def test_changed_reaction_is_named_at_its_signal(
+    unrecorded: Recording, change: dict[str, Any], agent: str, difference: str
+) -> None:
+    first = replay_recording(unrecorded, watched(**change).workflow).first
+    assert first is not None
+    assert (first.agent, first.difference) == (agent, difference)
+    assert first.part.startswith("reaction at signal ")
+    if agent == "auditor":
+        assert first.seq == _woken(unrecorded, agent).seq
+
+
+@pytest.mark.proves("P-27")
+def test_agent_that_wakes_by_another_signal_of_the_same_turn_is_named() -> None:
+    def shop(on: str) -> Heliograph:
+        app = Heliograph("shop")
+
+        @app.agent(activate_on=["workflow:start"], updates="count", emits=["noted"])
+        async def clerk(ctx: Context) -> int:
+            return 1
+
+        @app.agent(activate_on=[on])
+        async def reader(ctx: Context) -> None:
+            return None
+
+        return app
+
+    for record in (True, False):
+        recording = record_simulated(shop("noted"), 1, record=record)
+        first = replay_recording(recording, shop("state:count:changed").workflow).first
+        assert first is not None
+        [noted, changed] = [
+            next(s for s in recording.signals if s.name == name) for name in ("noted", "state:count:changed")
+        ]
+        assert first.difference == f'agent:activated differs: /parent was "{noted.id}", and is "{changed.id}" now'
