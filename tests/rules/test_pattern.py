@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from heliograph import Heliograph, Metrics
 from heliograph.errors import InvalidInput, Rejected
 from heliograph.signals.pattern import check_agent_pattern, compile_pattern
 from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed
@@ -178,6 +179,19 @@ def test_emitted_name_without_a_matching_pattern_causes_a_warning_with_the_neare
     assert warn_unsubscribed(emitted, ["words:countd", "draft:*"]) == [
         "nothing_subscribes: agent counter emits 'words:counted', and no agent subscribes to it; did you mean words:countd?",
         "nothing_subscribes: agent counter emits 'zzz', and no agent subscribes to it",
+    ]
+
+
+def test_signal_for_a_subscriber_outside_of_runs_causes_no_warning() -> None:
+    emitted = [("counter", "words:counted"), ("counter", "zzz")]
+    [warning] = warn_unsubscribed(emitted, [], ["words:*"])
+    assert "zzz" in warning
+    app = Heliograph("shop")
+    app.agent(name="clerk", activate_on=["workflow:start"], emits=["order:placed", "order:lost"])(lambda _: None)
+    app.on_signal("order:placed", name="bills")(lambda _: None)
+    app.send_signals("**", to=Metrics())
+    assert [w for w in app.workflow.warnings if w.startswith("nothing_subscribes")] == [
+        "nothing_subscribes: agent clerk emits 'order:lost', and no agent subscribes to it"
     ]
 
 

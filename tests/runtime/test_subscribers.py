@@ -118,6 +118,23 @@ async def test_handler_that_ignores_its_cancellation_does_not_keep_app_run_from_
     release.set()
 
 
+async def test_handler_that_cancels_its_own_task_counts_as_failed(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    app, calls = shop(2), list[int]()
+
+    @app.on_signal(PLACED, name="cancelling", max_attempts=1, since="start")
+    async def cancels_itself(signal: Signal[Order]) -> None:
+        calls.append(signal.payload.number)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(SOON_SECONDS):
+        assert (await rig.run(app)).outcome == "success"
+    assert calls == [0, 1]
+    assert caplog.text.count("after 1 attempt: it cancelled its own task") == 2
+
+
 class Counted:
     """Counts what a process does in its world: calls of the kernel, and rings by the kind of their bell."""
 

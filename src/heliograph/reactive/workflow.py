@@ -152,6 +152,8 @@ class Workflow:
         keys = self.shape.keys or {key for agent in self.agents.values() for key in agent.updates}
         emitted += [f"state:{key}:changed" for key in sorted(keys)]
         patterns = [pattern for agent in self.agents.values() for pattern in agent.patterns]
+        # one that consists of wildcards, such as that of metrics, is no sign that somebody waits for a name
+        outside = [text for each in self.subscribers for text in each.patterns if not set(text) <= {"*", ":"}]
         hooked = [agent for agent in self.agents.values() if agent.hooks]
         of_phases = [w for a in hooked if (w := warn_of_lifetime(a.name, a.lifecycle, a.hooks, a.timeout_seconds,
                                                                  a.ttl_seconds)) is not None]  # fmt: skip
@@ -161,7 +163,7 @@ class Workflow:
         return [
             *self.notices,
             *warn_unmatchable(patterns, emitted, _RUNTIME_NAMES),
-            *warn_unsubscribed(by_agent, patterns),
+            *warn_unsubscribed(by_agent, patterns, outside),
             *of_phases,
         ]
 

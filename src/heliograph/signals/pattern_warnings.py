@@ -32,14 +32,20 @@ def warn_unmatchable(
     return warnings
 
 
-def warn_unsubscribed(emitted: Iterable[tuple[str, str]], patterns: Iterable[Pattern | str]) -> list[str]:
-    """Return a warning for each pair (agent, emitted name) that no pattern matches, in the order of the pairs."""
+def warn_unsubscribed(
+    emitted: Iterable[tuple[str, str]], patterns: Iterable[Pattern | str], outside: Iterable[str] = ()
+) -> list[str]:
+    """Return a warning for each pair (agent, emitted name) that no pattern matches, in the order of the pairs.
+
+    outside: the patterns of subscribers that are no agents; a warning never suggests them.
+    """
     compiled = [compile_pattern(item) if isinstance(item, str) else item for item in patterns]
+    beyond = [compile_pattern(text) for text in outside]
     return [
         f"nothing_subscribes: agent {agent} emits '{name}', and no agent subscribes to it"
         + _suggestion(name, [pattern.text for pattern in compiled])
         for agent, name in emitted
-        if not any(pattern.matches(name) for pattern in compiled)
+        if not any(pattern.matches(name) for pattern in (*compiled, *beyond))
     ]
 
 

@@ -52,6 +52,7 @@ class Deliveries:
         self._failures: dict[str, tuple[int, int]] = {}  # by run: the signal that failed last, and how often
         self._gone: TargetGone | None = None
         self._is_draining = False
+        self._is_ending = False  # all deliveries are cancelled
         self._changed = asyncio.Event()  # a delivery or a thread has ended, or `drain` was called
         services.on_thread_end = self._changed.set
 
@@ -75,6 +76,7 @@ class Deliveries:
                     pass
             finally:
                 had_runs = bool(self._active) or self._gone is not None
+                self._is_ending = True
                 try:
                     await cancel(self._active, _CLEANUP_SECONDS, _CANCELS_MAX)
                     await self._leases.settled()
@@ -132,8 +134,9 @@ class Deliveries:
         try:
             taken = await self._feed.take(self.subscriber.name, self._process, limit, self._leases.lease_seconds)
         except StoreUnavailable as error:
+            if self.unavailable is None:
+                log.info("subscription %s waits for the database: %s", self.subscriber.name, error.message)
             self.unavailable = error
-            log.info("subscription %s waits for the database: %s", self.subscriber.name, error.message)
             return Taken([], False, OUTAGE_SECONDS)
         self.unavailable, self.has_others = None, taken.due_seconds is not None
         return taken
@@ -167,6 +170,13 @@ class Deliveries:
             return False
         except DeliveryFailed as error:
             return self._rejected(signals, leased, error.message, is_final=error.is_final)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or leased.is_lost or self._is_ending:
+                raise
+            while task.cancelling():  # the function has cancelled the task that calls it
+                task.uncancel()
+            return self._rejected(signals, leased, "it cancelled its own task", is_final=False)
         except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt) as error:
             # the message may quote the payload
             return self._rejected(signals, leased, f"it raised {type(error).__name__}", is_final=False)
