@@ -16,7 +16,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("select case when h.at is null then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0",
          "select case when false then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0"),
     ),
-    "append_repeats": (("if v_lease.signals_emitted > (p_item ->> 'signals_emitted')::integer then", "if false then"),
+    "append_repeats": (("coalesce(x.signals_emitted > (i.item ->> 'signals_emitted')::integer, false) as has_drafts", "false as has_drafts"),
                        ("coalesce(x.signals_emitted > p_signals_emitted[u.n], false) as has_drafts", "false as has_drafts")),
     "no_lease_sweep": (
         ("where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now", "where false"),

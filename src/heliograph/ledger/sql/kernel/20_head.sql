@@ -120,6 +120,10 @@ declare
     v_bells constant jsonb := heliograph._bells(p_project, p_woken);
     v_usual constant jsonb := jsonb_build_object('outcome', p_outcome) || (v_bells - 'woken');
 begin
+    if jsonb_array_length(p_items) = 1 then  -- the usual case at low load, without a query
+        return jsonb_build_array(jsonb_build_object(p_key, p_items -> 0 ->> p_key) || v_usual || v_bells
+                                 || coalesce(p_parts -> '1', '{}'));
+    end if;
     p_parts := p_parts || jsonb_build_object('1', v_bells || coalesce(p_parts -> '1', '{}'));
     return coalesce((
         select jsonb_agg(jsonb_build_object(p_key, i.item ->> p_key)

@@ -126,19 +126,21 @@ end $$;
 
 -- _reject_duplicates: null, or the rejection of item p_place for a child with the turn id of an earlier item's child.
 create function heliograph._reject_duplicates(p_project text, p_items jsonb, p_place integer) returns jsonb
-    language sql stable as $$
-    select heliograph._rejection('id_conflict', format('two children have the turn id %s',
-                                                       c.item #>> '{child,turn_id}'))
-      from jsonb_array_elements(p_items -> (p_place - 1) -> 'calls') with ordinality c (item, n)
-     where c.item ->> 'kind' = 'child'
-       and exists (select from jsonb_array_elements(p_items) with ordinality i (item, n)
-                    cross join lateral jsonb_array_elements(i.item -> 'calls') o
-                    where i.n < p_place and o #> '{child,turn_id}' = c.item #> '{child,turn_id}')
-       and not exists (select from heliograph.turn_waiting_tools w  -- suspend does not change calls that the turn has
-                        where w.project_id = p_project and w.agent_turn_id = p_items -> (p_place - 1) ->> 'turn_id'
-                          and w.tool_call_id = c.item ->> 'call_id' offset 0)
-     order by c.n limit 1
-$$;
+    language plpgsql stable as $$
+begin
+    return (
+        select heliograph._rejection('id_conflict', format('two children have the turn id %s',
+                                                           c.item #>> '{child,turn_id}'))
+          from jsonb_array_elements(p_items -> (p_place - 1) -> 'calls') with ordinality c (item, n)
+         where c.item ->> 'kind' = 'child'
+           and exists (select from jsonb_array_elements(p_items) with ordinality i (item, n)
+                        cross join lateral jsonb_array_elements(i.item -> 'calls') o
+                        where i.n < p_place and o #> '{child,turn_id}' = c.item #> '{child,turn_id}')
+           and not exists (select from heliograph.turn_waiting_tools w  -- others do not change
+                            where w.project_id = p_project and w.agent_turn_id = p_items -> (p_place - 1) ->> 'turn_id'
+                              and w.tool_call_id = c.item ->> 'call_id' offset 0)
+         order by c.n limit 1);
+end $$;
 
 -- _enqueue_children: enqueue the child turns of the waits that were just opened, one level deeper than their parents.
 --   p_firsts: the answer of _open_calls. Returns the agents that it woke.

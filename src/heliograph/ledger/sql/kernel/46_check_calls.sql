@@ -72,13 +72,49 @@ begin
     end if;
 end $$;
 
+-- _is_usual_wait: whether a call is a valid one of kind tool or human, with no circuit breaker and no rates, and its
+--   command for the default pool. Inlined, as _is_usual_draft.
+create function heliograph._is_usual_wait(p_call jsonb) returns boolean
+    language sql immutable as $$
+    select case when jsonb_typeof(p_call) = 'object' then
+        p_call - '{call_id,step_id,tool,kind,effect,timeout_seconds,token,after_execution,may_override,fails_fast,taint,
+                   is_trusted,command,child}'::text[] = '{}'
+        -- a missing key has no type, so that no comparison with its type is true
+        and p_call @@ '($.kind == "tool" || $.kind == "human") && !($.child.type() != "null")
+                       && !($.taint.type() != "null" && $.taint.type() != "array")
+                       && !($.token.type() != "null" && $.token.type() != "string")
+                       && !($.timeout_seconds.type() != "null" && !($.timeout_seconds.type() == "number"
+                            && $.timeout_seconds >= 0 && $.timeout_seconds <= 31622400))
+                       && !($.command.type() != "null" && $.command.type() != "object")
+                       && !($.command.body.type() != "null" && $.command.body.type() != "object")
+                       && !($.command.subject.type() != "null" && $.command.subject.type() != "string")
+                       && !($.command.pool.type() != "null") && !($.command.priority.type() != "null")'
+        and heliograph._wrong_id('', p_call ->> 'call_id') is null
+        and octet_length(p_call ->> 'tool') between 1 and 200
+        and (octet_length(p_call ->> 'step_id') <= 200) is not false
+        and (p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once')) is not false
+        and (p_call ->> 'after_execution' in ('suspend', 'terminate')) is not false
+        and (octet_length(p_call ->> 'token') between 1 and 1000) is not false
+        and (octet_length(p_call #>> '{command,subject}') <= 200) is not false
+        and case jsonb_typeof(p_call -> 'command')
+            when 'object' then (p_call -> 'command') - '{subject,body,pool,priority}'::text[] = '{}' else true end end
+$$;
+
 -- _check_suspend: reject items with invalid calls.
 --   raises: 22023 naming the field
 create function heliograph._check_suspend(p_items jsonb) returns void
     language plpgsql immutable as $$
 declare
     v_wrong text;
+    v_is_usual boolean := true;
 begin
+    for n in 0 .. coalesce(jsonb_array_length(p_items), 0) - 1 loop
+        v_is_usual := heliograph._is_usual_suspension(p_items -> n);
+        exit when not v_is_usual;
+    end loop;
+    if v_is_usual then
+        return;
+    end if;
     select coalesce(
         min(heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,join,'
                                                    'seen,terminates,calls,recording}')),
@@ -112,6 +148,35 @@ begin
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
+end $$;
+
+-- _is_usual_suspension: whether an item of suspend has the form that owners usually send: one valid call of kind tool or
+--   human. PostgreSQL sets up each expression once per transaction, which costs more than its evaluation, so that this
+--   is short.
+create function heliograph._is_usual_suspension(p_item jsonb) returns boolean
+    language plpgsql immutable as $$
+declare
+    v_call constant jsonb := p_item #> '{calls,0}';
+    v_card jsonb;
+begin
+    if jsonb_typeof(p_item -> 'calls') is distinct from 'array' or jsonb_array_length(p_item -> 'calls') <> 1
+       or heliograph._is_usual_wait(v_call) is not true
+       or (p_item - '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,join,seen,terminates,calls}'::text[]
+           = '{}' and coalesce(jsonb_typeof(p_item -> 'terminates'), 'null') in ('boolean', 'null')
+           and coalesce(p_item ->> 'join' in ('all', 'each'), true)
+           and coalesce(p_item ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)
+           and coalesce(jsonb_typeof(p_item -> 'cards'), 'array') = 'array') is not true then
+        return false;
+    end if;
+    for n in 0 .. coalesce(jsonb_array_length(p_item -> 'cards'), 0) - 1 loop
+        v_card := p_item -> 'cards' -> n;
+        if (jsonb_typeof(v_card) = 'object' and v_card - '{card_id,kind,content}'::text[] = '{}'
+            and heliograph._wrong_id('', v_card ->> 'card_id') is null
+            and octet_length(v_card ->> 'kind') between 1 and 200 and v_card ? 'content') is not true then
+            return false;
+        end if;
+    end loop;
+    return true;
 end $$;
 
 -- _wrong_wait: null, or which key of a call that a turn waits for, of its command or of its child is unknown, or of
@@ -160,46 +225,49 @@ $$;
 
 -- _wrong_child: null, or the problem of the child of a call; p_drafts: the number of signals of its item.
 create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns text
-    language sql immutable as $$
-    select case
-        when not coalesce(octet_length(p_child ->> 'agent') between 1 and 200 and p_child ->> 'agent' !~ '/', false)
-        then 'the agent of a child must have 1 to 200 bytes and no slash'
-        when p_child ->> 'instance' is not null and heliograph._wrong_id('an instance',
-                                                                         p_child ->> 'instance') is not null
-        then heliograph._wrong_id('the instance of a child', p_child ->> 'instance')
-        when p_child ->> 'instance' ~ '/' then 'the instance of a child must not contain a slash'
-        when heliograph._wrong_id('a turn id', p_child ->> 'turn_id') is not null
-        then heliograph._wrong_id('the turn id of a child', p_child ->> 'turn_id')
-        when p_child -> 'budget' is not null and heliograph._wrong_amounts('the budget of a child',
-                                                                           p_child -> 'budget') is not null
-        then heliograph._wrong_amounts('the budget of a child', p_child -> 'budget')
-        when heliograph._wrong_url(p_child -> 'callback_url') is not null
-            then heliograph._wrong_url(p_child -> 'callback_url')
-        when octet_length(p_child ->> 'context_box_id') > 200
-            then 'the context_box_id of a child must have at most 200 bytes'
-        when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
-        then 'the activation of a child must be the index of a signal of the same item'
-        when jsonb_typeof(p_child -> 'cause') = 'number'
-            and not (p_child ->> 'cause')::bigint between 0 and p_drafts - 1
-        then 'the cause of a child must be the index of a signal of the same item, or {"seq": n}'
-        end
-$$;
+    language plpgsql immutable as $$
+begin
+    return (case
+            when not coalesce(octet_length(p_child ->> 'agent') between 1 and 200 and p_child ->> 'agent' !~ '/', false)
+            then 'the agent of a child must have 1 to 200 bytes and no slash'
+            when p_child ->> 'instance' is not null and heliograph._wrong_id('an instance',
+                                                                             p_child ->> 'instance') is not null
+            then heliograph._wrong_id('the instance of a child', p_child ->> 'instance')
+            when p_child ->> 'instance' ~ '/' then 'the instance of a child must not contain a slash'
+            when heliograph._wrong_id('a turn id', p_child ->> 'turn_id') is not null
+            then heliograph._wrong_id('the turn id of a child', p_child ->> 'turn_id')
+            when p_child -> 'budget' is not null and heliograph._wrong_amounts('the budget of a child',
+                                                                               p_child -> 'budget') is not null
+            then heliograph._wrong_amounts('the budget of a child', p_child -> 'budget')
+            when heliograph._wrong_url(p_child -> 'callback_url') is not null
+                then heliograph._wrong_url(p_child -> 'callback_url')
+            when octet_length(p_child ->> 'context_box_id') > 200
+                then 'the context_box_id of a child must have at most 200 bytes'
+            when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
+            then 'the activation of a child must be the index of a signal of the same item'
+            when jsonb_typeof(p_child -> 'cause') = 'number'
+                and not (p_child ->> 'cause')::bigint between 0 and p_drafts - 1
+            then 'the cause of a child must be the index of a signal of the same item, or {"seq": n}'
+            end);
+end $$;
 
 -- _reject_calls: null, or the rejection of an item with too many calls or a too large command.
 create function heliograph._reject_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
-    language sql stable as $$
-    select coalesce(
-        (select heliograph._reject_waits(count(*), p_limits.waits_max)
-           from (select tool_call_id from heliograph.turn_waiting_tools
-                  where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'
-                 union
-                 select c ->> 'call_id' from jsonb_array_elements(p_item -> 'calls') c) w
-         having count(*) > p_limits.waits_max),
-        (select heliograph._over_limit(
-                    'payload_too_large', format('the command of call %s has %s bytes', c.item ->> 'call_id',
-                                                octet_length((c.item -> 'command')::text)),
-                    p_limits.result_bytes_max, 'store large arguments elsewhere and pass their locations',
-                    'result_bytes_max')
-           from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
-          where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1))
-$$;
+    language plpgsql stable as $$
+begin
+    return (
+        select coalesce(
+            (select heliograph._reject_waits(count(*), p_limits.waits_max)
+               from (select tool_call_id from heliograph.turn_waiting_tools
+                      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'
+                     union
+                     select c ->> 'call_id' from jsonb_array_elements(p_item -> 'calls') c) w
+             having count(*) > p_limits.waits_max),
+            (select heliograph._over_limit(
+                        'payload_too_large', format('the command of call %s has %s bytes', c.item ->> 'call_id',
+                                                    octet_length((c.item -> 'command')::text)),
+                        p_limits.result_bytes_max, 'store large arguments elsewhere and pass their locations',
+                        'result_bytes_max')
+               from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
+              where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1)));
+end $$;

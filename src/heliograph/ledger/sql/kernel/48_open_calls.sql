@@ -1,7 +1,7 @@
 -- Opening calls: the signals and the calls of a turn are written before the turn is suspended (K3).
 
 -- _open_calls: write the cards, drafts, waits, edges and commands of a round of suspend. Drafts that an earlier append
---   of the same owner has written are not repeated, see _append_drafts. p_bytes: see _exceeds.
+--   of the same owner has written are not repeated, see append. p_bytes: see _exceeds.
 --   Returns {turn_id: log position of its first draft}.
 --   raises: see suspend
 --   locks:  a card id or a command that another caller is writing, and blobs, see _store_content; the caller holds the

@@ -18,6 +18,7 @@ create function heliograph._suspend_heads(p_project text, p_items jsonb, p_now t
     language plpgsql as $$
 declare
     v_suspended text[];
+    v_human text[];  -- those that wait only for humans
 begin
     with item as materialized (
         select i.turn_id, i.epoch, i.phase, coalesce(i."join", 'all') as resumes_on, o.waits, o.deadline, o.is_human,
@@ -51,17 +52,6 @@ begin
                         where y.project_id = p_project and y.agent_turn_id = i.turn_id and y.status = 'processing'
                           and y.payload is null offset 0) x) f
          where m.ctid = f.at
-    ), turn as (  -- see 48_human_waits.sql
-        update heliograph.agent_turns t set human_wait_since = f.moved_at
-          from (select x.at, i.moved_at from item i
-                 cross join lateral (
-                       select y.status from heliograph.runs y
-                        where i.is_human and y.project_id = p_project and y.run_id = i.run_id offset 0) r
-                 cross join lateral (
-                       select y.ctid as at from heliograph.agent_turns y
-                        where r.status = 'running' and y.project_id = p_project
-                          and y.agent_turn_id = i.turn_id offset 0) x) f
-         where t.ctid = f.at
     ), head as (
         update heliograph.agent_state_head h
            set status = 'suspended', owner = null, lease_until = null, phase = coalesce(i.phase, h.phase),
@@ -69,10 +59,36 @@ begin
                terminates = i.terminates,
                expecting_correlation_id = null, moved_at = i.moved_at
           from item i where h.ctid = i.at
-        returning h.active_agent_turn_id
+        returning h.active_agent_turn_id, i.is_human
     )
-    select array_agg(active_agent_turn_id order by active_agent_turn_id) into v_suspended from head;
+    select array_agg(active_agent_turn_id order by active_agent_turn_id),
+           array_agg(active_agent_turn_id order by active_agent_turn_id) filter (where is_human)
+      into v_suspended, v_human from head;
+    if v_human is not null then
+        perform heliograph._begin_human_wait(p_project, v_human);
+    end if;
     return coalesce(v_suspended, '{}');
+end $$;
+
+-- _begin_human_wait: set the human_wait_since of turns that have just been suspended, and wait only for humans; see
+--   48_human_waits.sql. The caller holds the heads and the runs.
+create function heliograph._begin_human_wait(p_project text, p_turns text[]) returns void
+    language plpgsql as $$
+begin
+    update heliograph.agent_turns t set human_wait_since = f.moved_at
+      from (select x.at, h.moved_at
+              from unnest(p_turns) u (turn_id)
+             cross join lateral (
+                   select y.ctid as at, y.agent_id, y.run_id from heliograph.agent_turns y
+                    where y.project_id = p_project and y.agent_turn_id = u.turn_id offset 0) x
+             cross join lateral (
+                   select y.status from heliograph.runs y
+                    where y.project_id = p_project and y.run_id = x.run_id offset 0) r
+             cross join lateral (
+                   select y.moved_at from heliograph.agent_state_head y
+                    where y.project_id = p_project and y.agent_id = x.agent_id offset 0) h
+             where r.status = 'running') f
+     where t.ctid = f.at;
 end $$;
 
 -- _keep_running: keep the other turns of a round running. Their owners receive the results with this answer, so the

@@ -45,7 +45,8 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i);
     v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) a);
-    v_children text[] := heliograph._child_agents(p_items);
+    v_children text[] := case when jsonb_path_exists(p_items, '$[*].calls[*] ? (@.kind == "child")')
+                              then heliograph._child_agents(p_items) else '{}' end;
     v_bytes integer;
     v_places integer[];
     v_ok integer[];
@@ -177,6 +178,7 @@ declare
     v_woken text[] := '{}';
     v_suspended text[];
     v_is_all boolean;
+    v_before bigint;  -- the newest signal of a run before the drafts of its item
 begin
     if p_is_family then
         v_woken := heliograph._enqueue_children(p_project, p_items, v_firsts, p_now);
@@ -185,10 +187,12 @@ begin
         perform heliograph._apply_early(p_project, p_items, p_limits, p_now);
     end if;
     -- after the children, because the log has their activations already
-    perform heliograph._checkpoint(p_project, heliograph._run_of(i.item ->> 'agent_id'), f.before)
-       from jsonb_array_elements(p_items) with ordinality i (item, n)
-      cross join lateral (select (v_firsts ->> (i.item ->> 'turn_id'))::bigint - 1 as before offset 0) f
-      where heliograph._crosses_checkpoint(f.before, f.before + jsonb_array_length(i.item -> 'signals')) order by i.n;
+    for n in 0 .. jsonb_array_length(p_items) - 1 loop
+        v_before := (v_firsts ->> (p_items -> n ->> 'turn_id'))::bigint - 1;
+        if heliograph._crosses_checkpoint(v_before, v_before + jsonb_array_length(p_items -> n -> 'signals')) then
+            perform heliograph._checkpoint(p_project, heliograph._run_of(p_items -> n ->> 'agent_id'), v_before);
+        end if;
+    end loop;
     v_suspended := heliograph._suspend_heads(p_project, p_items, p_now);
     v_is_all := cardinality(v_suspended) = jsonb_array_length(p_items);
     if not v_is_all then
