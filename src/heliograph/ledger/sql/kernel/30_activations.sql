@@ -71,8 +71,8 @@ begin
           from rows from (unnest(p_epochs), unnest(p_turns)) t (epoch)
          where t.epoch is not null
         union all
-        select p_project, r.run_id || '/' || a.name, r.run_id, a.name, r.target, 'idle', 0, null, 1, 'default', null, null,
-               null, null, p_now
+        select p_project, r.run_id || '/' || a.name, r.run_id, a.name, r.target, 'idle', 0, null, 1, 'default', null,
+               null, null, null, p_now
           from unnest(p_runs) r
          cross join lateral (
                select distinct e.name from jsonb_array_elements_text(r.agents - array(

@@ -74,7 +74,7 @@ end $$;
 create function heliograph._reject_runs(p_project text, p_runs heliograph.new_run[], p_bytes integer) returns jsonb[]
     language plpgsql stable as $$
 declare
-    v_limits constant heliograph.project_limits := heliograph._limits(p_project);
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_run heliograph.new_run;
     v_rejection jsonb;
     v_rejections jsonb[] := '{}';

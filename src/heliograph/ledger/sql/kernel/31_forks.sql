@@ -101,12 +101,12 @@ begin
     return null;
 end $$;
 
--- _with_causes: the reaction of a run. Each of its activations has cause_run_id: of a fork's turn with a cause {seq}, the
---   run that recorded that signal.
+-- _with_causes: the reaction of a run. Each of its activations has cause_run_id: of a fork's turn with a cause {seq},
+--   the run that recorded that signal.
 create function heliograph._with_causes(p_project text, p_fork jsonb, p_reaction jsonb) returns jsonb
     language sql stable as $$
-    select case when p_fork is null or jsonb_typeof(p_reaction -> 'activations') is distinct from 'array' then p_reaction
-        else p_reaction || jsonb_build_object('activations', (
+    select case when p_fork is null or jsonb_typeof(p_reaction -> 'activations') is distinct from 'array'
+        then p_reaction else p_reaction || jsonb_build_object('activations', (
             select coalesce(jsonb_agg(
                        case when jsonb_typeof(a.item -> 'cause') = 'object' and (a.item #>> '{cause,seq}')::bigint
                                  <= (p_fork ->> 'seq')::bigint

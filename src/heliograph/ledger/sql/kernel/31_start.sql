@@ -10,8 +10,8 @@
 --   Returns rows {run_id, outcome, code, message, targets, woken} in the order of the items. 'started'. 'duplicate': a
 --   run with the same request exists, or existed before it was pruned; nothing changes. 'conflict': another request has
 --   this run id. 'rejected' with code and message: payload_too_large, fan_out, recursion_depth_exceeded,
---   invalid_signal, and those of a fork, see _reject_fork. targets: the workers to notify, for the whole call. woken: in
---   the first row, the agents that the call woke.
+--   invalid_signal, and those of a fork, see _reject_fork. targets: the workers to notify, for the whole call. woken:
+--   in the first row, the agents that the call woke.
 --   raises: see _enter; 22023 for arrays of different lengths, and for an invalid run, agent, turn, context or
 --           recording; 23514 for a reaction that the tables reject, or for the name of a recording without 1 to 200
 --           bytes; 23503 for a reaction that wakes an agent which the run lacks, 23505 for one with a turn id that is
@@ -66,8 +66,8 @@ begin
                          from rows from (unnest(v_epochs), unnest(v_turns)) t (epoch) where t.epoch is not null
                         order by 1);
     return query
-    select r.run_id, coalesce(r.answer ->> 'outcome', 'started'), r.answer ->> 'code', r.answer ->> 'message', v_targets,
-           case when r.n = 1 and v_woken <> '{}' then v_woken end
+    select r.run_id, coalesce(r.answer ->> 'outcome', 'started'), r.answer ->> 'code', r.answer ->> 'message',
+           v_targets, case when r.n = 1 and v_woken <> '{}' then v_woken end
       from unnest(p_run_id, v_answers) with ordinality r (run_id, answer, n);
 end $$;
 

@@ -178,12 +178,14 @@ create function heliograph._judge_append(
                       case when heliograph._exceeds(p_signals[u.n], p_bytes, p_limits.payload_bytes_max)
                            then heliograph._reject_signals(p_signals[u.n], p_limits) end,
                       case when i.cards > 0
-                           then heliograph._reject_cards(p_project, p_turn_id[u.n], p_cards[u.n], p_bytes, p_limits) end,
+                           then heliograph._reject_cards(p_project, p_turn_id[u.n], p_cards[u.n], p_bytes,
+                                                         p_limits) end,
                       case when i.drafts > 0
                            then heliograph._reject_drafts(p_runs[u.n], r.signal_seq, p_signals[u.n]) end) end
                   as rejection offset 0) v
      cross join lateral (
-           select case when v.rejection is null and not coalesce(l.has_drafts, false) then i.drafts else 0 end as written offset 0) w
+           select case when v.rejection is null and not coalesce(l.has_drafts, false) then i.drafts
+                       else 0 end as written offset 0) w
 $$;
 
 -- _put_cards: append cards to the output box of a turn, in order. A card that the box already has with the same kind
