@@ -150,9 +150,9 @@ begin
     end if;
 end $$;
 
--- _is_usual_suspension: whether an item of suspend has the form that owners usually send: one valid call of kind tool or
---   human. PostgreSQL sets up each expression once per transaction, which costs more than its evaluation, so that this
---   is short.
+-- _is_usual_suspension: whether an item of suspend has the form that owners usually send: one valid call of kind tool
+--   or human. PostgreSQL sets up each expression once per transaction, which costs more than its evaluation, so that
+--   this is short.
 create function heliograph._is_usual_suspension(p_item jsonb) returns boolean
     language plpgsql immutable as $$
 declare
