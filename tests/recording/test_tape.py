@@ -9,7 +9,7 @@ import pytest
 
 from heliograph import redaction
 from heliograph.execution.packed_commit import packed_claim, packed_text, unpacked_text
-from heliograph.execution.recorded_world import RecordedLedger
+from heliograph.execution.recorded_ledger import RecordedLedger
 from heliograph.execution.tape import Tape, tape_of_turn
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.rows import RecordedCommitRow
@@ -77,7 +77,7 @@ async def test_call_that_was_cancelled_is_recorded_again_after_its_repetition() 
             return WriteResult("turn_a", "ok", first_seq=rows[-1].seq)
 
     kernel = Kernel()
-    ledger = RecordedLedger(kernel, tape)
+    ledger = RecordedLedger(kernel, claim(Cause("sig_run_b_1", "note", None)), tape)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await ledger.append({**SIGNALS, "signals_emitted": 0})

@@ -32,7 +32,7 @@ class OwnedLedger:
         return self._checked(await self._ledger.begin_call({**self._owner, **item}))
 
     async def begun(self, item: Mapping[str, Any], answer: BeginResult) -> BeginResult:
-        return await self._ledger.begun({**self._owner, **item}, answer)
+        return answer
 
     async def record_call(self, item: Mapping[str, Any]) -> WriteResult:
         return self._checked(await self._ledger.record_call({**self._owner, **item}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from heliograph.control.pool_names import DEFAULT_POOL, queue_name
 from heliograph.egress.messenger import Messenger
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from heliograph.telemetry.metrics_signals import TurnMetrics  # only for workers with metrics
 
 POSTGRES, NATS = "postgres", "nats"  # the names of the wires in the settings of a project
-
-
-class Seams(NamedTuple):
-    """Everything through which one turn, or one reaction, reaches what is outside of it; a recording wraps these three."""
-
-    world: World
-    ledger: Ledger
-    inputs: TurnInputs
 
 
 @dataclass(frozen=True, slots=True)

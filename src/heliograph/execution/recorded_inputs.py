@@ -1,4 +1,4 @@
-"""Record the inputs of a turn beside its world and its ledger; and make the services of a recorded turn."""
+"""Record the inputs of a turn beside its world and its ledger; and make the seams of a recorded turn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 
 from heliograph.definitions.tool import Tool
-from heliograph.execution.project_services import ProjectServices, Seams
-from heliograph.execution.recorded_world import RecordedLedger, RecordedWorld
+from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.recorded_ledger import RecordedLedger
+from heliograph.execution.recorded_world import RecordedWorld
 from heliograph.execution.run_serializer import RunSerializer
+from heliograph.execution.seams import Seams
 from heliograph.execution.tape import Tape, error_item, is_unrecorded, tape_of_turn, unrecorded
 from heliograph.execution.turn_inputs import TurnInputs
 from heliograph.ports import Chunk, Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta
@@ -27,12 +29,13 @@ from heliograph.world.seam import World
 
 def recorded_seams(services: ProjectServices, claimed: Claimed) -> Seams:
     """The seams of a claimed turn whose run is recorded."""
-    return with_tape(services, tape_of_turn(claimed, services.ledger.project, is_observed=services.world.is_observed))
+    tape = tape_of_turn(claimed, services.ledger.project, is_observed=services.world.is_observed)
+    return with_tape(services, claimed, tape)
 
 
-def with_tape(services: ProjectServices, tape: Tape) -> Seams:
-    """The seams of one part, recorded on a tape."""
-    ledger, inputs = RecordedLedger(services.ledger, tape), RecordedInputs(tape, services.inputs)
+def with_tape(services: ProjectServices, claimed: Claimed, tape: Tape) -> Seams:
+    """The seams of a claimed turn, recorded on a tape."""
+    ledger, inputs = RecordedLedger(services.ledger, claimed, tape), RecordedInputs(tape, services.inputs)
     return Seams(RecordedWorld(services.world, tape), ledger, inputs)
 
 
@@ -81,8 +84,7 @@ class RecordedInputs(TurnInputs):
 
     def problem_of_credentials(self, names: Sequence[str], secrets: Resolver | None) -> str | None:
         problem = self._inner.problem_of_credentials(names, secrets)
-        if names:
-            self._tape.read(("credentials", problem))
+        self._tape.read(("credentials", problem))
         return problem
 
     def newest(self, serializer: RunSerializer, view: RunView) -> RunView:

@@ -1,23 +1,19 @@
-"""The world and the ledger of a recorded part: they pass everything on, and record what comes back."""
+"""The world of a recorded part: it passes everything on, and records what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from datetime import datetime
 from typing import Any, TypeVar
 
 from heliograph.errors import TurnTimedOut
-from heliograph.execution.tape import Tape, is_unrecorded, resume_recording, without_intents, without_targets
-from heliograph.ledger.client import Ledger
-from heliograph.records import BeginResult, Card, Event, WriteResult
+from heliograph.execution.tape import Tape, is_unrecorded, resume_recording
+from heliograph.records import Event
 from heliograph.world.seam import BellKey, Subscription, Task, Transaction, World
 
 T = TypeVar("T")
-R = TypeVar("R", BeginResult, WriteResult)
-
-_COMMITTED = frozenset(("ok", "suspended", "resolved"))  # the outcomes of calls whose signals are in the log
 
 
 class RecordedWorld:
@@ -98,94 +94,3 @@ class RecordedWorld:
 
     async def publish(self, project: str, events: Sequence[Event]) -> None:
         await self.unrecorded.publish(project, events)
-
-
-class RecordedLedger(Ledger):
-    """The ledger of a recorded turn. Each commit of signals has what the turn has read since the one before it."""
-
-    def __init__(self, ledger: Ledger, tape: Tape):
-        self._inner = ledger
-        self._tape = tape
-        self.world = ledger.world
-        self.project = ledger.project
-
-    def append(self, item: dict[str, Any]) -> Coroutine[Any, Any, WriteResult]:
-        return self._recorded("append", item, self._inner.append)
-
-    async def begin_call(self, item: dict[str, Any]) -> BeginResult:
-        return await self._recorded("begin_call", item, self._inner.begin_call)
-
-    async def record_call(self, item: dict[str, Any]) -> WriteResult:
-        async def write(given: dict[str, Any]) -> WriteResult:
-            return await self._inner.record_call({**given, "intents": item["intents"]} if "intents" in item else given)
-
-        return await self._recorded("record_call", without_intents(item), write)
-
-    async def begun(self, item: dict[str, Any], answer: BeginResult) -> BeginResult:
-        """Record the call of begin_call that the intent has replaced."""
-        self._tape.answer(self._tape.called("begin_call", item), answer)
-        return answer
-
-    async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
-        async def write(item: dict[str, Any]) -> WriteResult:
-            return await self._inner.record_call_in(transaction, item)
-
-        return await self._recorded("record_call", item, write, is_certain=False)
-
-    def suspend(self, item: dict[str, Any]) -> Coroutine[Any, Any, WriteResult]:
-        return self._recorded("suspend", item, self._inner.suspend)
-
-    async def defer(self, item: dict[str, Any]) -> WriteResult:
-        return await self._recorded("defer", item, self._inner.defer)
-
-    def finish(self, item: dict[str, Any]) -> Coroutine[Any, Any, WriteResult]:
-        return self._recorded("finish", item, self._inner.finish)
-
-    async def react(self, item: dict[str, Any]) -> dict[str, Any]:
-        number, recording = self._tape.commit("react", item)
-        answer = await self._inner.react({**item, "recording": recording})
-        self._tape.answer(number, {"outcome": answer["outcome"]})
-        return answer
-
-    def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
-        return self._pages(box_id)
-
-    async def _pages(self, box_id: str) -> AsyncIterator[list[Card]]:
-        number = self._tape.begin("call", "read_box", {"box_id": box_id}, {})
-        try:
-            pages = [page async for page in self._inner.pages_of_box(box_id)]
-        except Exception as error:
-            self._tape.raised(number, error)
-            raise
-        self._tape.answer(number, pages)
-        for page in pages:
-            yield page
-
-    async def remember(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return await self._inner.remember(items)  # in a step, whose result is recorded
-
-    async def recall(self, query: str, agent: str | None, limit: int) -> list[dict[str, Any]]:
-        return await self._inner.recall(query, agent, limit)
-
-    async def _recorded(
-        self, function: str, item: Mapping[str, Any], write: Callable[[dict[str, Any]], Awaitable[R]], *, is_certain: bool = True
-    ) -> R:  # fmt: skip
-        """Make a kernel call; one with signals keeps what was read before it. is_certain: an answer proves its commit."""
-        tape = self._tape
-        if has_signals := bool(item.get("signals")):
-            number, recording = tape.commit(function, item)
-            given = {**item, "recording": recording}
-        else:
-            number, given = tape.called(function, item), dict(item)
-        try:
-            result = await write(given)
-        except BaseException as error:
-            if isinstance(error, Exception):
-                tape.raised(number, error)
-            if has_signals:  # also of a call that was cancelled nobody knows whether it was committed
-                tape.lost(item.get("signals_emitted"))
-            raise
-        if has_signals and is_certain and result.outcome in _COMMITTED:
-            tape.kept(number, item.get("signals_emitted"))
-        tape.read(("answer", number, without_targets(result)))
-        return result

@@ -28,7 +28,8 @@ from heliograph.execution.phase_context import PhaseContext
 from heliograph.execution.phase_events import PhaseEvents
 from heliograph.execution.phase_progress import PhaseProgress
 from heliograph.execution.phase_run import PhaseRun, failure_code
-from heliograph.execution.project_services import ProjectServices, Seams
+from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.seams import Seams
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, reject_not_admitted, suspend
@@ -79,13 +80,13 @@ class TurnRunner:
         self.services = services
         self._agent_loop = agent_loop
         workflow, project = services.workflows[claimed.target], services.project
-        outside = seams or services
-        world, inputs = outside.world, outside.inputs
+        if seams is None:
+            seams = Seams(services.world, OwnedLedger(services.ledger, claimed), services.inputs)
+        world, ledger, inputs = seams.world, seams.ledger, seams.inputs
         self.spec = workflow.agents[claimed.agent]
         taint = Taint(claimed, self.spec)
         if claimed.waits:
             taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
-        ledger = OwnedLedger(outside.ledger, claimed)
         self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint, services.metrics)
         self.owned = OwnedTurn(
             claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events,
@@ -236,9 +237,8 @@ class TurnRunner:
 
     def _problem_of_start(self) -> str | None:
         """The missing credential, or the problems of the task, without which the turn may not start."""
-        if (
-            problem := self.owned.inputs.problem_of_credentials(self.spec.credentials, self.owned.workflow.secrets)
-        ) is not None:
+        owned, names = self.owned, self.spec.credentials
+        if names and (problem := owned.inputs.problem_of_credentials(names, owned.workflow.secrets)) is not None:
             return problem
         task_problems = self.spec.task_problems
         if task_problems is None or not (problems := task_problems(task_of(self.claimed.cause))):

@@ -132,9 +132,8 @@ class Tape:
             self._settle()
         self._calls = number = self._calls + 1
         try:
-            body = self._packed(
-                self.entries, number, function, packed_item(without_owner(item), self._state, self._memory)
-            )
+            packed = packed_item(without_owner(item), self._state, self._memory)
+            body = self._packed(self.entries, number, function, packed)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             self.gap = f"a value cannot be recorded: {error}"
             body = self._packed([], number, function, {})
@@ -198,7 +197,9 @@ def without_intents(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def without_owner(item: Mapping[str, Any]) -> JsonObject:
     """An item of a kernel call without its owner and its signals; and without tokens, which are secret and random."""
-    found = {key: value for key, value in item.items() if key not in _OWNER}
+    found = {**item}
+    for key in _OWNER.intersection(item):
+        del found[key]
     if "calls" in found:
         found["calls"] = [_without_token(call) for call in found["calls"]]
     return found

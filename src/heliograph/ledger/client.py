@@ -122,10 +122,6 @@ class Ledger:
         """Record a call before its effect starts."""
         return await self._beginnings.call(item)
 
-    async def begun(self, item: dict[str, Any], answer: BeginResult) -> BeginResult:
-        """Return the answer to an intent that a result carried. A ledger that records its turn notes it."""
-        return answer
-
     async def record_call(self, item: dict[str, Any]) -> WriteResult:
         """Record the result of a call that begin_call recorded."""
         return await self._records.call(item)

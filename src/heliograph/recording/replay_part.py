@@ -118,7 +118,7 @@ class PartReplay:
             self._diverge("error", loop.problem)
 
     async def _turn(self, claimed: Claimed, services: ProjectServices) -> None:
-        runner = TurnRunner(claimed, services, ModelAgentLoop(no_harness), with_tape(services, self.tape))
+        runner = TurnRunner(claimed, services, ModelAgentLoop(no_harness), with_tape(services, claimed, self.tape))
         runner.task = asyncio.current_task()
         self._script.on_stop = runner.stop
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heliograph.execution.recorded_world import RecordedWorld
 from heliograph.execution.tape import RECORDED, tape_of_start
 from heliograph.ledger.rows import RecordingRow
 from heliograph.reactive.react import react_to_start
@@ -30,8 +29,13 @@ def start_of_run(
         return reaction, _item(workflow, run_id, reaction)
     caller = {**caller, RECORDED: True}
     tape = tape_of_start(run_id, state, caller)
-    recorded = RecordedWorld(world, tape)
-    reaction = react_to_start(workflow, run_id, state, recorded.now(), recorded.new_id, caller)
+    tape.read(("now", now := world.now()))
+
+    def new_id(kind: str) -> str:
+        tape.read(("id", kind, identifier := world.new_id(kind)))
+        return identifier
+
+    reaction = react_to_start(workflow, run_id, state, now, new_id, caller)
     item = _item(workflow, run_id, reaction)
     _, recording = tape.commit("start_runs", {"signals": item["signals"], "reaction": item["reaction"]})
     return reaction, {**item, "recording": {**recording, **record.item()}}

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from heliograph.codes import INTERNAL_ERROR
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.execution.project_services import ProjectServices
-from heliograph.execution.recorded_inputs import with_tape
+from heliograph.execution.recorded_world import RecordedWorld
 from heliograph.execution.tape import is_recorded, tape_of_reaction
 from heliograph.reactive.react import react_to_pending
 from heliograph.reactive.reaction import Reaction
@@ -89,12 +89,12 @@ class PendingReactions:
     async def _commit(
         self, services: ProjectServices, pending: PendingRun, failure: RunFailure | None
     ) -> tuple[Reaction, Mapping[str, Any]]:
-        is_on_tape, run_id = is_recorded(pending.run.memory), pending.run.run_id
-        outside = with_tape(services, tape_of_reaction(pending, failure)) if is_on_tape else services
-        world = outside.world
+        tape = tape_of_reaction(pending, failure) if is_recorded(pending.run.memory) else None
+        world = services.world if tape is None else RecordedWorld(services.world, tape)
         reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
         await world.failpoint("before_react")
-        answer = await outside.ledger.react({
-            "run_id": run_id, "signals": draft_items(reaction.drafts), "reaction": reaction.to_item(),
-        })  # fmt: skip
+        item = {"run_id": pending.run.run_id, "signals": draft_items(reaction.drafts), "reaction": reaction.to_item()}
+        if tape is not None:
+            _, item["recording"] = tape.commit("react", item)
+        answer = await services.ledger.react(item)
         return reaction, answer
