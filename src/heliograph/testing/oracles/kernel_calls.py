@@ -92,6 +92,9 @@ class Oracles(WaitOracle, StopOracle):
         read = getattr(self, function, None)
         if read is not None:
             read(args, answer, now)
+        if function == "record_call" and any(item.get("intents") for item in args[1]):
+            intents, begun = _intents_of(args[1], answer)
+            self.called(who, "begin_call", (args[0], intents), begun, now)
         if function == "start_runs":
             self.forks.started(args[1], answer, now)
         if function in MAKES and not self._is_nothing(answer):
@@ -150,3 +153,14 @@ class Oracles(WaitOracle, StopOracle):
         if isinstance(answer, dict):
             return not any(answer.values())
         return not answer
+
+
+def _intents_of(items: Any, answer: Any) -> tuple[list[Any], list[Any]]:
+    """The intents that results carry as items of begin_call, and its answers to them. A stale or rejected result begins nothing."""
+    intents, begun = [], []
+    for item, row in zip(items, answer, strict=True):
+        if row["outcome"] in ("ok", "duplicate"):
+            owner = {key: item[key] for key in ("agent_id", "turn_id", "epoch")}
+            intents += [{**intent, **owner} for intent in item.get("intents") or ()]
+            begun += row.get("begun") or ()
+    return intents, begun
