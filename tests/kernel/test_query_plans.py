@@ -4,6 +4,7 @@ PostgreSQL's statistics count the rows that each call reads within its own trans
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -276,9 +277,9 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     card = {"card_id": "card_new", "kind": "note", "content": {}}
     calls = [command("c1"), child("c2", "critic", "turn_new")]
     return [
-        ("append", "select heliograph.append('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', $4::jsonb[], $5::jsonb[],"
+        ("append", "select heliograph.append('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', $4::text[]::jsonb[], $5::text[]::jsonb[],"
                    " '{null}', now())",
-         [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]], [[card]], [[draft("x", "sig_run_a_1")]]],
+         [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]], [json.dumps([card])], [json.dumps([draft("x", "sig_run_a_1")])]],
          {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
         ("renew", "select heliograph.renew('filled', $1::text[], $2::text[], $3::bigint[], '{null}', 30, now())",
          [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]], {"agent_state_head_pkey"}),

@@ -29,6 +29,8 @@ def append(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     for item in listed:
         check_phase(item)
+        for column in ("cards", "signals"):
+            j.length(get(item, column))  # raises also for an item of a caller without a turn
     answers: dict[int, Row] = {}
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
         for place in places:
