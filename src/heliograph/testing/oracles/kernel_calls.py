@@ -157,7 +157,8 @@ class Oracles(WaitOracle, StopOracle):
 
 def _intents_of(items: Any, answer: Any) -> tuple[list[Any], list[Any]]:
     """The intents that results carry as items of begin_call, and its answers to them. A stale or rejected result begins nothing."""
-    intents, begun = [], []
+    intents: list[Any] = []
+    begun: list[Any] = []
     for item, row in zip(items, answer, strict=True):
         if row["outcome"] in ("ok", "duplicate"):
             owner = {key: item[key] for key in ("agent_id", "turn_id", "epoch")}
