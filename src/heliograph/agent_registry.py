@@ -88,7 +88,7 @@ class AgentRegistry(Generic[AppState, AppDeps]):
         a JSON Schema for `ctx.task`; a turn with another task fails with INIT_FAILED.
 
         name: by default the function's name; required for a lambda or an object.
-        activate_on: any of these signals activates the agent: patterns, or definitions of `define_signal`. activate_when_all: all of these together activate it.
+        activate_on: any of these signals activates the agent: patterns, or definitions of `define_signal`; by default the start of the run. activate_when_all: all of these together activate it.
         when: a guard, called with the state, or with state and signal. Its types, and that of the context, are checked against the
             application's `state` and `deps`.
         emits: the signals that the agent emits, see `Context.emit`.

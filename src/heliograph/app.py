@@ -266,6 +266,33 @@ class Heliograph(AgentRegistry[AppState, AppDeps]):
                 write_recording(await export_recording(runtime.reader, result.run_id), file)
             return result
 
+    def run_sync(
+        self, state: AppState | Mapping[str, Any] | None = None, *, run_id: str | None = None,
+        on_signal: Callable[[Signal], None] | None = None, worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0,
+        callback_url: str | None = None, record: str | os.PathLike[str] | RecordingOptions | None = None, mode: Mode = "record",
+    ) -> RunResult[AppState]:  # fmt: skip
+        """Run to the end in a program without an event loop; see `run`.
+
+        Raises InvalidInput (`event_loop_runs`) where one runs, such as in a notebook: write `await app.run(...)` there.
+        """
+        import asyncio
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise InvalidInput(
+                "run_sync cannot wait where an event loop runs; write `await app.run(...)`", code="event_loop_runs"
+            )
+        from heliograph.world.event_loop import new_event_loop
+
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(self.run(
+                state, run_id=run_id, on_signal=on_signal, worker=worker, concurrency=concurrency, lease_seconds=lease_seconds,
+                callback_url=callback_url, record=record, mode=mode,
+            ))  # fmt: skip
+
     async def fork(self, run_id: str, at: str | int, *, state: Any = None, new_run_id: str | None = None) -> Fork:
         """Start a new run that continues the log of a run after one of its signals, with this application's code.
 

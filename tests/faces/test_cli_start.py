@@ -79,6 +79,7 @@ def test_long_command_name_runs_the_same_program(tmp_path: Path) -> None:
 def test_help_names_every_command_and_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     shell = Shell(tmp_path, None)
     text = shell.helio("--help").stdout
+    assert shell.helio().stdout == text
     assert all(f"\n    {name} " in text for name in ("run", "runs", "worker", "turn", "signal", "db", "sim"))
     for command in ("helio --help", "helio db sql"):
         done = shell.bash(f"{command} | true; echo ${{PIPESTATUS[0]}}")

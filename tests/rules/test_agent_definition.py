@@ -27,7 +27,6 @@ def test_definition_has_the_written_options_and_safe_defaults() -> None:
         ({"activate_on": "workflow:start"}, "wrong_type", "/agents/a/activate_on"),
         ({"activate_on": START, "emits": "x:y"}, "wrong_type", "/agents/a/emits"),
         ({"activate_when_all": "x:y"}, "wrong_type", "/agents/a/activate_when_all"),
-        ({"activate_on": []}, "required_field", "/agents/a/activate_on"),
         ({"activate_on": START, "run": None}, "required_field", "/agents/a"),
         ({"activate_on": START, "prompt": "both"}, "required_field", "/agents/a"),
         ({"activate_on": START, "priority": "urgent"}, "invalid_enum", "/agents/a/priority"),
@@ -41,7 +40,7 @@ def test_definition_has_the_written_options_and_safe_defaults() -> None:
         ({"activate_on": START, "max_attempts": 0}, "out_of_range", "/agents/a/max_attempts"),
         ({"activate_on": START, "retries": -1}, "out_of_range", "/agents/a/retries"),
         ({"activate_on": START, "retries": 1.5}, "wrong_type", "/agents/a/retries"),
-        ({"on_request": "yes"}, "required_field", "/agents/a/activate_on"),
+        ({"on_request": "yes"}, "wrong_type", "/agents/a/on_request"),
         ({"activate_on": START, "max_attempts": True}, "out_of_range", "/agents/a/max_attempts"),
     ],
 )
@@ -50,6 +49,13 @@ def test_impossible_definition_is_rejected_with_its_location(options: dict[str, 
         define_agent("a", **{"run": nothing, **options})
     assert (caught.value.code, caught.value.path) == (code, path)
     assert "agent a" in caught.value.message
+
+
+@pytest.mark.parametrize("options", [{}, {"activate_on": []}, {"on_request": False}])
+def test_agent_without_a_subscription_starts_with_the_run(options: dict[str, Any]) -> None:
+    agent = define_agent("a", run=nothing, **options)
+    assert [each.text for each in agent.activate_on] == ["workflow:start"]
+    assert define_agent("a", run=nothing, activate_when_all=["x:y"]).activate_on == ()
 
 
 def test_agent_on_request_needs_no_subscription() -> None:

@@ -56,6 +56,7 @@ def _run_command(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     parser = command_parser()
+    arguments = arguments or ["--help"]
     if not _HELP.isdisjoint(arguments):  # argparse prints the help of `run` as soon as it reads --help
         arguments = with_plural(arguments)
     try:

@@ -18,13 +18,13 @@ from heliograph.definitions.agent_checks import (
     check_must_end_with,
     check_name,
     check_number,
+    check_on_request,
     check_once,
     check_one_of,
     check_options,
     check_shared_contexts,
     check_text,
     check_tool_names,
-    check_waking,
     check_work,
     each_of,
 )
@@ -68,6 +68,8 @@ CONTEXT_BYTES_MAX = 16_777_216
 RETRIES = 3
 TIMEOUT_SECONDS = 300.0
 TTL_SECONDS = 3600.0
+
+RUN_START = "workflow:start"
 
 _MODELS_SHARE = 0.8  # the part of timeout_seconds that all models of an agent share
 
@@ -276,10 +278,10 @@ def _limits(timeout: float | NotGiven, ttl: float | NotGiven, lifecycle: object)
 def _waking(
     name: str, any_of: Sequence[str | SignalDefinition[Any]], all_of: Sequence[str | SignalDefinition[Any]], on_request: bool
 ) -> tuple[tuple[Pattern, ...], tuple[Pattern, ...]]:  # fmt: skip
-    """Return the patterns of `activate_on` and `activate_when_all`."""
+    """Return the patterns of `activate_on` and `activate_when_all`. An agent without both starts with the run, unless it is on request."""
+    check_on_request(name, on_request)
     found = each_of(name, "activate_on", any_of, _pattern), each_of(name, "activate_when_all", all_of, _pattern)
-    check_waking(name, found[0] + found[1], on_request)
-    return found
+    return found if on_request or any(found) else ((_pattern(RUN_START),), ())
 
 
 def _check_choices(name: str, priority: object, effect: object, after_untrusted: object, trusted: object) -> None:

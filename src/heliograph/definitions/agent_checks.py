@@ -55,12 +55,10 @@ def each_of(name: str, argument: str, values: Sequence[Any], check: Callable[[An
         return tuple(check(value) for value in values)
 
 
-def check_waking(name: str, signals: Sequence[object], on_request: object) -> None:
-    if not signals and on_request is not True:
-        raise InvalidInput(
-            f"agent {name} would never run: give activate_on or activate_when_all, such as ['workflow:start'], or "
-            "on_request=True if other agents delegate to it", code="required_field", path=f"/agents/{name}/activate_on",
-        )  # fmt: skip
+def check_on_request(name: str, on_request: object) -> None:
+    if not isinstance(on_request, bool):
+        raise InvalidInput(f"agent {name}: on_request must be True or False, not {safe_repr(repr_of(on_request))}", code="wrong_type",
+                           path=f"/agents/{name}/on_request")  # fmt: skip
 
 
 def check_work(
