@@ -6,7 +6,7 @@ from typing import Any
 
 from heliograph import ScriptedModel, tool
 from tests.runtime.kit import Rig
-from tests.runtime.loop_kit import agent, call
+from tests.runtime.loop_kit import agent, call, results
 from tests.runtime.test_commits_of_works import counted
 
 CALLS = ["start_runs", "claim", "begin_call", "record_call", "record_call", "finish"]
@@ -75,3 +75,19 @@ async def test_ids_of_steps_are_those_of_calls_that_begin_by_themselves(rig: Rig
     assert [(wait["tool_call_id"], wait["step_id"]) for wait in waits] == [
         ("m1", "s1"), ("m1-1", "s2"), ("m1-3", "s3"), ("m2", "s4"),
     ]  # fmt: skip
+
+
+async def test_rule_of_approvals_is_asked_once_so_a_call_that_has_begun_needs_none(rig: Rig) -> None:
+    asked: list[Any] = []
+
+    def needs_approval(arguments: Any) -> bool:
+        asked.append(arguments)
+        return False
+
+    @tool(effect="once", approval=needs_approval)
+    def charge() -> str:
+        return "charged"
+
+    model = replying([call("charge")])
+    assert (await rig.run(agent(model, [charge]))).state == {"out": "done"}
+    assert (asked, results(model)) == ([{}], ["charged"])

@@ -44,6 +44,7 @@ class CallLimits:
 
 
 NO_LIMITS = CallLimits()
+_Checked = tuple[dict[str, Any], bool] | BadArguments
 
 
 class Submitted(Exception):
@@ -67,6 +68,7 @@ class ToolCallRouter:
         self._limits = NO_LIMITS
         self._results: dict[str, Json] = {}
         self._results_of: dict[str, CallResult] = {}
+        self._checks: dict[tuple[int, int], _Checked] = {}  # of the coming calls: each is checked once
         self._last_model_call = max(
             last_model_call(owned.claimed.waits, replay.journal.prefix), *owned.executed_steps, 0
         )
@@ -87,6 +89,7 @@ class ToolCallRouter:
 
         A tool with a limit of parallel calls begins when it is its turn, and one that needs approval when it has it.
         """
+        self._checks.clear()
         if self._batch_problem(step, calls) is not None:
             return []
         local_calls: dict[int, LocalCall] = {}
@@ -95,12 +98,11 @@ class ToolCallRouter:
                 return []
             if tool.tool.function is None or tool.slots is not None:
                 return []
-            try:
-                self._check_may_end(step, n, call)
-                arguments = self._arguments(step, n, tool, call)
-            except BadArguments:
+            checked = self._checks[step, n] = self._checked(step, n, tool, call)
+            if isinstance(checked, BadArguments):
                 continue
-            if self._approvals.are_needed(step, n, tool, arguments):
+            arguments, needs_approval = checked
+            if needs_approval:
                 return []
             local_calls[n] = tool, arguments
         reserve = self._replay.steps.tool_reserve
@@ -159,8 +161,11 @@ class ToolCallRouter:
                     waits[n] = self._builtin_call(step, n, call)
                 elif call.tool in self._tools.bound:
                     tool = self._tools.bound[call.tool].limited(self._limits.timeout_seconds, self._limits.retry)
-                    arguments = self._arguments(step, n, tool, call)
-                    if self._approvals.are_needed(step, n, tool, arguments):
+                    checked = self._checks.pop((step, n), None) or self._checked(step, n, tool, call)
+                    if isinstance(checked, BadArguments):
+                        raise checked
+                    arguments, needs_approval = checked
+                    if needs_approval:
                         approvals[n] = tool, arguments
                         waits[n] = self._approvals.request(step, n, tool, arguments)
                     elif tool.tool.function is None:
@@ -226,6 +231,15 @@ class ToolCallRouter:
             step, local_calls, None if following is None else lambda: NextCall(following(), reads=reads)
         )
         return {n: self._tool_message(calls[n], result) for n, result in results.items()}
+
+    def _checked(self, step: int, n: int, tool: BoundTool, call: ToolCall) -> _Checked:
+        """The checked arguments of a call, and whether it requires approval; or why it is not made."""
+        try:
+            self._check_may_end(step, n, call)
+            arguments = self._arguments(step, n, tool, call)
+        except BadArguments as error:
+            return error
+        return arguments, self._approvals.are_needed(step, n, tool, arguments)
 
     def _arguments(self, step: int, n: int, tool: BoundTool, call: ToolCall) -> dict[str, Any]:
         """The checked arguments. Raises BadArguments, but not for a recorded call: it was valid when it was recorded."""
