@@ -349,7 +349,7 @@ def test_failure_names_the_seed_the_smallest_schedule_and_the_command(monkeypatc
     failure = failing(paid_twice)
     assert str(failure) == "the effect 'pay A' happened 2 times, and 1 time without faults"
     [note] = failure.__notes__
-    assert re.search(r"schedule smaller: [12] faults, 0 tasks out of order", note)
+    assert re.search(r"schedule smaller: [1-4] faults, 0 tasks out of order", note)
     assert "the faults, each at its place:" in note
     assert "test_simulated_applications.py::test_failure_names_the_seed" in note
     case = note.rpartition("HELIOGRAPH_CASE='")[2].partition("'")[0]
