@@ -15,7 +15,8 @@ from heliograph.type_variables import AppDeps, AppState, Output
 from heliograph.types import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from types import UnionType
+    from typing import Unpack, _SpecialForm
 
     from heliograph.definitions.agent_options import FunctionAgentOptions, PromptAgentOptions
     from heliograph.definitions.circuit_breakers import CircuitBreaker
@@ -35,14 +36,10 @@ class Register(Protocol[AppState, AppDeps]):
 
     @overload
     def __call__(self, function: type[A], /) -> type[A]: ...
-    @overload
-    def __call__(
-        self, function: Callable[[Context[AppState, AppDeps]], T], /
-    ) -> Callable[[Context[AppState, AppDeps]], T]: ...
-    @overload
+    @overload  # one for both contexts: of two that match a `Context[Post]`, mypy would return Any
     def __call__(
         self, function: Callable[[PhaseContext[AppState, AppDeps]], T], /
-    ) -> Callable[[PhaseContext[AppState, AppDeps]], T]: ...
+    ) -> Callable[[Context[AppState, AppDeps]], T]: ...
 
 
 class AgentRegistry(Generic[AppState, AppDeps]):
@@ -124,6 +121,13 @@ class AgentRegistry(Generic[AppState, AppDeps]):
         output: type[Output] | None = None, system: str | None = None, when: Callable[[AppState, Signal[Any]], bool],
         **options: Unpack[PromptAgentOptions],
     ) -> AgentSpec[Output]: ...  # fmt: skip
+
+    @overload
+    def prompt_agent(
+        self, name: str, prompt: str | Callable[[Context[AppState, AppDeps]], str], *, model: Any = None,
+        output: UnionType | _SpecialForm, system: str | None = None, when: Callable[..., bool] | None = None,
+        **options: Unpack[PromptAgentOptions],
+    ) -> AgentSpec[Any]: ...  # fmt: skip
 
     def prompt_agent(
         self, name: str, prompt: str | Callable[[Any], str], *, model: Any = None, output: Any = None, system: str | None = None,

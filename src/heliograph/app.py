@@ -113,7 +113,9 @@ class Heliograph(AgentRegistry[AppState, AppDeps]):
                                        self._routes, self._settings.heartbeat, self._settings.grace_seconds,
                                        self._observability, self._notices, tuple(self._subscribers.values())))  # fmt: skip
 
-    def configured(self, runtime: RuntimeSpec | None = None, routing: MessageRouting | None = None) -> Heliograph:
+    def configured(
+        self, runtime: RuntimeSpec | None = None, routing: MessageRouting | None = None
+    ) -> Heliograph[AppState, AppDeps]:
         """Return a copy of the application with the settings of manifests, which `helio run` and `helio worker` apply.
 
         runtime: each of its settings replaces that of this application. The options of agents, tools and calls are narrower, and stay.
@@ -163,7 +165,7 @@ class Heliograph(AgentRegistry[AppState, AppDeps]):
         return register
 
     @overload
-    def on_signal(  # type: ignore[overload-overlap]  # a definition is not text
+    def on_signal(
         self, *signals: SignalDefinition[P], name: str | None = None, since: str = "now", timeout_seconds: float = 60.0,
         max_attempts: int = 5,
     ) -> Callable[[Callable[[Signal[P]], T]], Callable[[Signal[P]], T]]: ...  # fmt: skip
@@ -172,7 +174,7 @@ class Heliograph(AgentRegistry[AppState, AppDeps]):
     def on_signal(
         self, *signals: str | SignalDefinition[Any], name: str | None = None, since: str = "now", timeout_seconds: float = 60.0,
         max_attempts: int = 5,
-    ) -> Callable[[F], F]: ...  # fmt: skip
+    ) -> Callable[[Callable[[Signal[Any]], T]], Callable[[Signal[Any]], T]]: ...  # fmt: skip
 
     def on_signal(
         self, *signals: Any, name: str | None = None, since: str = "now", timeout_seconds: float = 60.0, max_attempts: int = 5,

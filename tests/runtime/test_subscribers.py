@@ -330,7 +330,7 @@ def test_subscribers_of_an_application_are_checked() -> None:
     for register, code in (
         (lambda: app.on_signal("a:b", name="s")(lambda signal: None), "duplicate_subscriber"),
         (lambda: app.on_signal(name="t")(lambda signal: None), "required_field"),
-        (lambda: app.on_signal("a:b", name="t")(lambda: None), "wrong_type"),
+        (lambda: app.on_signal("a:b", name="t")(lambda: None), "wrong_type"),  # type: ignore[arg-type, misc]
         (lambda: app.on_signal("a:b", name="t", timeout_seconds=0)(lambda signal: None), "out_of_range"),
         (lambda: app.on_signal("a:b", name="t", max_attempts=1.5)(lambda signal: None), "out_of_range"),  # type: ignore[call-overload]
         (lambda: app.on_signal("a:b")(lambda signal: None), "required_field"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,10 @@ MISTAKES = {
     "the context of another application": ("def counter(ctx: Context[Post])", "def counter(ctx: Context[Review])"),
     "a guard in a lambda reads an unknown field": ("when=lambda post: post.words > 5", "when=lambda post: post.wrds > 5"),
     "a guard takes another state": ("def is_long(post: Post)", "def is_long(post: Counted)"),
+    "a guard that waits": ("def is_long(post", "async def is_long(post"),
+    "a guard reads an unknown key": ('note["text"] == ""', 'note["txt"] == ""'),
     "a guard returns no boolean": ("return post.words > 2", "return post.text"),
+    "a reducer of one value": ("lambda old, new: old + new", "lambda old: old"),
     "end_when reads an unknown field": ("end_when=lambda post: post.words", "end_when=lambda post: post.wrds"),
     "a misspelt option of an agent": ('updates="words")', 'update="words")'),
     "a misspelt option of a prompt agent": ('on_request=True)', 'on_requests=True)'),
@@ -38,6 +42,11 @@ MISTAKES = {
     "an unknown field of a declared result": ("{quote.words + 1}", "{quote.word + 1}"),
     "the answer to a plain question is text": ("{name.upper()}", "{name + 1}"),
     "a payload of another type": ("ctx.emit(counted, Counted(words=", "ctx.emit(counted, Review(good=True, reason="),
+    "the payload of a definition is no object": ('ctx.emit(noted, {"text": "a title"})', 'ctx.emit(noted, "a title")'),
+    "the output of an agent's function has another type": ("counter(ctx) + 1", "counter(ctx).upper()"),
+    "a prompt of another state": ("def request(ctx: Context[Post])", "def request(ctx: Context[Review])"),
+    "a prompt that is no text": ("str:\n    return ctx.state.text\n\n\nreviewer", "int:\n    return ctx.state.words\n\n\nreviewer"),
+    "a subscriber of a pattern takes no signal": ("def keep(signal: Signal)", "def keep(signal: int)"),
     "a subscriber of another payload": ("signal: Signal[Counted]", "signal: Signal[Review]"),
     "a run with another state": ('app.run(Post(text="one two"))', "app.run(Review(good=True, reason=''))"),
     "an unknown field of the result": ("result.state.verdict", "result.state.verdicts"),
@@ -69,6 +78,12 @@ def test_pyright_accepts_the_file_and_finds_each_mistake(copies: Path) -> None:
     (copies / "pyrightconfig.json").write_text(settings)
     found = _run(copies, "-m", "basedpyright", "--pythonpath", sys.executable)
     _check_found(copies, found, re.compile(r"(\w+)\.py:(\d+):\d+ - error:"))
+
+
+def test_applications_of_the_file_are_valid_when_they_run() -> None:
+    values = runpy.run_path(str(USER_FILE))
+    agents = [list(values[name].workflow.agents) for name in ("app", "notes", "anything")]
+    assert agents == [["counter", "editor", "title", "Critic", "reviewer", "writer", "critics"], ["first"], ["second"]]
 
 
 def test_options_of_agents_as_types_are_those_of_the_methods() -> None:

@@ -1,7 +1,7 @@
 """What a user of a strict type checker writes. `test_types.py` runs two checkers over it, and over copies with one mistake each."""
 
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Literal, TypedDict, assert_type
 
 from pydantic import BaseModel
 
@@ -35,13 +35,23 @@ class Counted(BaseModel):
     words: int
 
 
+class Note(TypedDict):
+    text: str
+
+
 @dataclass(frozen=True)
 class Clients:
     sender: str
 
 
 counted = define_signal("words:counted", Counted)
-app = Heliograph("posts", state=Post, deps=Clients("press@example.org"), end_when=lambda post: post.words > 1000)
+noted = define_signal("note:taken", Note)
+app = Heliograph(
+    "posts", state=Post, deps=Clients("press@example.org"), end_when=lambda post: post.words > 1000,
+    reducers={"words": lambda old, new: old + new},
+)  # fmt: skip
+notes = Heliograph("notes", state=Note)
+anything = Heliograph("anything")
 
 
 @tool
@@ -74,6 +84,25 @@ async def editor(ctx: Context[Post, Clients]) -> str:
     return f"{review.reason} {quote.words + 1} {name.upper()} {ctx.deps.sender}"
 
 
+@app.agent(on_request=True, emits=[counted, noted])
+async def title(ctx: Context[Post]) -> str:
+    verdict = await ctx.ask("Which?", form=Literal["good", "bad"])
+    quote = await ctx.call("quote", result_schema=Counted | None)
+    ctx.emit(counted, {"words": counter(ctx) + 1})
+    ctx.emit(noted, {"text": "a title"})
+    return f"{verdict} {quote} {await editor(ctx)}"
+
+
+@notes.agent(activate_on=["workflow:start"], when=lambda note: note["text"] == "", updates="text")
+def first(ctx: Context[Note]) -> str:
+    return ctx.state["text"]
+
+
+@anything.agent(activate_on=["workflow:start"], when=lambda state: state["text"] == "")
+def second(ctx: Context) -> str:
+    return f"{ctx.state['text']}"
+
+
 @app.agent(activate_on=["workflow:start"], when=lambda post, signal: post.words > 2 and signal.name.startswith("w"))
 class Critic(Agent):
     async def act(self, ctx: PhaseContext[Post]) -> int:
@@ -85,19 +114,35 @@ def watch(signal: Signal[Counted]) -> None:
     print(signal.payload.words + 1)
 
 
+@app.on_signal("note:*")
+async def keep(signal: Signal) -> None:
+    print(signal.payload)
+
+
+def request(ctx: Context[Post]) -> str:
+    return ctx.state.text
+
+
 reviewer = app.prompt_agent(
     "reviewer", lambda ctx: ctx.state.text, output=Review, tools=[price, mail], when=lambda post: post.words > 5,
     activate_on=[counted], priority="high",
 )  # fmt: skip
 writer = app.prompt_agent("writer", "Write about {state.text}.", on_request=True)
+critics = app.prompt_agent("critics", request, output=Review | None, activate_on=["note:taken"])
+
+
+async def start(application: Heliograph) -> RunResult:
+    return await application.run()
 
 
 async def main() -> None:
     result = await app.run(Post(text="one two"))
     assert_type(app, Heliograph[Post, Clients])
+    assert_type(app.configured(), Heliograph[Post, Clients])
     assert_type(result, RunResult[Post])
     assert_type(result.state.verdict, str)
     assert_type(reviewer, AgentSpec[Review])
     assert_type(writer, AgentSpec[str])
     assert_type(await mail("Hello"), bool)
     assert isinstance(price, Tool)
+    print([await start(each) for each in (app, notes, anything)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.definitions.signal_definition import SignalDefinition, name_of
@@ -46,6 +46,10 @@ from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
 from heliograph.type_variables import Deps_co, State_co
 from heliograph.types import NOT_GIVEN, Json, JsonObject, Timeout
+
+if TYPE_CHECKING:
+    from types import UnionType
+    from typing import _SpecialForm
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -180,7 +184,7 @@ class Context(Generic[State_co, Deps_co]):
     def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: Timeout = NOT_GIVEN,
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
-        needs_token: bool = True, result_schema: Mapping[str, Any] | None = None, trusted: bool = False,
+        needs_token: bool = True, result_schema: Mapping[str, Any] | UnionType | _SpecialForm | None = None, trusted: bool = False,
         retry: RetryPolicy | Mapping[str, Any] | None = None,
         circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
         fallback: Fallback | None = None,
@@ -335,8 +339,9 @@ class Context(Generic[State_co, Deps_co]):
 
     @overload
     def ask(
-        self, question: str, *, form: Mapping[str, Any], timeout: float | None = None, call_id: str | None = None
-    ) -> Coroutine[Any, Any, Any]: ...
+        self, question: str, *, form: Mapping[str, Any] | UnionType | _SpecialForm, timeout: float | None = None,
+        call_id: str | None = None,
+    ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
 
     @overload
     def ask(
@@ -405,7 +410,7 @@ class Context(Generic[State_co, Deps_co]):
     # ── Signals, progress and cleanup ──
 
     @overload
-    def emit(self, signal: SignalDefinition[P], payload: P, /) -> None: ...
+    def emit(self, signal: SignalDefinition[P], payload: P | Mapping[str, Any], /) -> None: ...
 
     @overload
     def emit(self, signal: str, payload: Any = None) -> None: ...
