@@ -22,7 +22,7 @@ async def order_of(script: Script, *, is_cancelled: bool = False) -> list[str]:
     order: list[str] = []
 
     async def sleeper() -> None:
-        await script.answer(script.call(("sleep",))[1])
+        await script.answer(script.sleep(0.04)[1])
         order.append("slept")
 
     async def reader() -> None:
@@ -50,3 +50,8 @@ async def test_answer_that_nobody_awaits_yet_lets_those_before_it_arrive_first()
 
 async def test_answer_to_a_cancelled_task_delays_no_other() -> None:
     assert await order_of(Script(ENTRIES), is_cancelled=True) == ["read"]
+
+
+def test_pauses_of_parallel_tasks_are_found_by_their_lengths() -> None:
+    script = Script([["sleep", 1, 1], ["sleep", 2, 0.04], ["sleep", 3, 1], ["answer", 2, None]])
+    assert [script.sleep(seconds)[1] for seconds in (0.04, 1, 2)] == [2, 1, 3]  # new code pauses for 2 s: the next one

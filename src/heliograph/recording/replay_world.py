@@ -116,7 +116,12 @@ class ReplayWorld(DetachedWorld):
             return f"{kind}_unrecorded"
 
     async def sleep(self, seconds: float) -> None:
-        await self._call(("sleep",), seconds)
+        try:
+            entry = self._script.sleep(seconds)
+        except Missing:
+            self._judge.missing(("sleep",), seconds)
+            await never()
+        await answer_of(self._script, entry)
 
     async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
         self._withins += 1
@@ -145,14 +150,6 @@ class ReplayWorld(DetachedWorld):
             await self._script.answer(entry[1])
             if ended is not None:
                 ended()
-
-    async def _call(self, key: Key, detail: Json) -> Any:
-        try:
-            entry = self._script.call(key)
-        except Missing:
-            self._judge.missing(key, detail)
-            await never()
-        return await answer_of(self._script, entry)
 
     def _expire(self, number: int) -> None:
         if (scope := self._scopes.get(number)) is not None:

@@ -71,6 +71,18 @@ class Script:
             raise Missing(key)
         return self._happened(places.popleft())
 
+    def sleep(self, seconds: float) -> Sequence[Any]:
+        """Return the entry of a pause that begins now: the next one of this length, or else the next one. Raises Missing.
+
+        Tasks of a turn that run at the same time begin theirs in any order.
+        """
+        places = self._calls["sleep",]
+        if not places:
+            raise Missing("sleep")
+        place = next((each for each in places if self._entries[each][2] == seconds), places[0])
+        places.remove(place)
+        return self._happened(place)
+
     async def answer(self, number: int) -> Sequence[Any]:
         """Wait until the next answer to a call is due, and return it."""
         mail = self._mail[number]
