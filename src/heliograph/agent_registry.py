@@ -76,7 +76,7 @@ class AgentRegistry(Generic[AppState, AppDeps]):
         reflect: Callable[[Any], Any] | None = None, terminate: Callable[[Any], Any] | None = None,
         lifecycle: Lifecycle | None = None, credentials: Sequence[str] = (), task_schema: Any = None,
         tools: Sequence[Any] = (), agents: Sequence[str] = (), model: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Register[AppState, AppDeps]:  # fmt: skip
         """Register a plain or async function as an agent. It takes a `Context` and returns the agent's output.
 
         Or register a class with a method per phase, see `Agent`. Without the method `act`, the runtime executes the plan with
