@@ -7,13 +7,14 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from heliograph import Client
+from heliograph import Client, run_follower
 from heliograph.config import Settings
 from heliograph.doorbell.nats import NatsDoorbell, flushed, key_of, safe_subject, subject_of
 from heliograph.errors import SetupError
@@ -22,6 +23,7 @@ from heliograph.runtime import Runtime, open_runtime
 from heliograph.subscriptions import search_schedule
 from heliograph.testing.conformance import DoorbellConformance, RecordedRings, eventually
 from heliograph.worker import claim_loop
+from heliograph.world import signal_bells
 from tests.reach.nats_ground import EVERYTHING, NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
 from tests.reach.serving import serving
@@ -194,6 +196,31 @@ async def test_subscriber_elsewhere_is_announced_and_woken_over_nats_alone(
         async with asyncio.timeout(60):
             assert (await receiving).run_id == "second"
         await signals.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.more
+async def test_follower_elsewhere_is_announced_and_woken_over_nats_alone(
+    database_url: str, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_follower, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("heliograph.world.bells.SETTLED_SECONDS", 3600.0)
+    monkeypatch.setattr(signal_bells, "UNKNOWN_SECONDS", 0.0)  # without an announcement, nobody rings
+    announced = threading.Event()
+
+    def until_announced() -> None:
+        announced.wait()
+
+    app = two_steps(until_announced)
+    async with opened(database_url, server.url) as follower, opened(database_url, server.url) as elsewhere:
+        without_postgres(follower)
+        without_postgres(elsewhere)
+        followers = elsewhere.world.bells._followers
+        assert not followers._is_present(elsewhere.settings.project)
+        async with serving(elsewhere, app, sweeps=False), asyncio.timeout(60):
+            running = asyncio.create_task(follower.run(app.workflow, {}, worker=False))
+            await eventually(lambda: followers._is_present(elsewhere.settings.project))
+            announced.set()
+            assert (await running).state == {"first": 1, "second": 2}
 
 
 @pytest.mark.more

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from heliograph.errors import HeliographError, StoreUnavailable
 from heliograph.records import Event
 from heliograph.world.bell_tokens import Tokens
-from heliograph.world.seam import BellKey
+from heliograph.world.follower_bells import ANNOUNCEMENT, ARRIVALS, SETTLED_SECONDS, FollowerBells, followed
+from heliograph.world.seam import ANNOUNCE_SECONDS, BellKey
 from heliograph.world.signal_bells import SignalBells
 from heliograph.world.subscriptions import Subscription, Subscriptions
 
@@ -64,6 +65,8 @@ class Bells:
         self._keeps_learning: set[str] = set()  # projects: one task for each, for all its subscriptions
         self._signals: dict[str, SignalBells] = {}
         self._clock = asyncio.get_running_loop().time
+        self._followers = FollowerBells(self.subscriptions, self._clock)
+        self._announcing: set[str] = set()  # projects: one task for each, for all their followers
 
     def subscribe(self, keys: Iterable[BellKey]) -> Subscription:
         subscription = self.subscriptions.subscribe(keys)
@@ -71,6 +74,9 @@ class Bells:
         for project in unknown - self._keeps_learning:
             self._keeps_learning.add(project)
             self._spawn(f"bell key of {project}", self._keep_learning(project))
+        for project in followed(subscription.keys) - self._announcing:
+            self._announcing.add(project)
+            self._spawn(f"followers of {project}", self._keep_announcing(project))
         return subscription
 
     def ring(self, keys: Sequence[BellKey], agents: Iterable[str] = ()) -> None:
@@ -78,6 +84,10 @@ class Bells:
         if not self.wires:
             return
         remote = [key for key in keys if not key.name.startswith(_LOCAL)]
+        if all(wire.is_up for wire in self.wires):  # no announcements arrive on a wire that is down
+            remote = self._followers.to_send(remote)
+        if not remote:
+            return
         unknown = {key.project for key in remote if not self.tokens.has(key.project)}
         if unknown:
             self._spawn("ring", self._learn_and_send(unknown, remote, list(agents)))
@@ -121,6 +131,21 @@ class Bells:
                 await asyncio.sleep(_LEARN_SECONDS)
         finally:
             self._keeps_learning.discard(project)
+
+    async def _keep_announcing(self, project: str) -> None:
+        """Announce the followers of this process as long as there are any, on the wires only: its own commits reach them anyway."""
+        arrivals, is_known = self.subscriptions.subscribe([BellKey(project, ARRIVALS)]), False
+        try:
+            while self._followers.own(project):
+                arrivals.clear()
+                self._send([BellKey(project, ANNOUNCEMENT)], ())
+                if not is_known:
+                    await asyncio.sleep(SETTLED_SECONDS)
+                    self.subscriptions.ring(self._followers.own(project))
+                is_known = not await arrivals.wait(ANNOUNCE_SECONDS)
+        finally:
+            arrivals.close()
+            self._announcing.discard(project)
 
     async def _learn_and_send(self, projects: Iterable[str], keys: Sequence[BellKey], agents: Sequence[str]) -> None:
         if all([await self.learn(project) for project in projects]):

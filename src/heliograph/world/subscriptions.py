@@ -113,11 +113,15 @@ class Subscriptions:
 
     def learned(self, project: str) -> None:
         """Start listening for the project's tokens, now that its key is known, and ring once for rings that were missed."""
-        keys = [key for key in self._of_key if key.project == project]
+        keys = self.keys_of(project)
         for key in keys:
             for text in self._on_wire(key):
                 self._keys_on_wire.setdefault(text, set()).add(key)
         self.ring(keys)
+
+    def keys_of(self, project: str) -> list[BellKey]:
+        """The keys of a project that somebody of this process listens to."""
+        return [key for key in self._of_key if key.project == project]
 
     def ring(self, keys: Iterable[BellKey]) -> None:
         for key in keys:
