@@ -139,13 +139,13 @@ async def test_task_that_lasts_longer_is_accepted_and_its_result_follows(rig: Ri
         allow(rig, hook)
         queued = await served.post(wire)  # there is no worker yet
         assert (queued.status, queued.payload["status"]) == (202, "accepted")
+        called = await served.post(delegation(callback=hook.url))
+        assert called.status == 202  # at once: the callback receives the result
         async with rig.serving(app):
             turn = await rig.turn_of("waits", "suspended")
             assert queued.payload["task_id"] == turn.turn_id
             working = await served.post(wire)
             assert (working.status, working.payload["status"]) == (202, "in_progress")
-            called = await served.post(delegation(callback=hook.url))
-            assert called.status == 202  # at once: the callback receives the result
             [command] = await rig.taken("external")
             await command.report(result=5)
             await rig.ended(turn.run_id)
