@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from heliograph import Heliograph
+from heliograph import Heliograph, ScriptedModel, ToolCall, tool
 from heliograph.recording.file import lines_of
 from heliograph.recording.recording import Recording
 from heliograph.recording.replay import replay_recording
@@ -59,3 +62,36 @@ def test_recording_is_whole_wherever_its_worker_dies() -> None:
 def test_recording_is_whole_though_replies_to_commits_are_lost() -> None:
     found = record_simulated(topology(6), 6, faults=True)
     assert_whole(found, topology(6))
+
+
+def approved_calls() -> Heliograph:
+    """Calls of trusted and untrusted tools side by side; those after untrusted content need an approval."""
+    app, script = Heliograph("approved", memory=None), [("good", "bad"), ("good",), ("fetch", "good", "bad")]
+
+    @tool(effect="idempotent", trusted=False)
+    async def bad() -> str:
+        await asyncio.sleep(0.1)
+        raise ValueError("no")
+
+    @tool(effect="idempotent", trusted=False)
+    async def fetch() -> str:
+        await asyncio.sleep(0.05)
+        return "page"
+
+    @tool(effect="idempotent")
+    async def good() -> str:
+        return "ok"
+
+    batches: list[Any] = [[ToolCall(f"{n}", name, {}) for n, name in enumerate(names)] for names in script]
+    app.prompt_agent("asker", "Ask", model=ScriptedModel([*batches, "done"], per_turn=True), tools=[bad, fetch, good],
+                     activate_on=["workflow:start"], updates="found", max_attempts=50)  # fmt: skip
+    return app
+
+
+@pytest.mark.more
+def test_recording_needs_no_pause_that_began_after_the_last_commit_of_a_killed_worker() -> None:
+    for seed in range(30, 40):
+        result = replay_recording(
+            record_simulated(approved_calls(), seed, workers=3, faults=True), approved_calls().workflow
+        )
+        assert not any("no sleep" in line for line in result.lines()), (seed, list(result.lines()))

@@ -42,6 +42,7 @@ from heliograph.types import Json, JsonObject
 
 PROJECT = "replayed"  # of recordings without one
 _MARKS = "/result/marks"  # of a model request, which is compared as a whole
+_RELEASES = ("finish", "suspend", "defer")
 
 
 class PartReplay:
@@ -251,8 +252,11 @@ class PartReplay:
 
     def missing(self, what: Key, detail: Json) -> None:
         """The code does something that the recording does not have."""
-        if self._script.is_over and "claimed" in self._part.data:
-            return  # the part has ended with its last call
+        if "claimed" in self._part.data:
+            if self._script.is_over:
+                return  # the part has ended with its last call
+            if what[0] == "sleep" and not any(call[2] in _RELEASES for call in self._part.calls()):
+                return  # the worker died: it recorded no pause that began after its last commit
         if what[0] == "model":
             self._request = detail if isinstance(detail, dict) else None
             self._diverge("request", f"the recording has no reply of {what[1]} for this request; a replay calls no model, so record "
