@@ -53,8 +53,9 @@ async def measure_in_memory(place: Place, callers: int, seconds: float) -> Sampl
     """Measure a prompt agent of pydantic-ai that stores nothing, in this process, with the same model and tool."""
     async with providing():
         runs = _InMemory()
-        await warm_up(runs, STEPS, callers)
-        return await place.measure(lambda: SINGLE[STEPS](runs, callers, seconds))
+        async with runs.agent:  # closes its connections to the model
+            await warm_up(runs, STEPS, callers)
+            return await place.measure(lambda: SINGLE[STEPS](runs, callers, seconds))
 
 
 async def measure_peer_agents(entry: Entry, work: str, place: Place, callers: int, seconds: float) -> Sample:
@@ -88,10 +89,10 @@ class _InMemory:
     def __init__(self) -> None:
         from pydantic_ai import Agent
 
-        self._agent: Any = Agent(MODEL, tools=[add])
+        self.agent: Any = Agent(MODEL, tools=[add])
 
     async def start_agents(self, _work: str) -> None:
-        async with self._agent.iter(PROMPT) as run:
+        async with self.agent.iter(PROMPT) as run:
             async for node in run:
                 if hasattr(node, "stream"):  # a model call or its tool calls: read as they come, as a worker does
                     async with node.stream(run.ctx) as events:
