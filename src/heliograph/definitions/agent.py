@@ -83,8 +83,9 @@ class AgentSpec(Generic[Output_co]):
     receives the output, or several keys of an object.
     `effect` decides what happens after a crash: an `idempotent` agent runs again from the start. The turn of a `once` agent
     fails with code IN_DOUBT instead. `pool` names the workers that may run the agent: those that serve this pool. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
-    includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
-    error defers the turn. `retry` is a complete policy for that; with both, the smaller number of retries counts.
+    includes queueing, waiting and recoveries. `retries` limits how often one model call, or a run of the function, that fails with a
+    recoverable error defers the turn. `retry` is a complete policy for that; with both, the smaller number of retries counts.
+    Without both, a function runs once.
     `control_signals` has the timeouts, retries, circuit breakers and rate limits of the calls and delegations that the agent makes,
     `circuit_breaker` guards delegations to it, and `rate_limit` limits them, for example to "10/s". `result_fields` lists the fields that the deliverable must contain.
 
@@ -237,7 +238,7 @@ def define_agent(
     _check_choices(name, priority, effect, after_untrusted, trusted)
     check_pool(f"agent {name}: pool", pool, f"/agents/{name}/pool")
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, RETRIES if retries is None else retries, max_steps)
-    model_policy = _model_policy(retry_policy(retry, f"/agents/{name}/retry"), retries)
+    own_policy = _own_policy(retry_policy(retry, f"/agents/{name}/retry", of_function=run is not None), retries)
     check_answers(name, model_timeout_seconds, asks_human, max_output_tokens, temperature)
     own_tools = as_tools(name, tools)
     delegates = each_of(name, "agents", agents, check_delegate)
@@ -253,7 +254,7 @@ def define_agent(
         updates=_once(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key),
         priority=PRIORITIES.index(cast(Priority, priority)), pool=pool, effect=effect, timeout_seconds=float(timeout_seconds),
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts,
-        retries=RETRIES if model_policy is None else model_policy.retries, retry=model_policy,
+        retries=RETRIES if own_policy is None else own_policy.retries, retry=own_policy,
         signal_settings=read_agent_settings(control_signals, f"/agents/{name}/control_signals"),
         result_fields=_fields(name, result_fields), tools=own_tools, agents=delegates, contexts=contexts or {}, max_steps=max_steps,
         must_end_with=must_end_with, asks_human=asks_human, model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
@@ -308,8 +309,8 @@ def _task_problems(name: str, schema: Any) -> Callable[[Json], Sequence[str]] | 
     return lambda task: problems_in(validator, task, "task")
 
 
-def _model_policy(policy: RetryPolicy | None, retries: int | None) -> RetryPolicy | None:
-    """The policy for the agent's model calls; None if the agent has no setting of its own."""
+def _own_policy(policy: RetryPolicy | None, retries: int | None) -> RetryPolicy | None:
+    """The policy for the function or the model calls of the agent; None if the agent has no setting of its own."""
     if retries is None:
         return policy
     return RetryPolicy(retries + 1, retryable_errors="recoverable") if policy is None else policy.at_most(retries)

@@ -21,7 +21,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.reactive.state_update import fold_changes
 from heliograph.signals.error_payload import MESSAGE_MAX, details_of
 from heliograph.signals.values import check_size, to_json
-from heliograph.turn.decisions import deferral_after
+from heliograph.turn.decisions import deferral_after, retry_counts
 from heliograph.turn.events import Acted, DeferTurn, Raised, SuspendTurn
 from heliograph.turn.halt_reasons import halt_reason_of
 from heliograph.turn.interruptions import Defer, Interruption, Suspended
@@ -97,7 +97,8 @@ async def attempt(
         deferral = deferral_after(late, owned.claimed, owned.spec, journal.deferrals_before, limits.phase, error.code)
         if deferral is not None and limits.scope != "total":  # after the turn's lifetime, there is no later
             return deferral
-        return Raised("timeout", TIMEOUT, limits.late, scope=limits.scope)
+        counts = retry_counts(owned.claimed, owned.spec, journal.deferrals_before, limits.phase)
+        return Raised("timeout", TIMEOUT, limits.late, scope=limits.scope, details=counts)
     except (
         Exception,
         SystemExit,
@@ -154,12 +155,13 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal, limits: At
         )
     ) is not None:
         return deferral
+    counts = retry_counts(owned.claimed, spec, journal.deferrals_before, limits.phase)
     if isinstance(error, HeliographError):
         return Raised("failed", code, safe_repr(with_hint(error), MESSAGE_MAX), error.recoverable,
-                      details=details_of(error.details),
+                      details={**details_of(error.details), **counts},
                       halt=halt_reason_of(error))  # fmt: skip
     log.warning("agent %s raised in %s", spec.name, owned.claimed.turn_id, exc_info=error)
-    return Raised("failed", code, format_exception(error, MESSAGE_MAX), code == NETWORK_ERROR)
+    return Raised("failed", code, format_exception(error, MESSAGE_MAX), code == NETWORK_ERROR, details=counts)
 
 
 async def call_function(run: Callable[[Any], Any], owned: OwnedTurn, context: Context, replay: CallReplay) -> Any:

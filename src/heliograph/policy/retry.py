@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from heliograph.control.settings import RetrySettings
 
 Strategy: TypeAlias = Literal["constant", "linear", "exponential"]
-Retryable: TypeAlias = tuple[str, ...] | Literal["recoverable", "any"]
+Retryable: TypeAlias = tuple[str | type[Exception], ...] | Literal["recoverable", "any"]
 
 RETRYABLE_ERRORS = (TOOL_TIMEOUT, NETWORK_ERROR, RATE_LIMITED, DELEGATION_TIMEOUT, MODEL_TIMEOUT)
 ATTEMPTS_MAX = 1001
@@ -46,7 +46,8 @@ class RetryPolicy:
     jitter: multiply each delay by a number between `jitter_least` and 1. It depends only on the call and the attempt, so a replay
         waits as long as the original run. max_delay_seconds: the longest delay, after jitter.
     retryable_errors: the codes after which a call is repeated; "recoverable" for every error whose `recoverable` is not false,
-        "any" for all errors. A call with CIRCUIT_OPEN is repeated only if the codes contain it.
+        "any" for all errors. A call with CIRCUIT_OPEN is repeated only if the codes contain it. The policy of an agent may also
+        contain classes of exceptions that its function raises.
     Raises InvalidInput with the JSON pointer of the field.
     """
 
@@ -75,9 +76,9 @@ class RetryPolicy:
         strategies = get_args(Strategy)
         _check("strategy", self.strategy in strategies, f"must be one of {', '.join(strategies)}", self.strategy)
         codes = self.retryable_errors
-        is_list = isinstance(codes, tuple) and all(isinstance(code, str) for code in codes)
+        is_list = isinstance(codes, tuple) and all(isinstance(code, str) or _is_exception(code) for code in codes)
         _check("retryable_errors", is_list or codes in ("recoverable", "any"),
-               "must be a tuple of codes, 'recoverable' or 'any'", codes)  # fmt: skip
+               "must be a tuple of codes and classes of exceptions, 'recoverable' or 'any'", codes)  # fmt: skip
 
     @property
     def retries(self) -> int:
@@ -88,10 +89,19 @@ class RetryPolicy:
         """Return the policy with at most this number of retries: of two limits, the smaller one counts."""
         return replace(self, max_attempts=min(self.max_attempts, retries + 1))
 
-    def allows(self, code: str | None, *, is_recoverable: bool = True) -> bool:
-        """Whether an error with this code is retryable. CIRCUIT_OPEN is so only where a tuple lists it: such a call fails at once."""
+    @property
+    def exceptions(self) -> tuple[type[Exception], ...]:
+        """The classes of exceptions among `retryable_errors`."""
+        codes = self.retryable_errors
+        return tuple(each for each in codes if not isinstance(each, str)) if isinstance(codes, tuple) else ()
+
+    def allows(self, code: str | None, *, is_recoverable: bool = True, error: BaseException | None = None) -> bool:
+        """Whether an error with this code is retryable. CIRCUIT_OPEN is so only where a tuple lists it: such a call fails at once.
+
+        error: the exception itself, where it is at hand.
+        """
         if isinstance(self.retryable_errors, tuple):
-            return code in self.retryable_errors
+            return code in self.retryable_errors or isinstance(error, self.exceptions)
         return code != CIRCUIT_OPEN and (is_recoverable or self.retryable_errors == "any")
 
     def delay_seconds(self, retry: int, key: str, retry_after_seconds: float = 0.0) -> float:
@@ -131,12 +141,21 @@ def jitter_of(key: str, attempt: int) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
-def retry_policy(value: RetryPolicy | Mapping[str, Any] | None, path: str) -> RetryPolicy | None:
+def retry_policy(
+    value: RetryPolicy | Mapping[str, Any] | None, path: str, *, of_function: bool = False
+) -> RetryPolicy | None:
     """Return the policy of a setting: a RetryPolicy, an object of the specification in one of its two shapes, or None.
 
+    of_function: it repeats the function of an agent, whose exceptions are at hand. Only the recorded result decides about a call.
     Raises InvalidInput with a JSON pointer that begins with `path`.
     """
-    if value is None or isinstance(value, RetryPolicy):
+    if value is None:
+        return None
+    if isinstance(value, RetryPolicy):
+        if value.exceptions and not of_function:
+            raise InvalidInput(f"{path}: a call is repeated by the code of its recorded error, not by the class of an exception: name "
+                               "codes, \"recoverable\" or \"any\" in retryable_errors; only the retry of a function agent may have classes",
+                               code="wrong_type", path=f"{path}/retryable_errors")  # fmt: skip
         return value
     from heliograph.control.settings import RetrySettings  # slow to import; most applications have no such object
     from heliograph.control.wire_model import read_model
@@ -168,6 +187,10 @@ def _check(field: str, is_right: bool, rule: str, value: object) -> None:
     if not is_right:
         raise InvalidInput(f"{field} of a retry policy {rule}, not {safe_repr(repr_of(value))}", code="out_of_range",
                            path=f"/{field}")  # fmt: skip
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:

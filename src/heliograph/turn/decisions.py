@@ -8,12 +8,20 @@ from heliograph.codes import CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.model_settings import ModelSettings, policy_of_model
 from heliograph.error_text import format_exception, is_recoverable, safe_repr
-from heliograph.errors import HarnessError, HeliographError
+from heliograph.errors import (
+    DelegationFailed,
+    HarnessError,
+    HeliographError,
+    StepInDoubt,
+    ToolFailed,
+    TurnTimedOut,
+)
 from heliograph.policy.retry import RetryPolicy
 from heliograph.records import Claimed, WriteResult
 from heliograph.turn.events import DeferTurn, Event, Hydrated, Raised, Resolved
 from heliograph.turn.interruptions import DELAY_SECONDS_MAX
 from heliograph.turn.terminating_calls import awaits_terminating, terminating_result
+from heliograph.types import JsonObject
 
 _REASON_MAX = 500
 _NO_RETRY = RetryPolicy(enabled=False)
@@ -76,6 +84,14 @@ def deferral_after(
     return DeferTurn(safe_repr(reason, _REASON_MAX), min(delay, DELAY_SECONDS_MAX), at_most)
 
 
+def retry_counts(claimed: Claimed, spec: AgentSpec, deferrals_before: int, phase: str) -> JsonObject:
+    """What the details of an error say about the repetitions of a function; nothing if it was not repeated."""
+    made = claimed.defer_count - deferrals_before
+    if phase != "act" or spec.run is None or spec.retry is None or made <= 0:
+        return {}
+    return {"retry_count": made, "max_retries": spec.retry.retries}
+
+
 def _policy(
     error: BaseException, spec: AgentSpec, phase: str, code: str, models: Sequence[ModelSettings]
 ) -> RetryPolicy:
@@ -86,7 +102,21 @@ def _policy(
         policy = _model_policy(error, spec, models)
         return policy if error.recoverable and policy.allows(error.code) else _NO_RETRY
     may_pass = spec.lifecycle.error_recoverable.get(code, is_recoverable(error))
+    if phase == "act" and spec.run is not None and spec.retry is not None:
+        return (
+            spec.retry
+            if _may_run_again(error, spec) and spec.retry.allows(code, is_recoverable=may_pass, error=error)
+            else _NO_RETRY
+        )
     return RetryPolicy(spec.lifecycle.init_retries + 1) if phase == "init" and may_pass else _NO_RETRY
+
+
+def _may_run_again(error: BaseException, spec: AgentSpec) -> bool:
+    """Whether a second run of the function may end otherwise. The error of a recorded call would be raised again; and a run of a
+    `once` agent that timed out may have had its effect."""
+    if isinstance(error, ToolFailed | DelegationFailed | StepInDoubt):
+        return False
+    return spec.effect != "once" or not isinstance(error, TurnTimedOut)
 
 
 def _model_policy(error: HarnessError, spec: AgentSpec, models: Sequence[ModelSettings]) -> RetryPolicy:
