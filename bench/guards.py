@@ -21,7 +21,7 @@ from typing import Any
 
 import asyncpg
 
-from heliograph import CircuitOpen, Context, Heliograph, RecoverableError, ToolFailed
+from heliograph import CircuitOpen, Context, Heliograph, RecoverableError, Step, ToolFailed
 from heliograph.config import Settings
 from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install
@@ -52,11 +52,11 @@ def application(guard: str, steps: int, took: list[float]) -> Heliograph:
     async def caller(ctx: Context) -> None:
         if guard == OPEN:
             with suppress(ToolFailed):
-                await ctx.step(target, fail, **GUARDS[guard])
+                await ctx.step(Step(target, **GUARDS[guard]), fail)
         for _ in range(steps):
             started = perf_counter()
             try:
-                await ctx.step(target, succeed, effect="idempotent", **GUARDS[guard])
+                await ctx.step(Step(target, effect="idempotent", **GUARDS[guard]), succeed)
                 assert guard != OPEN, "an open breaker admitted a call"
             except CircuitOpen:
                 assert guard == OPEN, "a closed breaker rejected a call"

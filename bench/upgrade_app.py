@@ -13,7 +13,7 @@ app = Heliograph("bench_upgrade")
 async def buyer(ctx: Context) -> None:
     total = 0
     for n in range(5):
-        total += await ctx.step(f"price_{n}", lambda n=n: n)
+        total += await ctx.step(f"price_{n}", int, n)
     await ctx.approve("pay?", arguments={"total": total})
 
 

@@ -59,6 +59,7 @@ PUBLIC = [
     "Signal",
     "SignalDefinition",
     "Source",
+    "Step",
     "StepInDoubt",
     "StopResult",
     "StoreUnavailable",

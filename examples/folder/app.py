@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heliograph import Context, Delegation, Heliograph
+from heliograph import Context, Delegation, Heliograph, Step
 
 SHELF = 40  # files for one turn: a large folder is divided among several, so that no turn has too many children
 
@@ -42,7 +42,7 @@ async def shelf(ctx: Context) -> list[dict[str, Any]]:
 async def clerk(ctx: Context) -> dict[str, Any]:
     """Fork over the shelves, join, and add up."""
     # the folder may change between two runs of this function, so a step lists it once
-    paths: list[str] = await ctx.step("list-files", _files, ctx.document["folder"], effect="pure")
+    paths = await ctx.step(Step("list-files", effect="pure"), _files, str(ctx.document["folder"]))
     shelves = [paths[first : first + SHELF] for first in range(0, len(paths), SHELF)]
     joined = await ctx.delegates([Delegation("shelf", {"paths": some}) for some in shelves])
     rows = [

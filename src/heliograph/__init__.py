@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from heliograph.turn.calls import Call, CallResult, Delegation
     from heliograph.turn.human_tasks import Grant
     from heliograph.turn.interruptions import Defer
+    from heliograph.turn.step_options import Step
     from heliograph.turn.untrusted import untrusted
     from heliograph.types import NOT_GIVEN
 
@@ -164,6 +165,7 @@ _HOMES = {
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
     "heliograph.types": ("NOT_GIVEN",),
     "heliograph.turn.interruptions": ("Defer",),
+    "heliograph.turn.step_options": ("Step",),
     "heliograph.turn.human_tasks": ("Grant",),
     "heliograph.turn.untrusted": ("untrusted",),
     "heliograph.execution.context": ("Context",),
@@ -242,6 +244,7 @@ __all__ = [
     "SignalHandlers",
     "Snapshot",
     "Source",
+    "Step",
     "StepInDoubt",
     "StopResult",
     "StoreUnavailable",

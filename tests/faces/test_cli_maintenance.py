@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import Context, Heliograph, RecoverableError, Runtime, ToolFailed
+from heliograph import Context, Heliograph, RecoverableError, Runtime, Step, ToolFailed
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
 from tests.faces.cli_support import Shell, open_shell
@@ -146,7 +146,7 @@ async def test_breakers_are_listed_with_their_state(shell: Shell, database_url: 
     async def pay(ctx: Context) -> None:
         for _ in range(2):
             with suppress(ToolFailed):
-                await ctx.step("charge", fail, effect="idempotent", circuit_breaker={"failure_threshold": 1})
+                await ctx.step(Step("charge", effect="idempotent", circuit_breaker={"failure_threshold": 1}), fail)
 
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.run(app.workflow, {})
@@ -168,7 +168,7 @@ async def test_rates_are_listed_with_their_limits(shell: Shell, database_url: st
 
     @app.agent(activate_on=["workflow:start"])
     async def search(ctx: Context) -> None:
-        await ctx.step("search", str, rate_limit="10/m")
+        await ctx.step(Step("search", rate_limit="10/m"), str)
 
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.run(app.workflow, {})

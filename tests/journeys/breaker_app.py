@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from heliograph import Context, Heliograph, RecoverableError, ToolFailed
+from heliograph import Context, Heliograph, RecoverableError, Step, ToolFailed
 from tests.journeys.shared_target import note_call, with_callers, work
 
 ROUNDS = 12
@@ -23,8 +23,7 @@ def application(callers: int, folder: str) -> Heliograph:
     async def caller(ctx: Context) -> None:
         for n in range(ROUNDS):
             try:
-                await ctx.step("target", target, f"{ctx.turn_id}/{n}", effect="idempotent", timeout=5.0,
-                               circuit_breaker=BREAKER)  # fmt: skip
+                await ctx.step(Step("target", effect="idempotent", timeout=5.0, circuit_breaker=BREAKER), target, f"{ctx.turn_id}/{n}")  # fmt: skip
             except ToolFailed:
                 await ctx.sleep(0.1)
 

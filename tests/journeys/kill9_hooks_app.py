@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from heliograph import Agent, GoalAchieved, Heliograph, IterationNeeded, ModelStep, PhaseContext, Plan
+from heliograph import Agent, GoalAchieved, Heliograph, IterationNeeded, ModelStep, PhaseContext, Plan, Step
 from heliograph.world.real import RealWorld
 
 FOLDER = Path(os.environ["KILL9_FOLDER"])
@@ -38,7 +38,7 @@ async def take_effect(ctx: PhaseContext) -> str:
     """The effect of a hook. The process may die before it and after it."""
     name = f"{ctx.phase}-{ctx.iteration}"
     die_once(f"{name}-begins")
-    await ctx.step("append", append, name, effect="once")
+    await ctx.step(Step("append", effect="once"), append, name)
     die_once(f"{name}-did")
     ctx.working_memory["did"] = [*ctx.working_memory.get("did", []), name]
     if ctx.phase in ("plan", "act"):

@@ -19,6 +19,7 @@ from heliograph import (
     Heliograph,
     RetryPolicy,
     ScriptedModel,
+    Step,
     ToolCall,
     ToolFailed,
     ToolMessage,
@@ -46,7 +47,7 @@ async def fail(what: str) -> None:
 async def repeats(ctx: Context) -> Any:
     counts = {}
     try:
-        await ctx.step("step", fail, "step", effect="idempotent", retry=POLICY)
+        await ctx.step(Step("step", effect="idempotent", retry=POLICY), fail, "step")
     except ToolFailed as error:
         counts["step"] = error.error["details"]
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from heliograph import Context, Heliograph
+from heliograph import Context, Heliograph, Step
 from tests.journeys.shared_target import note_call, with_callers, work
 
 ROUNDS = 4
@@ -22,8 +22,7 @@ def application(callers: int, folder: str) -> Heliograph:
 
     async def caller(ctx: Context) -> None:
         for n in range(ROUNDS):
-            await ctx.step("target", target, f"{ctx.turn_id}/{n}", call_id=f"c{n}", effect="idempotent",
-                           rate_limit=f"{PER_SECOND}/s")  # fmt: skip
+            await ctx.step(Step("target", call_id=f"c{n}", effect="idempotent", rate_limit=f"{PER_SECOND}/s"), target, f"{ctx.turn_id}/{n}")  # fmt: skip
 
     return with_callers("rates", callers, caller)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from heliograph import Context, Heliograph, MCPServer, ModelRequest, ScriptedModel, ToolCall, ToolMessage, tool
+from heliograph import Context, Heliograph, MCPServer, ModelRequest, ScriptedModel, Step, ToolCall, ToolMessage, tool
 from heliograph.trace_context import trace_headers
 
 CUSTOMS = Path(__file__).parent.parent / "reach" / "mcp_trace_server.py"
@@ -43,7 +43,7 @@ async def wait() -> str:
 @app.agent(activate_on=["workflow:start"], updates="out", ttl_seconds=7 * 86_400, max_attempts=50)
 async def lead(ctx: Context) -> Any:
     weighed = await ctx.step("weigh", weigh, 2)
-    await ctx.step("wait", wait, effect="idempotent")
+    await ctx.step(Step("wait", effect="idempotent"), wait)
     await ctx.approve("Send it?")
     return [weighed, await ctx.delegate("carrier", {"kg": 2})]
 

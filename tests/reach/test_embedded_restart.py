@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from heliograph import Context, Heliograph
+from heliograph import Context, Heliograph, Step
 from heliograph.config import Settings
 from heliograph.embedded.server import open_embedded
 from heliograph.errors import SetupError, StoreUnavailable
@@ -97,7 +97,7 @@ async def test_run_continues_after_its_embedded_server_is_killed(home: Path) -> 
             kill(postmaster(home))
             return 1
 
-        return int(await ctx.step("kill", kill_server, effect="idempotent")) if ctx.attempt == 1 else 2
+        return int(await ctx.step(Step("kill", effect="idempotent"), kill_server)) if ctx.attempt == 1 else 2
 
     async with open_runtime(Settings(home=home)) as runtime, asyncio.timeout(60):
         result = await runtime.run(app.workflow, lease_seconds=1.0)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from heliograph import Context, Heliograph, ScriptedModel, ToolCall, open_runtime, tool
+from heliograph import Context, Heliograph, ScriptedModel, Step, ToolCall, open_runtime, tool
 
 MOMENT_SECONDS = 0.1
 
@@ -33,12 +33,12 @@ def app_of(note: Callable[[str], None]) -> Heliograph:
 
     @app.agent(activate_on=["workflow:start"], updates="steps", max_attempts=50, emits=["noted"])
     async def steps(ctx: Context) -> str:
-        found = [await ctx.step("first", work, "first", effect="idempotent")]
+        found = [await ctx.step(Step("first", effect="idempotent"), work, "first")]
         ctx.progress(0.3, "begins")
-        found += await asyncio.gather(*(ctx.step(f"s{n}", work, f"s{n}", effect="idempotent") for n in range(3)))
+        found += await asyncio.gather(*(ctx.step(Step(f"s{n}", effect="idempotent"), work, f"s{n}") for n in range(3)))
         ctx.emit("noted", {"count": len(found)})
         await ctx.pause(MOMENT_SECONDS)
-        found.append(await ctx.step("last", work, "last", effect="idempotent"))
+        found.append(await ctx.step(Step("last", effect="idempotent"), work, "last"))
         return ", ".join(found)
 
     script = ScriptedModel(

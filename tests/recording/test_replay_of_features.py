@@ -25,6 +25,7 @@ from heliograph import (
     RateLimited,
     RecoverableError,
     ScriptedModel,
+    Step,
     ToolCall,
     ToolFailed,
     tool,
@@ -73,7 +74,9 @@ def breakers_and_rates(app: Heliograph, world: World) -> None:
         rejected = []
         for order in ("a", "b", "c"):
             try:
-                await ctx.step("charge", world.fail, effect="idempotent", circuit_breaker={"failure_threshold": 2})
+                await ctx.step(
+                    Step("charge", effect="idempotent", circuit_breaker={"failure_threshold": 2}), world.fail
+                )
             except CircuitOpen:
                 rejected.append(order)
             except ToolFailed:
@@ -85,15 +88,15 @@ def breakers_and_rates(app: Heliograph, world: World) -> None:
         limited = []
         for person in ("ann", "ben", "cem"):
             try:
-                await ctx.step("mail", world.touch, person, effect="idempotent", timeout=2, rate_limit="2/h")
+                await ctx.step(Step("mail", effect="idempotent", timeout=2, rate_limit="2/h"), world.touch, person)
             except RateLimited:
                 limited.append(person)
         return limited
 
     @app.agent(activate_on=START, updates="slow")
     async def slow(ctx: Context) -> str:
-        await ctx.step("wait", world.touch, "a", effect="idempotent", rate_limit="1/s")
-        return str(await ctx.step("wait", world.touch, "b", effect="idempotent", rate_limit="1/s"))
+        await ctx.step(Step("wait", effect="idempotent", rate_limit="1/s"), world.touch, "a")
+        return str(await ctx.step(Step("wait", effect="idempotent", rate_limit="1/s"), world.touch, "b"))
 
 
 def hooks(app: Heliograph, world: World) -> None:
@@ -119,7 +122,7 @@ def hooks(app: Heliograph, world: World) -> None:
 def interruptions(app: Heliograph, world: World) -> None:
     @app.agent(activate_on=START, updates="deferred")
     async def patient(ctx: Context) -> str:
-        found = await ctx.step("look", world.touch, "closed", effect="idempotent")
+        found = await ctx.step(Step("look", effect="idempotent"), world.touch, "closed")
         if ctx.deferrals < 2:
             ctx.defer("the shop is closed", 0.5)
         return f"{found} {ctx.deferrals} times"
@@ -131,7 +134,7 @@ def interruptions(app: Heliograph, world: World) -> None:
             await asyncio.sleep(1000)
 
         try:
-            await ctx.step("forever", forever, timeout=0.3)
+            await ctx.step(Step("forever", timeout=0.3), forever)
         except ToolFailed as error:
             return error.code
         return "never"
@@ -179,7 +182,7 @@ def delegations(app: Heliograph, world: World) -> None:
     async def child(ctx: Context) -> str:
         if ctx.task == 1:
             raise ValueError("not one")
-        return f"{await ctx.step('work', world.touch, ctx.task, effect='idempotent')} done"
+        return f"{await ctx.step(Step('work', effect='idempotent'), world.touch, ctx.task)} done"
 
     async def busy(request: ModelRequest) -> ModelReply:
         world.touch()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from heliograph import Context, Heliograph
+from heliograph import Context, Heliograph, Step
 from heliograph.errors import ToolFailed
 from heliograph.policy.retry import RetryPolicy
 from heliograph.recording.recording import Recording
@@ -33,10 +33,10 @@ def shop(
     async def clerk(ctx: Context) -> str:
         await ctx.step("look", lambda: "open")
         await ctx.step("stamp", lambda _: "stamped", given())
-        await ctx.step("pay", lambda *args: f"paid {len(args)}", "ann", amount)
+        await ctx.step("pay", lambda name, amount: f"paid {bool(amount)}", "ann", amount=amount)
         await ctx.remember(memory, kind="bill")
         try:
-            await ctx.step("fails", _fail, ["once"], effect="idempotent", retry=_TWICE)
+            await ctx.step(Step("fails", effect="idempotent", retry=_TWICE), _fail, ["once"])
         except ToolFailed:
             if waits:
                 await ctx.pause(100.0)

@@ -13,6 +13,7 @@ from heliograph import (
     Heliograph,
     ModelReply,
     ModelRequest,
+    Step,
     TextDelta,
     ThinkingDelta,
     ToolCall,
@@ -124,7 +125,7 @@ def _function(kind: str, effects: Effects, count: int, prefix: str) -> Any:
 
     async def retry(ctx: Context) -> str:
         policy = RetryPolicy(initial_delay_seconds=0.2, max_attempts=4, jitter=False)
-        return str(await ctx.step("flaky", flaky, count, effect="idempotent", retry=policy))
+        return str(await ctx.step(Step("flaky", effect="idempotent", retry=policy), flaky, count))
 
     async def delegate(ctx: Context) -> str:
         found = await ctx.delegates([Delegation("helper", {"n": n}) for n in range(count)])

@@ -19,6 +19,7 @@ from heliograph import (
     MCPServer,
     RunResult,
     ScriptedModel,
+    Step,
     ToolCall,
 )
 from tests.reach.model_server import Answer, Provider
@@ -87,7 +88,7 @@ async def provoke_tool_error(rig: Rig, _provider: Provider) -> Any:
 @provokes("TOOL_TIMEOUT")
 async def provoke_tool_timeout(rig: Rig, _provider: Provider) -> Any:
     async def worker(ctx: Context) -> None:
-        await ctx.step("post", forever, effect="pure", timeout=0.05)
+        await ctx.step(Step("post", effect="pure", timeout=0.05), forever)
 
     result = await rig.run(failing(worker))
     assert one(result.signals, "error")["details"]["scope"] == "call"
@@ -209,7 +210,7 @@ async def provoke_rate_limited(rig: Rig, provider: Provider) -> Any:
 @provokes("IN_DOUBT")
 async def provoke_in_doubt(rig: Rig, _provider: Provider) -> Any:
     async def worker(ctx: Context) -> None:
-        await ctx.step("pay", forever, effect="once", timeout=0.05)
+        await ctx.step(Step("pay", effect="once", timeout=0.05), forever)
 
     return await error_of_function(rig, worker)
 

@@ -19,6 +19,7 @@ from heliograph import (
     RecoverableError,
     RetryPolicy,
     ScriptedModel,
+    Step,
     ToolFailed,
     tool,
 )
@@ -51,7 +52,7 @@ async def test_step_is_not_run_while_its_breaker_is_open(rig: Rig) -> None:
         codes = list[Any]()
         for n in range(4):
             try:
-                await ctx.step("charge", charge, n, effect="idempotent", circuit_breaker={"failure_threshold": 2})
+                await ctx.step(Step("charge", effect="idempotent", circuit_breaker={"failure_threshold": 2}), charge, n)
             except CircuitOpen as error:
                 codes.append((error.code, error.circuit["state"], error.tool, error.recoverable))
             except ToolFailed as error:
@@ -184,11 +185,9 @@ async def test_each_attempt_passes_the_breaker_and_a_rejection_is_retried_only_i
     @app.agent(activate_on=START, updates="out")
     async def pay(ctx: Context) -> Any:
         codes = ["UNKNOWN", "CIRCUIT_OPEN"]
-        listed = await ctx.step("a", flaky, "a", effect="idempotent", retry={**policy, "retryable_errors": codes},
-                                circuit_breaker=breaker)  # fmt: skip
+        listed = await ctx.step(Step("a", effect="idempotent", retry={**policy, "retryable_errors": codes}, circuit_breaker=breaker), flaky, "a")  # fmt: skip
         try:
-            await ctx.step("b", flaky, "b", effect="idempotent", retry=RetryPolicy(4, initial_delay_seconds=0.005, retryable_errors="any"),
-                           circuit_breaker=ONCE)  # fmt: skip
+            await ctx.step(Step("b", effect="idempotent", retry=RetryPolicy(4, initial_delay_seconds=0.005, retryable_errors="any"), circuit_breaker=ONCE), flaky, "b")  # fmt: skip
         except CircuitOpen as error:
             return [listed, error.circuit["target"], error.details["retry_count"], error.details["retry_after_ms"] > 0]
 
@@ -222,7 +221,7 @@ async def test_admission_adds_no_call_of_the_kernel_to_a_step_or_a_call(rig: Rig
 
     @app.agent(activate_on=START, updates="out")
     async def work(ctx: Context) -> Any:
-        await ctx.step("add", lambda: 1, effect="idempotent", **guards)
+        await ctx.step(Step("add", effect="idempotent", **guards), lambda: 1)
         return await ctx.call("ask", {}, timeout=None, **guards)
 
     run_id = await rig.start(app)
@@ -248,14 +247,16 @@ async def test_rejection_adds_one_record_and_no_wait(rig: Rig, made: list[str], 
     @app.agent(activate_on=START, updates="first")
     async def first(ctx: Context) -> Any:
         with pytest.raises(ToolFailed):
-            await ctx.step("add", fail, effect="idempotent", **guards)
+            await ctx.step(Step("add", effect="idempotent", **guards), fail)
 
     @app.agent(
         activate_on=["agent:completed"], updates="code", when=lambda state, signal: signal.payload["agent"] == "first"
     )
     async def second(ctx: Context) -> Any:
         try:
-            await (ctx.step("add", fail, effect="idempotent", **guards) if is_step else ctx.call("add", {}, **guards))
+            await (
+                ctx.step(Step("add", effect="idempotent", **guards), fail) if is_step else ctx.call("add", {}, **guards)
+            )
         except ToolFailed as error:
             return error.code
 
@@ -336,7 +337,7 @@ async def test_fallback_replaces_rejected_steps_calls_and_delegations_and_is_cal
     app = Heliograph("falling", control_signals={"tool_call": {"circuit_breaker": ONCE}})
     ran = list[str]()
 
-    def fail() -> None:
+    def fail() -> str:
         raise RecoverableError("down")
 
     async def cached(error: Any) -> str:
@@ -348,7 +349,7 @@ async def test_fallback_replaces_rejected_steps_calls_and_delegations_and_is_cal
         found = list[Any]()
         for _ in range(2):
             try:
-                found.append(await ctx.step("charge", fail, circuit_breaker=ONCE, fallback=cached))
+                found.append(await ctx.step(Step("charge", circuit_breaker=ONCE, fallback=cached), fail))
             except ToolFailed as error:
                 found.append(error.code)
             try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import CircuitOpen, Context, Heliograph, ToolFailed, ToolTimedOut
+from heliograph import CircuitOpen, Context, Heliograph, Step, ToolFailed, ToolTimedOut
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.test_circuit_breakers import ONCE, states
 
@@ -26,7 +26,7 @@ async def test_fallback_has_the_timeout_of_its_call(rig: Rig) -> None:
         for _ in range(2):
             try:
                 await ctx.step(
-                    "charge", hang, 1, effect="idempotent", timeout=0.05, circuit_breaker=ONCE, fallback=hang
+                    Step("charge", effect="idempotent", timeout=0.05, circuit_breaker=ONCE, fallback=hang), hang, 1
                 )
             except ToolTimedOut as error:
                 codes.append([error.code, error.call_id])
@@ -49,7 +49,7 @@ async def test_time_until_a_breaker_admits_a_call_does_not_depend_on_the_clock_o
         found = list[float]()
         for _ in range(2):
             try:
-                await ctx.step("charge", lambda: 1 / 0, circuit_breaker=ONCE)
+                await ctx.step(Step("charge", circuit_breaker=ONCE), lambda: 1 / 0)
             except CircuitOpen as error:
                 found.append(error.details["retry_after_ms"])
             except ToolFailed:

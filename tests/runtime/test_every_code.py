@@ -16,6 +16,7 @@ from heliograph import (
     IterationNeeded,
     Lifecycle,
     RecoverableError,
+    Step,
     ToolFailed,
 )
 from heliograph.codes import CODES
@@ -117,8 +118,8 @@ async def provoke_circuit_open(rig: Rig, _provider: Provider) -> Any:
 
     async def worker(ctx: Context) -> None:
         with suppress(ToolFailed):
-            await ctx.step("charge", fail, circuit_breaker={"failure_threshold": 1})
-        await ctx.step("charge", fail, circuit_breaker={"failure_threshold": 1})
+            await ctx.step(Step("charge", circuit_breaker={"failure_threshold": 1}), fail)
+        await ctx.step(Step("charge", circuit_breaker={"failure_threshold": 1}), fail)
 
     return await error_of_function(rig, worker)
 

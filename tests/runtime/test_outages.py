@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, run_follower
+from heliograph import Context, Heliograph, Step, run_follower
 from heliograph.config import Settings
 from heliograph.embedded.server import EmbeddedServer, open_embedded
 from heliograph.errors import KernelRejected, StoreUnavailable
@@ -139,7 +139,7 @@ async def test_released_turn_does_not_wait_for_its_lease_to_expire(
 
     @app.agent(activate_on=START)
     async def a(ctx: Context) -> None:
-        await ctx.step("once", lambda: None, effect="pure")
+        await ctx.step(Step("once", effect="pure"), lambda: None)
         await ctx.pause(0.01)
 
     async def away(name: str, *args: Any) -> Any:

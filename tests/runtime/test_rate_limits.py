@@ -19,6 +19,7 @@ from heliograph import (
     ModelReply,
     RateLimited,
     ScriptedModel,
+    Step,
     tool,
 )
 from heliograph.codes import RATE_LIMITED
@@ -44,10 +45,12 @@ async def test_step_waits_for_its_token_and_one_that_would_wait_too_long_fails(r
     @app.agent(activate_on=START, updates="out")
     async def search(ctx: Context) -> Any:
         for _ in range(2):
-            await ctx.step("search", lambda: began.append(time.monotonic()), effect="idempotent", rate_limit="1/s")
+            await ctx.step(
+                Step("search", effect="idempotent", rate_limit="1/s"), lambda: began.append(time.monotonic())
+            )
         try:
             for _ in range(2):
-                await ctx.step("rare", str, timeout=600, rate_limit="1/h")
+                await ctx.step(Step("rare", timeout=600, rate_limit="1/h"), str)
         except RateLimited as error:
             return [error.code, error.tool, error.rate["name"], error.rate["count"], error.recoverable]
         return None
@@ -69,7 +72,8 @@ async def test_fallback_replaces_calls_over_their_limit(rig: Rig) -> None:
     @app.agent(activate_on=START, updates="out")
     async def search(ctx: Context) -> Any:
         steps = [
-            await ctx.step("rare", lambda: "fresh", timeout=600, rate_limit="1/h", fallback=cached) for _ in range(2)
+            await ctx.step(Step("rare", timeout=600, rate_limit="1/h", fallback=cached), lambda: "fresh")
+            for _ in range(2)
         ]
         return [*steps, await ctx.call("rare", {}, timeout=600, rate_limit="1/h", fallback=cached)]
 
@@ -295,7 +299,7 @@ async def test_once_step_whose_worker_stops_before_its_start_is_run_by_the_next_
     @app.agent(activate_on=START, updates="out")
     async def mail(ctx: Context) -> Any:
         for n in range(2):
-            await ctx.step("mail", ran.append, n, effect="once", rate_limit="1/s")
+            await ctx.step(Step("mail", effect="once", rate_limit="1/s"), ran.append, n)
         return "sent"
 
     async def waits() -> bool:

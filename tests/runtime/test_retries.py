@@ -16,6 +16,7 @@ from heliograph import (
     RetryPolicy,
     ScriptedModel,
     Signal,
+    Step,
     StepInDoubt,
     ToolFailed,
     external_tool,
@@ -63,7 +64,7 @@ async def test_step_is_repeated_until_it_succeeds_and_each_attempt_is_recorded(r
         return len(made)
 
     async def worker(ctx: Context) -> Any:
-        first = await ctx.step("flaky", flaky, retry={**QUICK, "max_attempts": 4})
+        first = await ctx.step(Step("flaky", retry={**QUICK, "max_attempts": 4}), flaky)
         return [first, await ctx.step("then", lambda: "next")]
 
     signals = await ran(rig, one_agent(worker))
@@ -86,7 +87,7 @@ async def test_step_ends_with_its_last_attempt_or_with_an_unlisted_code(rig: Rig
         errors = []
         for code in ("NETWORK_ERROR", "AUTH_ERROR", "mine"):
             try:
-                await ctx.step("fail", fail, code, retry=QUICK)
+                await ctx.step(Step("fail", retry=QUICK), fail, code)
             except ToolFailed as error:
                 errors.append([error.code, error.error["details"]])
         return errors
@@ -107,7 +108,7 @@ async def test_call_without_a_policy_and_one_with_a_disabled_policy_are_made_onc
     async def worker(ctx: Context) -> Any:
         for retry in (None, {"enabled": False}):
             with pytest.raises(ToolFailed) as caught:
-                await ctx.step("fail", fail, retry=retry)
+                await ctx.step(Step("fail", retry=retry), fail)
             assert "details" not in caught.value.error
         return "once each"
 
@@ -122,7 +123,7 @@ async def test_step_in_doubt_is_not_repeated(rig: Rig) -> None:
             raise StepInDoubt("the connection broke")
 
         with pytest.raises(StepInDoubt):
-            await ctx.step("pay", lose, retry=RetryPolicy(retryable_errors="any"))
+            await ctx.step(Step("pay", retry=RetryPolicy(retryable_errors="any")), lose)
         return "in doubt"
 
     signals = await ran(rig, one_agent(worker))
@@ -140,7 +141,7 @@ async def test_parallel_steps_are_retried_independently_of_each_other(rig: Rig) 
         return name
 
     async def worker(ctx: Context) -> Any:
-        return await asyncio.gather(*(ctx.step(f"{n}", flaky, f"{n}", n, retry=QUICK) for n in range(3)))
+        return await asyncio.gather(*(ctx.step(Step(f"{n}", retry=QUICK), flaky, f"{n}", n) for n in range(3)))
 
     assert seen(await ran(rig, one_agent(worker))) == ["0", "1", "2"]
     assert made == {"0": 1, "1": 2, "2": 3}

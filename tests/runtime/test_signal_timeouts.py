@@ -15,6 +15,7 @@ from heliograph import (
     Heliograph,
     ScriptedModel,
     Signal,
+    Step,
     ToolFailed,
     ToolTimedOut,
     external_tool,
@@ -166,7 +167,7 @@ async def test_settings_of_tool_calls_do_not_apply_to_steps(rig: Rig) -> None:
         for _ in range(2):
             with pytest.raises(ToolFailed):
                 await ctx.step("same", fail)
-        return await ctx.step("same", slow, effect="idempotent")
+        return await ctx.step(Step("same", effect="idempotent"), slow)
 
     async def slow() -> str:
         await asyncio.sleep(0.2)

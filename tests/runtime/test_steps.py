@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, StepInDoubt, StoreUnavailable, ToolFailed, ToolTimedOut
+from heliograph import Context, Heliograph, Step, StepInDoubt, StoreUnavailable, ToolFailed, ToolTimedOut
 from heliograph.ledger.client import Ledger
 from tests.runtime.kit import START, Rig, lost, one, until
 
@@ -67,7 +67,7 @@ async def test_step_of_a_dead_worker_is_repeated_only_if_its_effect_allows_it(
     @app.agent(activate_on=START, updates="seen")
     async def shop(ctx: Context) -> Any:
         try:
-            return await ctx.step("pay", pay, effect=effect)
+            return await ctx.step(Step("pay", effect=effect), pay)
         except StepInDoubt as doubt:
             return [doubt.code, doubt.step, doubt.call_id, ctx.attempt]
 
@@ -162,7 +162,7 @@ async def test_step_past_its_timeout_is_in_doubt_unless_it_is_repeatable(rig: Ri
     @app.agent(activate_on=START, updates="seen")
     async def shop(ctx: Context) -> Any:
         try:
-            await ctx.step("wait", asyncio.Event().wait, effect=effect, timeout=0.02)
+            await ctx.step(Step("wait", effect=effect, timeout=0.02), asyncio.Event().wait)
         except raised as error:
             return error.message
 

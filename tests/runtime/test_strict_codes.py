@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, RecoverableError, ToolFailed
+from heliograph import Context, Heliograph, RecoverableError, Step, ToolFailed
 from heliograph.codes import CODES, SPECIFIED_CODES
 from heliograph.control.envelope import Envelope, read_envelope
 from heliograph.control.signals import read_signal
@@ -97,8 +97,8 @@ async def test_strict_signals_of_a_run_have_only_codes_of_the_specification(rig:
     @app.agent(activate_on=START)
     async def worker(ctx: Context) -> None:
         with suppress(ToolFailed):
-            await ctx.step("charge", fail, circuit_breaker={"failure_threshold": 1})
-        await ctx.step("charge", fail, circuit_breaker={"failure_threshold": 1})
+            await ctx.step(Step("charge", circuit_breaker={"failure_threshold": 1}), fail)
+        await ctx.step(Step("charge", circuit_breaker={"failure_threshold": 1}), fail)
 
     run_id = (await rig.run(app)).run_id
     own = [error async for error in errors_of(rig, run_id, is_strict=False)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, ModelReply
+from heliograph import Context, Heliograph, ModelReply, Step
 from heliograph.errors import StepInDoubt
 from heliograph.ids import span_id_of
 from heliograph.ports import ModelRequest, UserMessage
@@ -115,7 +115,7 @@ async def test_call_that_a_lost_worker_has_begun_and_the_next_one_repeats_has_tw
 
     @app.agent(activate_on=START)
     async def one(ctx: Context) -> Any:
-        return await ctx.step("work", work, effect="idempotent")
+        return await ctx.step(Step("work", effect="idempotent"), work)
 
     with traced(rig) as (receiver, export):
         run_id = await continued(rig, app, begun)

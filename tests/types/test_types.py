@@ -41,6 +41,12 @@ MISTAKES = {
     "an unknown field of an answer": ("{review.reason}", "{review.reasons}"),
     "an unknown field of a declared result": ("{quote.words + 1}", "{quote.word + 1}"),
     "the answer to a plain question is text": ("{name.upper()}", "{name + 1}"),
+    "an unknown field of the result of a step": ("return charged.words", "return charged.word"),
+    "an argument of a step by name has another type": ("amount=3)", 'amount="3")'),
+    "a step without an argument": ('ctx.step("send", mail, "Hello")', 'ctx.step("send", mail)'),
+    "an unknown effect of a step": ('Step("charge", effect="pure"', 'Step("charge", effect="safe"'),
+    "a timeout of a step that is text": ("timeout=5)", 'timeout="5")'),
+    "a transactional step whose argument has another type": ("book, 5)", 'book, "5")'),
     "a payload of another type": ("ctx.emit(counted, Counted(words=", "ctx.emit(counted, Review(good=True, reason="),
     "the payload of a definition is no object": ('ctx.emit(noted, {"text": "a title"})', 'ctx.emit(noted, "a title")'),
     "the output of an agent's function has another type": ("counter(ctx) + 1", "counter(ctx).upper()"),
@@ -83,7 +89,11 @@ def test_pyright_accepts_the_file_and_finds_each_mistake(copies: Path) -> None:
 def test_applications_of_the_file_are_valid_when_they_run() -> None:
     values = runpy.run_path(str(USER_FILE))
     agents = [list(values[name].workflow.agents) for name in ("app", "notes", "anything")]
-    assert agents == [["counter", "editor", "title", "Critic", "reviewer", "writer", "critics"], ["first"], ["second"]]
+    assert agents == [
+        ["counter", "editor", "cashier", "title", "Critic", "reviewer", "writer", "critics"],
+        ["first"],
+        ["second"],
+    ]
 
 
 def test_options_of_agents_as_types_are_those_of_the_methods() -> None:

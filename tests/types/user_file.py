@@ -13,6 +13,7 @@ from heliograph import (
     PhaseContext,
     RunResult,
     Signal,
+    Step,
     Tool,
     ToolContext,
     define_signal,
@@ -82,6 +83,24 @@ async def editor(ctx: Context[Post, Clients]) -> str:
     quote = await ctx.call("quote", {"text": ctx.state.text}, result_schema=Counted)
     name = await ctx.ask("Who are you?")
     return f"{review.reason} {quote.words + 1} {name.upper()} {ctx.deps.sender}"
+
+
+def charge(order: str, amount: int = 1) -> Counted:
+    return Counted(words=len(order) * amount)
+
+
+async def book(connection: object, seats: int) -> bool:
+    return connection is not None and seats > 0
+
+
+@app.agent(activate_on=["order:placed"])
+async def cashier(ctx: Context[Post]) -> int:
+    charged = await ctx.step("charge", charge, ctx.state.text, amount=3)
+    slow = await ctx.step(Step("charge", effect="pure", timeout=5), charge, "lamp")
+    sent = await ctx.step("send", mail, "Hello")
+    booked = await ctx.step(Step("book", effect="transactional"), book, 5)
+    assert_type((charged, slow, sent, booked), tuple[Counted, Counted, bool, bool])
+    return charged.words
 
 
 @app.agent(on_request=True, emits=[counted, noted])

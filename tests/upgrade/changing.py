@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from heliograph import Context, Delegation, Heliograph, ScriptedModel, ToolCall, tool
+from heliograph import Context, Delegation, Heliograph, ScriptedModel, Step, ToolCall, tool
 from heliograph.errors import ToolFailed
 from heliograph.policy.retry import RetryPolicy
 
@@ -98,7 +98,7 @@ def _add_parallel(app: Heliograph, changes: Collection[str], done: list[str]) ->
     async def stubborn(ctx: Context) -> None:
         policy = RetryPolicy(max_attempts=5, initial_delay_seconds=30.0, jitter=False)
         try:
-            await ctx.step("flaky", flaky, effect="idempotent", retry=None if "no retry" in changes else policy)
+            await ctx.step(Step("flaky", effect="idempotent", retry=None if "no retry" in changes else policy), flaky)
         except ToolFailed:
             return
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import jsonschema_rs
 import pydantic
 
+from heliograph.definitions.typed_dicts import usable
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.values import to_json
@@ -34,6 +36,23 @@ def schema_of(what: str, form: Any, path: str) -> JsonObject:
                                f"{safe_repr(str(error))}", code="wrong_type", path=path) from None  # fmt: skip
     assert isinstance(schema, dict)
     return schema
+
+
+def adapter_of(what: str, kind: Any, path: str) -> pydantic.TypeAdapter[Any]:
+    """Return the converter of a type, which is built once. what: its name for messages. Raises InvalidInput."""
+    try:
+        try:
+            return _adapter(kind)
+        except TypeError:  # the type cannot be hashed, like Annotated[int, [1]]
+            return _adapter.__wrapped__(kind)
+    except (pydantic.errors.PydanticUserError, NameError) as error:
+        raise InvalidInput(f"{what} must be a type that pydantic can build from JSON, not {safe_repr(kind)}: "
+                           f"{safe_repr(str(error))}", code="wrong_type", path=path) from None  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(usable(kind))
 
 
 def problems_in(validator: jsonschema_rs.Validator, value: Json, name: str) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.definitions.signal_definition import SignalDefinition, name_of
@@ -19,7 +19,7 @@ from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_qu
 from heliograph.execution.memory import TurnMemory
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.turn_logger import TurnLogger
-from heliograph.execution.typed_results import typed_result
+from heliograph.execution.typed_results import result_type_of, typed_result
 from heliograph.ids import idempotency_key
 from heliograph.policy.retry import RetryPolicy, retry_policy
 from heliograph.ports import Memory, MemoryHit
@@ -44,6 +44,7 @@ from heliograph.turn.calls import (
 )
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
+from heliograph.turn.step_options import PlainEffect, Step
 from heliograph.type_variables import Deps_co, State_co
 from heliograph.types import NOT_GIVEN, Json, JsonObject, Timeout
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from types import UnionType
     from typing import _SpecialForm
 
+A = ParamSpec("A")
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -247,40 +249,53 @@ class Context(Generic[State_co, Deps_co]):
         """Make several calls at once, and yield each result when it arrives. Later runs yield them in the same order."""
         return self._replay.each(self._requests.all(calls))
 
+    @overload
     def step(
-        self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
-        timeout: float | None = None, call_id: str | None = None,
-        retry: RetryPolicy | Mapping[str, Any] | None = None,
-        circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None, rate_limit: str | None = None,
-        fallback: Fallback | None = None,
-    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
-        """Run `function(*args)`, plain or async, once in this turn, and record its result as JSON.
+        self, step: Step[Literal["transactional"]], function: Callable[Concatenate[Any, A], Coroutine[Any, Any, R]], /,
+        *args: A.args, **kwargs: A.kwargs,
+    ) -> Coroutine[Any, Any, R]: ...  # fmt: skip
 
-        Later runs of the turn return the recorded result. effect: what happens after a worker died in the middle. `pure` and
-        `idempotent` steps run again; a `once` step raises StepInDoubt. A `transactional` function is async and receives a
-        database connection as its first argument; its writes and its result commit together or not at all, so it runs
-        again. retry: as for `call`; the turn is suspended between attempts. circuit_breaker: see CircuitBreaker; all steps of
-        this name share it, and their rate_limit. fallback: as for `call`. `control_signals` do not apply to steps: a step has
-        only its own timeout, retry, circuit_breaker and rate_limit. Raises ToolFailed with the error of the function,
-        ToolTimedOut, CircuitOpen, RateLimited, InvalidInput.
+    @overload
+    def step(
+        self,
+        step: str | Step[PlainEffect],
+        function: Callable[A, Coroutine[Any, Any, R]],
+        /,
+        *args: A.args,
+        **kwargs: A.kwargs,
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def step(
+        self, step: str | Step[PlainEffect], function: Callable[A, R], /, *args: A.args, **kwargs: A.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+
+    def step(
+        self, step: str | Step[CallEffect], function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Run `function(*args, **kwargs)`, plain or async, once in this turn, and record its result as JSON.
+
+        step: its name, or a Step with options. Later runs of the turn return the recorded result. Each run returns it as the
+        type that the function is annotated to return, or as JSON without an annotation. `control_signals` do not apply to steps:
+        a step has only its own timeout, retry, circuit_breaker and rate_limit. Raises ToolFailed with the error of the function,
+        or with the code `result_schema` for a result of another type; StepInDoubt, ToolTimedOut, CircuitOpen, RateLimited,
+        InvalidInput.
         """
         self._requests.check_may_wait("step")
-        check_one_of(effect, "the effect of a step", CALL_EFFECTS)
+        options = step if isinstance(step, Step) else Step(step)
+        check_one_of(options.effect, "the effect of a step", CALL_EFFECTS)
         if not callable(function):
-            raise InvalidInput(f"step {safe_repr(name)} must be given a function and its arguments, not {safe_repr(function)}",
-                               code="wrong_type")  # fmt: skip
+            raise InvalidInput(f"step {safe_repr(options.name)} must be given a function and its arguments, not "
+                               f"{safe_repr(function)}", code="wrong_type")  # fmt: skip
+        kind = result_type_of(function, f"the function of step {safe_repr(options.name)}")
         request = self._requests.step(
-            name,
-            effect,
-            check_timeout(timeout),
-            call_id,
-            retry,
-            circuit_breaker,
-            fallback,
-            rate_limit=rate_limit,
-            arguments=args,
-        )
-        return self._replay.step(request, function, args)
+            options.name, options.effect, check_timeout(options.timeout), options.call_id, options.retry,
+            options.circuit_breaker, options.fallback, rate_limit=options.rate_limit,
+            arguments=(*args, kwargs) if kwargs else args,
+        )  # fmt: skip
+        given = partial(function, **kwargs) if kwargs else function
+        result = self._replay.step(request, given, args)
+        return result if kind is Any else typed_result(result, request.tool, kind)
 
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,

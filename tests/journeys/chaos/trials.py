@@ -28,7 +28,7 @@ from collections.abc import Mapping
 
 import asyncpg
 
-from heliograph import Call, Context, Delegation, Heliograph, HeliographError
+from heliograph import Call, Context, Delegation, Heliograph, HeliographError, Step
 from tests.journeys.chaos.away import AWAY
 from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, is_slow
 
@@ -164,12 +164,12 @@ async def purse(ctx: Context) -> None:
 
 @app.agent(on_request=True, timeout_seconds=0.2, max_attempts=100)
 async def waster(ctx: Context) -> None:
-    await ctx.step("spend", spend, ctx, BLOCKED_SECONDS, effect="once")
+    await ctx.step(Step("spend", effect="once"), spend, ctx, BLOCKED_SECONDS)
 
 
 @app.agent(on_request=True, max_attempts=100)
 async def spender(ctx: Context) -> None:
-    await ctx.step("spend", spend, ctx, 0.2, effect="once")
+    await ctx.step(Step("spend", effect="once"), spend, ctx, 0.2)
 
 
 async def spend(ctx: Context, seconds: float) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph import Context, DelegationFailed, Heliograph, RecoverableError, ToolFailed
+from heliograph.turn.step_options import Step
 
 
 def application(agents: Mapping[str, Any]) -> Heliograph:
@@ -48,7 +49,7 @@ def _function(steps: list[dict[str, Any]]) -> Callable[[Context], Awaitable[Any]
 async def _step(ctx: Context, step: Mapping[str, Any]) -> None:
     if "tool" in step:
         with suppress(ToolFailed):
-            await ctx.step(step["tool"], _tool, dict(step), effect="idempotent")
+            await ctx.step(Step(step["tool"], effect="idempotent"), _tool, dict(step))
     elif "delegate" in step:
         try:
             await ctx.delegate(step["delegate"], step["task"])

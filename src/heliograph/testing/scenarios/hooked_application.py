@@ -11,6 +11,7 @@ from heliograph.definitions.plan import GoalAchieved, IterationNeeded, ModelStep
 from heliograph.execution.phase_context import PhaseContext
 from heliograph.ports import MemoryHit
 from heliograph.testing.scenarios.building_blocks import Cast
+from heliograph.turn.step_options import Step
 from heliograph.types import JsonObject
 
 
@@ -51,7 +52,7 @@ def desk(cast: Cast) -> Heliograph:
             await done(context)
 
         async def plan(self, context: PhaseContext) -> Plan:
-            await context.step("look", lambda: 1, effect="pure")
+            await context.step(Step("look", effect="pure"), lambda: 1)
             await done(context)
             return Plan([ModelStep("work")])
 

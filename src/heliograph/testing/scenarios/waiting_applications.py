@@ -21,6 +21,7 @@ from heliograph.testing.scenarios.building_blocks import COURT, LONG, Cast
 from heliograph.testing.simulator.world import SimTransaction
 from heliograph.turn.calls import AFTERS, CALL_EFFECTS, Call, CallEffect, CallResult, Delegation
 from heliograph.turn.interruptions import Defer
+from heliograph.turn.step_options import Step
 from heliograph.types import JsonObject
 
 TOOLS = ("search", "fetch")
@@ -128,9 +129,9 @@ def bench(cast: Cast) -> Heliograph:
         timeout = cast.pick(context, f"timeout{n}", (None, None, 0.9, 30.0))
         retry = None if effect == "once" else cast.pick(context, f"retry{n}", (None, None, _AGAIN))
         try:
-            done = await context.step(f"do-{effect}", partial(do, context, call_id, effect), effect=effect,
-                                           timeout=timeout, call_id=call_id, retry=retry,
-                                           circuit_breaker=cast.pick(context, f"breaker{n}", (None, BREAKER)))  # fmt: skip
+            options: Any = Step(f"do-{effect}", effect=effect, timeout=timeout, call_id=call_id, retry=retry,
+                                circuit_breaker=cast.pick(context, f"breaker{n}", (None, BREAKER)))  # fmt: skip
+            done: Any = await context.step(options, partial(do, context, call_id, effect))
         except (StepInDoubt, ToolFailed):
             return 0
         return done if isinstance(done, int) else 1
@@ -202,7 +203,7 @@ def clan(cast: Cast) -> Heliograph:
         if cast.pick(context, "notes", (True, True, False)):
             pace = cast.pick(context, "note", (0.5, 2.0, 3.0))
             with suppress(ToolFailed):  # the chief's budget, which all hands share, may have nothing left
-                await context.step("note", context.sleep, pace, effect="idempotent")
+                await context.step(Step("note", effect="idempotent"), context.sleep, pace)
         if depth:
             instance = cast.pick(context, "instance", (None, None, None, "desk"))
             try:
