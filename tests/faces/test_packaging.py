@@ -132,7 +132,7 @@ def environment(folder: Path, wheel: Path) -> Path:
     """Make an environment with the wheel, what it needs, and nothing else; return its Python."""
     venv.create(folder / "empty", with_pip=False, symlinks=True)
     python = folder / "empty" / "bin" / "python"
-    where = [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
+    where = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
     site = Path(subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip())
     for package in packages("local").values():
         for relative, path in files(package):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-try:
-    from uvloop import new_event_loop
-except ImportError:  # the extra `fast` is not installed, or does not exist for this system
-    new_event_loop = asyncio.new_event_loop
 
-__all__ = ["new_event_loop"]
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of uvloop, or asyncio's own without the extra `fast`, which does not exist for every system."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
