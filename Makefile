@@ -10,7 +10,7 @@ PYTHON ?=
 ARGS ?=
 FILE ?=
 
-.PHONY: help venv demo test test-more further environments collected stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
+.PHONY: help venv demo test test-more further environments collected stress check format lint floors types fix tidy model sim chaos bench bench-peers docs docs-site site-environment animation conformance
 .PHONY: lock build clean conformance-check mutations mutations-check docs-check lock-check
 
 help: ## list the targets
@@ -25,7 +25,7 @@ demo: venv ## watch agents continue after their worker is killed; FILE=... revie
 test: venv ## run the tests that take less than three seconds each; needs no service
 	@$(PY) -m pytest -n 3 --dist worksteal --durations 20 -m "not more and not long" $(ARGS)
 
-test-more: venv further ## run the slower tests: killed processes, chaos, mutants, PostgreSQL 16, later Pythons
+test-more: venv further site-environment ## run the slower tests: killed processes, chaos, mutants, PostgreSQL 16, later Pythons
 	@$(PY) -m pytest -n 3 --dist worksteal --durations 20 -m "more and not long" $(ARGS)
 
 further: venv ## run the quick half of the tests on every later Python that is found
@@ -91,6 +91,15 @@ bench: venv ## measure speed beside plain SQL and, after `make bench-peers`, bes
 bench-peers: ## build or renew .venv-bench with the systems that `make bench` compares with
 	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" tools/bootstrap.py bench
 
+docs-site: venv site-environment ## build the documentation site into build/site; it needs no network
+	@$(PY) -m tools.docs_site $(ARGS)
+
+animation: venv ## record the session of README.md again, and draw it
+	@$(PY) -m tools.animation --record
+
+site-environment: ## build or renew .venv-site with the generator of the documentation site
+	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" tools/bootstrap.py site
+
 docs: venv conformance ## regenerate the generated pages and parts of pages
 	@$(PY) -m tools.docs
 
@@ -107,5 +116,5 @@ build: venv ## build wheel and sdist into dist/
 	@$(PY) -m hatchling build
 
 clean: ## remove the environments, caches and dist/, but not the data in .heliograph/
-	rm -rf .venv .venv-bench .venv-3.* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .venv-site .venv-3.* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

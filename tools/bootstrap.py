@@ -2,6 +2,7 @@
 
     python3.11 tools/bootstrap.py           .venv: the project and its tools
     python3.11 tools/bootstrap.py bench     .venv-bench: the peers that `make bench` compares with
+    python3.11 tools/bootstrap.py site      .venv-site: the generator of the documentation site
     python3.13 tools/bootstrap.py further   .venv-3.13: as .venv, for tests on a further interpreter
 
 Requires only Python 3.11 with `venv`: pip installs uv, and uv the rest, because pip takes ten times as long. Where uv cannot, pip does.
@@ -115,7 +116,8 @@ def places_of_pip(pip: list[str]) -> dict[str, str]:
 PROJECT = Environment(".venv", "requirements.lock", has_project=True)
 BENCH = Environment(".venv-bench", "bench/requirements.lock", has_project=False)
 FURTHER = Environment(f".venv-{sys.version_info[0]}.{sys.version_info[1]}", "requirements.lock", has_project=True)
-ENVIRONMENTS = {"bench": BENCH, "further": FURTHER}
+SITE = Environment(".venv-site", "site/requirements.lock", has_project=False)
+ENVIRONMENTS = {"bench": BENCH, "site": SITE, "further": FURTHER}
 
 
 def main() -> int:

@@ -4,7 +4,8 @@
     python -m tools.lock --check    every pin is exact and hashed, no line names a host, an index or a
                                     path, and each requirement of pyproject.toml is met by a pin
 
-requirements.lock belongs to the project, bench/requirements.lock to the peers that `make bench` compares with it.
+requirements.lock belongs to the project, bench/requirements.lock to the peers that `make bench` compares with it, and
+site/requirements.lock to the generator of the documentation site.
 The user's pip configuration chooses the index, so the locks name none.
 """
 
@@ -51,9 +52,13 @@ class Lock:
 
 LOCKS = (
     Lock(
-        "requirements.lock", "Every package of every extra and every group but bench", ("test", "lint", "build"), True
+        "requirements.lock",
+        "Every package of every extra and every group but bench and site",
+        ("test", "lint", "build"),
+        True,
     ),
     Lock("bench/requirements.lock", "What Heliograph is measured beside", ("bench",), False),
+    Lock("site/requirements.lock", "What builds the documentation site", ("site",), False),
 )
 
 
@@ -107,7 +112,7 @@ def main() -> int:
         if not is_check:
             renew(lock)
         found += problems(lock, lock.path.read_text(), project)
-    good = f"{' and '.join(lock.name for lock in LOCKS)}: pinned, hashed, hostless, and they meet pyproject.toml"
+    good = f"{', '.join(lock.name for lock in LOCKS)}: pinned, hashed, hostless, and they meet pyproject.toml"
     print("\n".join(found) or good)
     if found:
         print("Next: `make lock`, and commit the result.")
