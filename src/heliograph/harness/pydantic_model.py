@@ -34,7 +34,8 @@ _TRIES = 3
 def _how_to_install(model: str, reason: str) -> str:
     """Return the pip command with our own extra if there is one: the extras of pydantic-ai ignore our version bounds."""
     package = _PACKAGE.search(reason)
-    extra = _EXTRAS.get(package[1] if package else model.partition(":")[0])
+    named = (extra for extra in _EXTRAS.values() if model.startswith(extra))
+    extra = _EXTRAS.get(package[1]) if package else next(named, None)
     if extra is not None:
         return f"pip install 'heliograph[{extra}]'"
     return "no extra of Heliograph contains this provider's library: install the library beside 'heliograph[models]'"
