@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -28,6 +29,7 @@ def test_drawing_belongs_to_the_recorded_session_and_is_small() -> None:
     committed = animation.DRAWING.read_text(encoding="utf-8")
     assert committed == animation.drawn(animation.CAST.read_text(encoding="utf-8"))
     assert len(committed) < BYTES_MAX
+    assert len(ElementTree.fromstring(committed).findall("{*}text")) > len(DONE)  # noqa: S314 - our own file
 
 
 def test_recorded_session_repeats_no_finished_step() -> None:

@@ -98,11 +98,13 @@ def drawn(cast: str) -> str:
     ]
     for number, (at, line) in enumerate(shown):
         colour = "#7ee787" if line.startswith("$") else "#ffd479" if "done" in line else "#c9d1d9"
-        appears = f'<animate attributeName="opacity" values="0;1" keyTimes="0;{at / total:.4f}" calcMode="discrete" '
-        appears += f'dur="{total:.1f}s" repeatCount="indefinite"/>' if at else ""
+        appears = (
+            f'<animate attributeName="opacity" values="0;1" keyTimes="0;{at / total:.4f}" calcMode="discrete" '
+            f'dur="{total:.1f}s" repeatCount="indefinite"/>'
+        )
         parts.append(
             f'<text x="{MARGIN}" y="{MARGIN + (number + 1) * LINE - 5}" fill="{colour}">{escape(_cut(line, head["width"]))}'
-            f"{appears}</text>"
+            f"{appears if at else ''}</text>"
         )
     return "\n".join([*parts, "</svg>", ""])
 
