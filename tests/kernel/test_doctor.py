@@ -28,6 +28,11 @@ EDGE = (
     " select project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, call_id, cause_id, created_at from execution_edges"
     " where project_id = $1 and {}"
 )
+MESSAGE = (
+    "insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)"
+    " select project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at from agent_inbox"
+    " where project_id = $1 and {}"
+)
 LOG = "update signals set {} where project_id = $1 and run_id = '{}' and seq = {}"
 PARENT = LOG.format("entries = jsonb_set(entries, '{{1,parent}}', '{}')", "run_a", 3)
 BOX = "update boxes set {} where project_id = $1 and box_id = '{}'"
@@ -53,8 +58,8 @@ HARM = [
      [CARD.format("card_9", "a", "a", 2, "note"), TURN.format("card_count = card_count + 1", "a")], {"I12", "I16"}),
     ("a card of a newer epoch than the end", [SET_CARD.format("turn_epoch = 5", "card_note_0")], {"I12", "I16"}),
     ("turns out of order", [TURN.format("finished_at = '2031-01-01'", "a")], {"I13"}),
-    ("an edge lost", [LOST.format("execution_edges", "agent_turn_id = 'turn_3'")], {"I14"}),
-    ("an edge twice", [EDGE.format("agent_turn_id = 'turn_3'")], {"I14"}),
+    ("a message lost", [LOST.format("agent_inbox", "agent_turn_id = 'turn_3'")], {"I10", "I14"}),
+    ("a message twice", [MESSAGE.format("agent_turn_id = 'turn_3'")], {"I14"}),
     ("too many attempts", [TURN.format("attempts = max_attempts", 3)], {"I15"}),
     ("a card after its writer's lease", [SET_CARD.format("created_at = '2031-01-01'", "card_note_0")], {"I16"}),
     ("a card before its writer's lease", [SET_CARD.format("created_at = '2029-01-01'", "card_note_2")], {"I16"}),

@@ -38,8 +38,9 @@ async def test_message_enters_the_log_and_the_activation_follows_it(kernel: Kern
     assert (came["id"], came["name"], came["payload"]) == ("sig_run_a_3", "mail:came", {"subject": "hello"})
     assert came["parent"] == "sig_run_a_1"
     assert (activated["name"], activated["agent"], activated["parent"]) == ("agent:activated", "critic", "sig_run_a_3")
-    (edge,) = await kernel.rows("execution_edges", "*", "agent_turn_id = $2", "turn_1")
+    (edge,) = await kernel.rows("edge_overview", "*", "turn_id = $2", "turn_1")
     assert (edge["primitive"], edge["edge_phase"], edge["cause_id"]) == ("enqueue", "request", "sig_run_a_3")
+    assert (edge["run_id"], edge["agent_id"], edge["created_at"]) == ("run_a", "run_a/critic", kernel.now)
 
 
 @pytest.mark.proves("SIG-16")

@@ -207,7 +207,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
      {"runs_recent", "pruned_old", "blob_old", "box_old"}),
     ("recall", "select heliograph.recall('filled', 'memory', 'agent_7', 10, now())", [], {"memory_of_agent"}),
     ("a run", "select * from heliograph.run_overview where project_id = 'filled' and run_id = 'run_7'", [], {"runs_pkey"}),
-    ("newest runs", "select * from heliograph.run_overview where project_id = 'filled' order by created_at desc, run_id limit 20",
+    ("newest runs", "select * from heliograph.run_overview where project_id = 'filled' order by created_at desc, run_id desc limit 20",
      [], {"runs_recent"}),
     ("newest recordings", f"{RECORDINGS} order by started_at desc, run_id limit 20", [], {"runs_recorded"}),
     ("recordings with a name", f"{RECORDINGS} and name = 'shop' order by started_at desc, run_id limit 20", [], {"runs_recorded"}),

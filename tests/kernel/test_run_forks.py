@@ -375,5 +375,4 @@ async def test_fork_writes_the_same_rows_at_any_position(kernel: Kernel) -> None
         "agent_state_head": 2,
         "agent_turns": 1,
         "agent_inbox": 1,
-        "execution_edges": 1,
     }

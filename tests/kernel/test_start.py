@@ -43,7 +43,7 @@ async def test_each_woken_turn_has_an_inbox_row_by_pointer_and_an_edge(kernel: K
     assert (first["status"], first["turn_epoch"]) == ("pending", 1)
     assert (second["status"], second["turn_epoch"]) == ("queued", None)
     assert {row["correlation_id"] for row in (first, second)} == {"sig_run_a_1"}
-    edges = await kernel.rows("execution_edges", "edge_id, primitive, edge_phase, agent_turn_id, cause_id")
+    edges = await kernel.rows("edge_overview", "turn_id, primitive, edge_phase, turn_id, cause_id")
     assert [tuple(edge)[1:] for edge in edges] == [
         ("enqueue", "request", "turn_1", "sig_run_a_1"),
         ("enqueue", "request", "turn_2", "sig_run_a_1"),

@@ -122,9 +122,7 @@ async def inbox(kernel: Kernel, turn_id: str) -> list[tuple[str, str]]:
 
 
 async def edges(kernel: Kernel, turn_id: str) -> list[tuple[str, str, str | None]]:
-    rows = await kernel.rows(
-        "execution_edges", "edge_id, primitive, edge_phase, call_id", "agent_turn_id = $2", turn_id
-    )
+    rows = await kernel.rows("edge_overview", "edge_id, primitive, edge_phase, call_id", "turn_id = $2", turn_id)
     return [(row["primitive"], row["edge_phase"], row["call_id"]) for row in rows]
 
 

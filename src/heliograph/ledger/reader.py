@@ -84,7 +84,7 @@ class Reader:
 
     async def runs(self, limit: int) -> list[RunRow]:
         """Read the newest runs, the newest first."""
-        return await self._rows(RunRow, "run_overview", "true", order="created_at desc, run_id", limit=limit)
+        return await self._rows(RunRow, "run_overview", "true", order="created_at desc, run_id desc", limit=limit)
 
     async def runs_changed_since(self, since: datetime) -> list[RunRow]:
         """Read the runs that have not ended or that changed after `since`, the last changed first."""

@@ -14,7 +14,7 @@ from heliograph.reactive.guard import NO_GUARD, GuardResult, evaluate_guard
 from heliograph.reactive.joined_signals import JoinedSignals
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import END_WHEN, end_of_run
-from heliograph.reactive.run_memory import CHANGED_IN_PLACE, MEMORY_KEYS, metrics_of, new_memory
+from heliograph.reactive.run_memory import complete_memory, metrics_of, stored_memory
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
     is_value_untrusted,
@@ -53,12 +53,7 @@ class ReactionBuilder:
         self.open_turns = view.open_turns - closing
         self.pending = view.pending_reactions if pending is None else pending
         self.state = view.state
-        # a memory of an earlier version, or one that was edited, may lack entries: these are as in a new run
-        self.memory: dict[str, Any] = dict(view.memory)
-        for key in CHANGED_IN_PLACE & self.memory.keys():
-            self.memory[key] = copied(self.memory[key])
-        if not self.memory.keys() >= MEMORY_KEYS:
-            self.memory = {**new_memory(workflow, now), **self.memory}
+        self.memory = complete_memory(view.memory, workflow, now)
         self._joined = JoinedSignals(self.memory, view.run_id)
         self._base = base
         self.stop_because: str | None = None
@@ -145,7 +140,7 @@ class ReactionBuilder:
         if self.open_turns + len(self.reaction.activations) == 0 and self.pending == 0:
             self._end()
         self._joined.store(self.memory, self._base)
-        self.reaction.memory = self.memory
+        self.reaction.memory = stored_memory(self.memory)
         return self.reaction
 
     def _stop_reason(self, end_when: Callable[[Any], Any]) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from heliograph.codes import RESULT_MISSING
 from heliograph.reactive.ending import Ending
 from heliograph.reactive.workflow import Workflow
+from heliograph.signals.payload import copied
 from heliograph.types import JsonObject
 
 RECEIVED_TRACE_ID = (
@@ -19,22 +21,37 @@ TRACE_PARENT = (
 )
 
 
-MEMORY_KEYS = frozenset(("started_at", "agents", "joins", "turns", "failed", "partial", "skipped", "usage"))
 CHANGED_IN_PLACE = frozenset(("joins", "usage"))  # by reactions; they replace all other values
 
 
 def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
-    """The memory of a new run: its agents, its joins and its counters."""
+    """The memory of a new run, as far as its counters are not zero: its agents, and its start."""
     return {
         "started_at": now.isoformat(),
         "agents": sorted(workflow.agents),  # a run keeps the agents that it started with, also after a deployment
-        "joins": {},
-        "turns": 0,
-        "failed": 0,
-        "partial": 0,
-        "skipped": 0,
-        "usage": {"inputTokens": 0, "outputTokens": 0},
     }
+
+
+def complete_memory(memory: Mapping[str, Any], workflow: Workflow, now: datetime) -> dict[str, Any]:
+    """A memory with all its entries, for a reaction to change. One that was edited may lack those of a new run, too."""
+    complete: dict[str, Any] = {**_zeros(), **memory}
+    for key in CHANGED_IN_PLACE & memory.keys():
+        complete[key] = copied(memory[key])
+    if not ("started_at" in complete and "agents" in complete):
+        complete = {**new_memory(workflow, now), **complete}
+    return complete
+
+
+def stored_memory(memory: Mapping[str, Any]) -> JsonObject:
+    """A memory as the run keeps it: without the counters that are zero. Each commit of a run writes it as a whole."""
+    zeros = _zeros()
+    return {key: value for key, value in memory.items() if key not in zeros or value != zeros[key]}
+
+
+def _zeros() -> dict[str, Any]:
+    return {
+        "joins": {}, "turns": 0, "failed": 0, "partial": 0, "skipped": 0, "usage": {"inputTokens": 0, "outputTokens": 0},
+    }  # fmt: skip
 
 
 def count_ending(memory: dict[str, Any], ending: Ending) -> None:
@@ -42,7 +59,7 @@ def count_ending(memory: dict[str, Any], ending: Ending) -> None:
     memory["turns"] += 1
     memory["failed"] += ending.outcome not in ("success", "partial", "canceled")
     is_lacking = ending.outcome == "partial" or (ending.error or {}).get("code") == RESULT_MISSING
-    memory["partial"] = memory.get("partial", 0) + is_lacking
+    memory["partial"] += is_lacking
     usage = memory["usage"]
     usage["inputTokens"] += ending.usage[0]
     usage["outputTokens"] += ending.usage[1]

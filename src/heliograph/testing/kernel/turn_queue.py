@@ -139,16 +139,11 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         activate(tx, turn)
     assert run_id is not None
     cause_id = signal_id(owner_at(tx.tables, run_id, placed["cause_seq"]) or run_id, placed["cause_seq"])
-    inbox_id, edge_id = tx.next("inbox_id"), tx.next("edge_id")
+    inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
         tx, turn, inbox_id, message_type, "pending" if is_next else "queued", cause_id,
         turn_epoch=placed["epoch"] if is_next else None, payload_box_id=given["context_box_id"], actor=given["actor"],
     ))  # fmt: skip
-    tx.insert(tx.tables.edges, (turn_id, edge_id), {
-        "edge_id": edge_id, "primitive": "enqueue", "edge_phase": "request", "run_id": run_id, "agent_id": agent_id,
-        "agent_turn_id": turn_id, "call_id": None, "other_turn_id": given["parent_turn_id"], "cause_id": cause_id,
-        "created_at": tx.now,
-    })  # fmt: skip
 
 
 def inbox_row(

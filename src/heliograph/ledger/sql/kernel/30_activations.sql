@@ -24,8 +24,9 @@ create function heliograph._new_turns(p_run_id text, p_target text, p_base bigin
                                 else coalesce(a.base, p_base) + 1 + a.cause::bigint end as seq) c
 $$;
 
--- _insert_turns: write the rows of new turns: turn, inbox row and edge (L0-30, L0-31, L0-33). p_epochs: per turn, the
---   epoch of its head that it is dispatched with; null if it is queued.
+-- _insert_turns: write the rows of new turns: turn and inbox row, which edge_overview also reads as the edge
+--   enqueue/request (L0-30, L0-31, L0-33). p_epochs: per turn, the epoch of its head that it is dispatched with; null
+--   if it is queued.
 --   raises: 23505 for a turn id that was used before
 --   locks:  a turn id that another caller creates at the same moment
 create function heliograph._insert_turns(
@@ -47,10 +48,6 @@ begin
     select p_project, t.turn_id, t.agent_id, t.message_type, case when t.epoch is null then 'queued' else 'pending' end,
            t.epoch, t.cause_id, t.context_box_id, t.actor, p_now, p_now
       from rows from (unnest(p_epochs), unnest(p_turns)) t (epoch);
-    insert into heliograph.execution_edges
-        (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, other_turn_id, cause_id, created_at)
-    select p_project, t.turn_id, 'enqueue', 'request', t.run_id, t.agent_id, t.parent_turn_id, t.cause_id, p_now
-      from unnest(p_turns) t;
 end $$;
 
 -- _insert_heads: write the heads of agents that have none: of those that begin a turn, and of the other agents of

@@ -56,7 +56,6 @@ begin
         union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
                jsonb_build_object('child_turn_id', turn_id), p_now, p_now, null
           from ending where parent_turn_id is not null
-        on conflict do nothing
     ), lease as (
         update heliograph.leases l set ended_at = greatest(p_now, found.moved_at)
           from (select x.at, e.moved_at from ending e cross join lateral (

@@ -53,7 +53,7 @@ begin
     v_turns := array(
         select t.agent_turn_id
           from (select x.run_id, x.created_at from heliograph.runs x
-                 where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc) r
+                 where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id) r
          cross join lateral (  -- so that a long run whose first turns remain is not read whole
                select y.agent_turn_id, y.activation_seq, y.queue_seq
                  from (select x.agent_turn_id, x.activation_seq, x.queue_seq, x.state, x.finished_at
@@ -63,7 +63,7 @@ begin
                 where y.state = 'done' and y.finished_at < p_before and not heliograph._is_needed(p_project,
                         y.agent_turn_id)
                 order by y.activation_seq, y.queue_seq limit p_limit) t
-         order by r.created_at, r.run_id desc, t.activation_seq, t.queue_seq limit p_limit);
+         order by r.created_at, r.run_id, t.activation_seq, t.queue_seq limit p_limit);
     v_agents := array(
         select h.agent_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.agent_id = any (array(

@@ -18,14 +18,14 @@ begin
         select r.run_id from heliograph.runs r
          where r.project_id = p_project and r.created_at < p_before and r.run_id = any (p_run_ids || array(
                select x.run_id from heliograph.runs x
-                where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc
+                where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id
                     limit 10 * p_limit))
            and not heliograph._has_forks(p_project, r.run_id)
            and case r.status when 'ended' then r.ended_at < p_before and not exists (
                         select from heliograph.agent_turns t where t.project_id = p_project and t.run_id = r.run_id)
                else exists (select from heliograph.signals s where s.project_id = p_project and s.run_id = r.run_id
                                and s.seq = r.pruned_seq + 1 and s.at < p_before) end
-         order by r.created_at, r.run_id desc
+         order by r.created_at, r.run_id
     loop
         exit when v_signals >= p_limit or v_runs >= p_limit;
         select * into v_run from heliograph.runs

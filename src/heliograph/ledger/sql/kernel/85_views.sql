@@ -93,7 +93,14 @@ select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, i.agent_id, i.messa
 create view heliograph.edge_overview as
 select e.project_id, e.agent_turn_id as turn_id, e.edge_id, e.primitive, e.edge_phase, e.run_id, e.agent_id, e.call_id,
        e.other_turn_id, e.cause_id, e.created_at
-  from heliograph.execution_edges e;
+  from heliograph.execution_edges e
+union all
+-- the message that begins a turn is its edge, too, and the first one (L0-31)
+select i.project_id, i.agent_turn_id, 0, 'enqueue', 'request', t.run_id, i.agent_id, null, t.parent_turn_id,
+       i.correlation_id, i.created_at
+  from heliograph.agent_inbox i
+  join heliograph.agent_turns t using (project_id, agent_turn_id)
+ where i.message_type in ('turn', 'ui_action');
 
 -- _as_time: a text as a time; null for any other text, for words like 'now' or 'infinity', and for years that clients
 --   in other languages cannot represent. Most texts have the plain form, which is safe to cast.

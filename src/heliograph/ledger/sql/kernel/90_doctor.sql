@@ -62,10 +62,10 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
            select agent_turn_id, finished_at, lag(finished_at) over (partition by agent_id order by queue_seq) as before
              from t where outcome is null or outcome not in ('timeout', 'canceled')) f where finished_at < before
     union all
-    select 'I14 exactly one enqueue edge per turn', t.agent_turn_id from t
-      left join heliograph.execution_edges e on e.project_id = p_project
-           and e.agent_turn_id = t.agent_turn_id and e.primitive = 'enqueue'
-     group by t.agent_turn_id having count(e.edge_id) <> 1
+    select 'I14 exactly one message begins a turn', t.agent_turn_id from t
+      left join heliograph.agent_inbox i on i.project_id = p_project
+           and i.agent_turn_id = t.agent_turn_id and i.message_type in ('turn', 'ui_action')
+     group by t.agent_turn_id having count(i.inbox_id) <> 1
     union all
     select 'I15 attempts are bounded', agent_turn_id from t where attempts >= max_attempts
 $$;
