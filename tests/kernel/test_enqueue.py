@@ -13,7 +13,7 @@ async def test_idle_agent_is_dispatched_by_the_enqueue_itself(kernel: Kernel) ->
     assert answer == {"turn_id": "turn_1", "outcome": "queued", "targets": [TARGET], "woken": ["run_a/critic"]}
     head = await kernel.head("run_a/critic")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
-    assert (head["priority"], head["trace_id"], head["parent_step_id"]) == (3, "run_a", "sig_run_a_4")
+    assert (head["priority"], head["activation_seq"]) == (3, 4)
     (row,) = await kernel.rows("agent_inbox", "*", "agent_turn_id = $2", "turn_1")
     assert (row["status"], row["turn_epoch"], row["message_type"]) == ("pending", 1, "turn")
 

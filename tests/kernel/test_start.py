@@ -12,7 +12,7 @@ async def test_start_dispatches_woken_agents_and_keeps_the_others_idle(kernel: K
     assert answer == {"run_id": "run_a", "outcome": "started", "targets": [TARGET], "woken": ["run_a/writer"]}
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
-    assert (head["trace_id"], head["parent_step_id"], head["ready_at"]) == ("run_a", "sig_run_a_2", START)
+    assert (head["activation_seq"], head["ready_at"]) == (2, START)
     assert (await kernel.head("run_a/critic"))["status"] == "idle"
 
 

@@ -138,7 +138,7 @@ async def test_every_ending_writes_one_transition_one_deliverable_and_one_event(
     assert [event["body"]["status"] for event in await kernel.call("read_outbox", 10)] == [outcome]
     head = await kernel.head("run_a/writer")
     empty = ("active_agent_turn_id", "owner", "lease_until", "phase", "ready_at", "due_at", "resume_deadline", "resumes_on",
-             "stop_requested_at", "force_at", "stop_reason", "trace_id", "parent_step_id", "expecting_correlation_id")  # fmt: skip
+             "stop_requested_at", "force_at", "stop_reason", "activation_seq", "expecting_correlation_id")  # fmt: skip
     assert [column for column in empty if head[column] is not None] == []
     assert (head["waiting_tool_count"], head["sweep_failures"]) == (0, 0)
 

@@ -96,7 +96,7 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[Row]:
             tables.heads, head, status="idle", turn_epoch=head["turn_epoch"] + 1, active_agent_turn_id=None, phase=None,
             owner=None, lease_until=None, ready_at=None, due_at=None, waiting_tool_count=0, resume_deadline=None,
             resumes_on=None, expecting_correlation_id=None, stop_requested_at=None, force_at=None, stop_reason=None,
-            terminates=False, sweep_failures=0, trace_id=None, parent_step_id=None, moved_at=max(tx.now, head["moved_at"]),
+            terminates=False, sweep_failures=0, activation_seq=None, moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
     return closed
 

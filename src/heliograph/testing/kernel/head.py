@@ -86,7 +86,7 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
             tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] + 1,
             active_agent_turn_id=turn["agent_turn_id"], priority=turn["priority"], pool=turn["pool"], ready_at=tx.now,
             due_at=due_at_of(tx, turn),
-            trace_id=turn["run_id"], parent_step_id=signal_id(turn["run_id"], turn["activation_seq"]),
+            activation_seq=turn["activation_seq"],
             moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
         activate(tx, turn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.append import put_cards
 from heliograph.testing.kernel.head import insert_signals, is_pending, run_of
@@ -90,8 +91,8 @@ def request_edge(tx: Transaction, head: Row, wait: Row, edge_id: int) -> Row:
     return {
         "edge_id": edge_id, "primitive": "join" if wait["kind"] == "child" else "tool_call", "edge_phase": "request",
         "run_id": head["run_id"], "agent_id": head["agent_id"], "agent_turn_id": wait["agent_turn_id"],
-        "call_id": wait["tool_call_id"], "other_turn_id": wait["child_turn_id"], "cause_id": head["parent_step_id"],
-        "created_at": tx.now,
+        "call_id": wait["tool_call_id"], "other_turn_id": wait["child_turn_id"],
+        "cause_id": signal_id(head["run_id"], head["activation_seq"]), "created_at": tx.now,
     }  # fmt: skip
 
 

@@ -156,7 +156,7 @@ def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool)
         "edge_id": edge_id, "primitive": "report" if wait["child_turn_id"] is None else "join", "edge_phase": "response",
         "run_id": wait["run_id"], "agent_id": wait["agent_id"], "agent_turn_id": turn_id, "call_id": call_id,
         "other_turn_id": wait["child_turn_id"], "created_at": tx.now,
-        "cause_id": signal_id(wait["run_id"], item["seq"]) if logs else head["parent_step_id"],
+        "cause_id": signal_id(wait["run_id"], item["seq"] if logs else head["activation_seq"]),
     })  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
 
 def _draft(item: Row, name: str, payload: Row) -> Row:
     head = item["head"]
-    return {"name": name, "agent": head["agent_name"], "parent": head["parent_step_id"], "payload": payload,
+    return {"name": name, "agent": head["agent_name"], "parent": signal_id(head["run_id"], head["activation_seq"]), "payload": payload,
             "is_pending": item["run"]["wakes_on_results"], **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
 
 

@@ -172,8 +172,8 @@ def _dispatch(tx: Transaction, placed: Row) -> str:
         expecting = turn_id if get_text(item, "message_type") == "ui_action" else None
     tx.update(
         tx.tables.heads, head, status="dispatched", turn_epoch=placed["epoch"], active_agent_turn_id=turn_id,
-        priority=placed["priority"], pool=placed["pool"], ready_at=tx.now, due_at=due_at_of(tx, tx.tables.turns[turn_id]), trace_id=run_id,
-        parent_step_id=signal_id(run_id, placed["activation_seq"]), expecting_correlation_id=expecting,
+        priority=placed["priority"], pool=placed["pool"], ready_at=tx.now, due_at=due_at_of(tx, tx.tables.turns[turn_id]),
+        activation_seq=placed["activation_seq"], expecting_correlation_id=expecting,
         moved_at=max(tx.now, head["moved_at"]),
     )  # fmt: skip
     return str(head["agent_id"])
@@ -186,7 +186,7 @@ def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | 
         "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None, "priority": 1, "pool": DEFAULT_POOL,
         "ready_at": None, "due_at": None, "waiting_tool_count": 0, "resume_deadline": None, "resumes_on": None,
         "expecting_correlation_id": None, "stop_requested_at": None, "force_at": None, "stop_reason": None,
-        "terminates": False, "sweep_failures": 0, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,
+        "terminates": False, "sweep_failures": 0, "activation_seq": None, "moved_at": tx.now,
     }  # fmt: skip
     tx.offer(tx.tables.heads, agent_id, row)
     return tx.tables.heads[agent_id]

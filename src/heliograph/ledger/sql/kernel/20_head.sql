@@ -40,15 +40,13 @@ begin
         return '{}';  -- the usual case, without a statement that writes to three tables
     end if;
     with next as materialized (
-        select h.at, t.at as turn_at, t.agent_turn_id, t.priority, t.pool, t.run_id, t.activation_seq,
-               t.starts_at
+        select h.at, t.at as turn_at, t.agent_turn_id, t.priority, t.pool, t.activation_seq, t.starts_at
           from (select distinct a from unnest(p_agent_ids) a) u
          cross join lateral (
                select x.ctid as at, x.agent_id from heliograph.agent_state_head x
                 where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h
          cross join lateral (
-               select q.ctid as at, q.agent_turn_id, q.priority, q.pool, q.run_id, q.activation_seq,
-                      q.starts_at
+               select q.ctid as at, q.agent_turn_id, q.priority, q.pool, q.activation_seq, q.starts_at
                  from heliograph.agent_turns q
                 where q.project_id = p_project and q.agent_id = h.agent_id and q.state = 'queued'
                 order by q.queue_seq limit 1) t
@@ -56,8 +54,7 @@ begin
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = n.agent_turn_id,
                priority = n.priority, pool = n.pool, ready_at = p_now,
-               due_at = case when n.starts_at > p_now then n.starts_at end, trace_id = n.run_id,
-               parent_step_id = heliograph._signal_id(n.run_id, n.activation_seq),
+               due_at = case when n.starts_at > p_now then n.starts_at end, activation_seq = n.activation_seq,
                moved_at = greatest(p_now, h.moved_at)  -- moved_at of a head never decreases
           from next n where h.ctid = n.at
         returning h.agent_id, h.turn_epoch, h.active_agent_turn_id

@@ -61,15 +61,14 @@ begin
     with created as (
         insert into heliograph.agent_state_head
             (project_id, agent_id, run_id, agent_name, target, status, turn_epoch, active_agent_turn_id, priority, pool,
-             ready_at, due_at, trace_id, parent_step_id, moved_at)
+             ready_at, due_at, activation_seq, moved_at)
         select p_project, t.agent_id, t.run_id, t.agent, t.target, 'dispatched', t.epoch, t.turn_id, t.priority, t.pool,
-               p_now, case when t.starts_at > p_now then t.starts_at end, t.run_id,
-               heliograph._signal_id(t.run_id, t.activation_seq), p_now
+               p_now, case when t.starts_at > p_now then t.starts_at end, t.activation_seq, p_now
           from rows from (unnest(p_epochs), unnest(p_turns)) t (epoch)
          where t.epoch is not null
         union all
         select p_project, r.run_id || '/' || a.name, r.run_id, a.name, r.target, 'idle', 0, null, 1, 'default', null,
-               null, null, null, p_now
+               null, null, p_now
           from unnest(p_runs) r
          cross join lateral (
                select distinct e.name from jsonb_array_elements_text(r.agents - array(
@@ -149,7 +148,7 @@ begin
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = t.epoch, active_agent_turn_id = t.turn_id, priority = t.priority,
                pool = t.pool, ready_at = p_now, due_at = case when t.starts_at > p_now then t.starts_at end,
-               trace_id = t.run_id, parent_step_id = heliograph._signal_id(t.run_id, t.activation_seq),
+               activation_seq = t.activation_seq,
                expecting_correlation_id = case when t.message_type = 'ui_action' then t.turn_id end,
                moved_at = greatest(p_now, h.moved_at)
           from rows from (unnest(v_heads), unnest(v_epochs), unnest(v_turns)) t (at, epoch)

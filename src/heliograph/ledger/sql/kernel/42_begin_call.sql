@@ -221,7 +221,8 @@ create function heliograph._judge_begin(
                 else '{"outcome": "in_doubt"}' end
       from jsonb_array_elements(p_items) with ordinality i (item, n)
       left join lateral (
-           select x.agent_id, x.run_id, x.parent_step_id from heliograph.agent_state_head x
+           select x.agent_id, x.run_id, heliograph._signal_id(x.run_id, x.activation_seq) as parent_step_id
+             from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = i.item ->> 'agent_id' and x.status = 'running'
               and x.active_agent_turn_id = i.item ->> 'turn_id'
               and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true

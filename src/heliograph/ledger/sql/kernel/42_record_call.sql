@@ -360,7 +360,7 @@ begin
            p_now
       from opened o
      cross join lateral (
-           select x.parent_step_id from heliograph.agent_state_head x
+           select heliograph._signal_id(x.run_id, x.activation_seq) as parent_step_id from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = o.agent_id offset 0) h
      order by o.agent_id, o.tool_call_id;
 end $$;

@@ -109,7 +109,8 @@ create function heliograph._suspending(p_project text, p_items jsonb) returns ta
            (agent_id text, turn_id text, epoch bigint, signals_emitted integer, cards jsonb, signals jsonb, calls jsonb,
             recording jsonb)
      cross join lateral (
-           select x.run_id, x.parent_step_id from heliograph.agent_state_head x
+           select x.run_id, heliograph._signal_id(x.run_id, x.activation_seq) as parent_step_id
+             from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = i.agent_id offset 0) h
      cross join lateral (
            select x.output_box_id from heliograph.agent_turns x

@@ -69,7 +69,7 @@ begin
            set status = 'idle', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
                lease_until = null, ready_at = null, due_at = null, waiting_tool_count = 0, resume_deadline = null,
                resumes_on = null, expecting_correlation_id = null, stop_requested_at = null, force_at = null,
-               stop_reason = null, terminates = false, sweep_failures = 0, trace_id = null, parent_step_id = null,
+               stop_reason = null, terminates = false, sweep_failures = 0, activation_seq = null,
                moved_at = greatest(p_now, h.moved_at)
           from ending e
          where h.ctid = e.head_at and e.is_active

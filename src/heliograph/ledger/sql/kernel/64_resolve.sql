@@ -312,7 +312,9 @@ create function heliograph._applicable(p_project text, p_results jsonb, p_logs b
            select y.output_box_id from heliograph.agent_turns y
             where y.project_id = p_project and y.agent_turn_id = x.turn_id offset 0) t
      cross join lateral (
-           select y.ctid as at, y.* from heliograph.agent_state_head y
+           select y.ctid as at, y.turn_epoch, y.agent_name, y.status,
+                  heliograph._signal_id(y.run_id, y.activation_seq) as parent_step_id
+             from heliograph.agent_state_head y
             where y.project_id = p_project and y.agent_id = w.agent_id
               and y.active_agent_turn_id = x.turn_id offset 0) h
      cross join lateral (
