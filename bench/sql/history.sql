@@ -5,6 +5,7 @@ declare
     v_table regclass;
     v_key text;
     v_columns text;
+    v_fillfactor integer;
     v_turns text[] := array(select agent_turn_id from heliograph.agent_turns where run_id = p_run_id order by queue_seq);
 begin
     for v_table in
@@ -18,6 +19,13 @@ begin
           from pg_attribute a where a.attrelid = v_table and a.attnum > 0 and not a.attisdropped and a.attidentity = '';
         v_key := case when exists (select from pg_attribute a where a.attrelid = v_table and a.attname = 'run_id' and a.attnum > 0)
                       then 'o.run_id = $1' else 'o.agent_turn_id = any ($3)' end;
+        -- Rows that were updated have grown into the room that their page had left for them, so a page of old rows is fuller than the
+        -- fillfactor. If it were not, each row of a live run would find room on an old page, which then has to be read and logged.
+        v_fillfactor := (select substring(o from '\d+')::integer from pg_class c, unnest(c.reloptions) o
+                          where c.oid = v_table and o like 'fillfactor=%');
+        if v_fillfactor is not null then
+            execute format('alter table %s set (fillfactor = %s)', v_table, v_fillfactor + 15);
+        end if;
         execute format(
             -- run after run, as they would have come: small rows lie beside large ones, and fill the pages as they did there
             'insert into %1$s (%2$s) select %3$s from generate_series(1, $2) n'
@@ -27,6 +35,9 @@ begin
             v_table, v_columns, (select string_agg('c.' || quote_ident(a.attname), ', ' order by a.attnum)
                                    from pg_attribute a where a.attrelid = v_table and a.attnum > 0 and not a.attisdropped and a.attidentity = ''), v_key)
           using p_run_id, p_copies, v_turns;
+        if v_fillfactor is not null then
+            execute format('alter table %s set (fillfactor = %s)', v_table, v_fillfactor);
+        end if;
     end loop;
 end $$;
 -- As long as the original: shorter or longer rows would leave holes on every page, which rows of live runs then fill one by one.

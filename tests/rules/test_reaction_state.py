@@ -171,6 +171,13 @@ def test_signals_of_a_turn_precede_its_ending_and_can_wake_others() -> None:
     assert run.turn_of("b").cause == run.named("harness:end")[0].id
 
 
+def test_run_keeps_no_counters_that_are_zero() -> None:
+    run = Run(workflow(agent("writer", START, emits=["draft:ready"]), agent("critic", ["draft:ready"])))
+    assert run.view.memory.keys() == {"started_at", "agents"}
+    run.end("writer", "text")
+    assert (run.view.memory.keys() - {"started_at", "agents"}, run.view.memory["turns"]) == ({"turns"}, 1)
+
+
 @pytest.mark.proves("S22")
 def test_run_whose_stored_memory_lacks_its_keys_continues_to_its_end() -> None:
     run = Run(workflow(agent("writer", START)))
