@@ -84,7 +84,9 @@ def test_state_counters_and_turns_of_a_shared_log_are_those_of_the_run(
         assert (log.ending is None) == (view.status == "running")
         memory = view.memory
         if not was_pending:  # a run counts the turns that the kernel ends when it reacts to their ends
-            assert [log.turns, log.failed, log.skipped] == [memory.get(key, 0) for key in ("turns", "failed", "skipped")]
+            assert [log.turns, log.failed, log.skipped] == [
+                memory.get(key, 0) for key in ("turns", "failed", "skipped")
+            ]
         if not is_pending and not log.deferred and log.ending is None:  # a run that ends collects no more
             assert _collected(log.joins) == _collected(memory["joins"])
 
