@@ -23,7 +23,7 @@ from heliograph.runtime import Runtime, open_runtime
 from heliograph.subscriptions import search_schedule
 from heliograph.testing.conformance import DoorbellConformance, RecordedRings, eventually
 from heliograph.worker import claim_loop
-from heliograph.world import signal_bells
+from heliograph.world import follower_bells
 from tests.reach.nats_ground import EVERYTHING, NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
 from tests.reach.serving import serving
@@ -188,10 +188,10 @@ async def test_subscriber_elsewhere_is_announced_and_woken_over_nats_alone(
         without_postgres(emitter)
         await emitter.run(app.workflow, {}, run_id="first")
         bells = emitter.world.bells._signals[emitter.settings.project]
-        bells._any.until = 0.0  # without an announcement, nobody rings
+        bells._is_known_at = 0.0  # without an announcement, nobody rings
         signals = Client.on(elsewhere).subscribe("s", ["halfway"])
         receiving = asyncio.ensure_future(anext(signals))
-        await eventually(lambda: bells._any.until > 0)
+        await eventually(lambda: bool(bells._until))
         await emitter.run(app.workflow, {}, run_id="second")
         async with asyncio.timeout(60):
             assert (await receiving).run_id == "second"
@@ -204,7 +204,7 @@ async def test_follower_elsewhere_is_announced_and_woken_over_nats_alone(
 ) -> None:
     monkeypatch.setattr(run_follower, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr("heliograph.world.bells.SETTLED_SECONDS", 3600.0)
-    monkeypatch.setattr(signal_bells, "UNKNOWN_SECONDS", 0.0)  # without an announcement, nobody rings
+    monkeypatch.setattr(follower_bells, "UNKNOWN_SECONDS", 0.0)  # without an announcement, nobody rings
     announced = threading.Event()
 
     def until_announced() -> None:

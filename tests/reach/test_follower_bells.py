@@ -14,7 +14,7 @@ from heliograph.errors import Rejected
 from heliograph.runtime import open_runtime
 from heliograph.testing.conformance import eventually
 from heliograph.world import bells as bells_module
-from heliograph.world import signal_bells
+from heliograph.world import follower_bells
 from heliograph.world.bells import Bells
 from heliograph.world.follower_bells import ANNOUNCEMENT, FollowerBells
 from heliograph.world.seam import BellKey
@@ -69,7 +69,7 @@ class Process:
 
 @pytest.fixture(autouse=True)
 def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal_bells, "UNKNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(follower_bells, "UNKNOWN_SECONDS", 0.0)
 
 
 async def test_log_rings_on_the_wire_only_after_an_announcement_of_followers() -> None:
@@ -95,7 +95,7 @@ async def test_log_rings_until_three_announcements_were_lost_and_for_its_own_pro
 async def test_process_that_has_just_started_rings_for_followers_it_cannot_know(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(signal_bells, "UNKNOWN_SECONDS", 60.0)
+    monkeypatch.setattr(follower_bells, "UNKNOWN_SECONDS", 60.0)
     process = Process()
     process.bells.ring([LOG])
     assert process.wire.rung == process.tokens(LOG)

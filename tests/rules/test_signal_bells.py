@@ -18,9 +18,12 @@ from heliograph.adapters.callback import function_subscriber
 from heliograph.signals.pattern import compile_pattern
 from heliograph.subscriptions.deliveries import Deliveries
 from heliograph.world import bells, signal_bells
+from heliograph.world.bell_tokens import Tokens
+from heliograph.world.pattern_listeners import PatternListeners
 from heliograph.world.real import RealWorld
-from heliograph.world.seam import ANY, SIGNALS, SUBSCRIBERS, BellKey, bell_keys
-from heliograph.world.signal_bells import ENDS, KERNEL_NAMES, RESULTS, bells_of, names_of, signal_bell
+from heliograph.world.seam import SIGNALS, SUBSCRIBERS, BellKey, bell_keys
+from heliograph.world.signal_bells import ENDS, KERNEL_NAMES, RESULTS, names_of
+from heliograph.world.subscriptions import Subscriptions
 
 
 class Store:
@@ -60,7 +63,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
     made = signal_bells.SignalBells
     monkeypatch.setattr(
-        bells, "SignalBells", lambda project, subscriptions, _: made(project, subscriptions, lambda: now[0])
+        bells, "SignalBells", lambda project, found, tokens, _: made(project, found, tokens, lambda: now[0])
     )
     return now
 
@@ -80,27 +83,29 @@ def tokens(world: RealWorld, *names: str) -> list[str]:
     return [world.bells.tokens.of(key) for key in bell_keys("one", names)]
 
 
-async def test_commit_rings_the_bells_of_its_names_that_are_announced_and_no_others(clock: list[float]) -> None:
+async def test_commit_rings_for_the_names_that_an_announced_pattern_matches_and_no_others(clock: list[float]) -> None:
     world, wire = await ringing()
     await emit(world, "a:b")
-    # a new process does not know who listens
-    assert wire.rung == [tokens(world, *(f"{SIGNALS}{bell}" for bell in ("a:b", "a:*", "*:a", "*:b", "*:*", "**")))]
+    assert wire.rung == [tokens(world, f"{SIGNALS}a:b")]  # a new process does not know who listens
     clock[0] += 7
     await emit(world, "a:b")
     assert len(wire.rung) == 1
-    for bell in (ANY, "order:placed", "refund:*"):
-        world.bells.subscriptions.ring_from_wire(tokens(world, f"{SUBSCRIBERS}{bell}"))
-    await emit(world, "order:placed")
-    bells = [bell for bell in bells_of("order:placed") if bell not in ("*:*", "**")]  # of a new name
-    assert wire.rung[1:] == [tokens(world, *(f"{SIGNALS}{bell}" for bell in bells))]
-    clock[0] += 7
-    for bell in (ANY, "order:placed", "refund:*"):
-        world.bells.subscriptions.ring_from_wire(tokens(world, f"{SUBSCRIBERS}{bell}"))
+    for pattern in ("order:*:failed", "refund:**:late"):
+        world.bells.subscriptions.ring_from_wire(tokens(world, f"{SUBSCRIBERS}{pattern}"))
     del wire.rung[:]
-    await emit(world, "order:placed", "order:placed")
-    assert wire.rung == [tokens(world, f"{SIGNALS}order:placed")]
+    await emit(
+        world,
+        "a:b",
+        "order:1:placed",
+        "order:1:failed",
+        "order:failed",
+        "refund:1:2:late",
+        "refund:1",
+        "order:1:failed",
+    )
+    assert wire.rung == [tokens(world, f"{SIGNALS}order:1:failed", f"{SIGNALS}refund:1:2:late")]
     clock[0] += signal_bells.PRESENCE_SECONDS + 1
-    await emit(world, "order:placed")
+    await emit(world, "order:1:failed")
     assert len(wire.rung) == 1
 
 
@@ -108,20 +113,23 @@ async def test_ring_of_one_project_reaches_no_other() -> None:
     world, wire = await ringing()
     assert await world.bells.learn("two")
     await emit(world, "a:b", project="two")
-    bells = [f"{SIGNALS}{bell}" for bell in bells_of("a:b")]
-    assert wire.rung == [[world.bells.tokens.of(BellKey("two", name)) for name in bells]]
-    assert not {*wire.rung[0]} & {*tokens(world, *bells)}
+    assert wire.rung == [[world.bells.tokens.of(BellKey("two", f"{SIGNALS}a:b"))]]
+    shared = {*wire.rung[0][0].split(":")} & {*tokens(world, f"{SIGNALS}a:b")[0].split(":")}
+    assert not shared
 
 
 async def test_login_that_may_only_subscribe_uses_the_tokens_that_subscribe_has_returned() -> None:
     world, wire = await ringing({})
-    world.bells._store.bells = {f"{SIGNALS}order:placed": "a" * 32, f"{SUBSCRIBERS}order:placed": "b" * 32}  # type: ignore[attr-defined]
-    subscription = world.subscribe(bell_keys("one", [f"{SIGNALS}order:placed", f"{SIGNALS}x:y"]))
-    await world.call("subscribe", "one", "s", ["order:placed"], "now", {})
-    world.ring(bell_keys("one", [f"{SUBSCRIBERS}x:y", f"{SUBSCRIBERS}order:placed"]))
-    assert wire.rung == [["b" * 32]]
+    own = {f"{SIGNALS}order:*": "a:1:*", f"{SUBSCRIBERS}order:*": "b:1:*"}
+    world.bells._store.bells = own  # type: ignore[attr-defined]
+    subscription = world.subscribe(bell_keys("one", [f"{SIGNALS}order:*", f"{SIGNALS}x:y"]))
+    await world.call("subscribe", "one", "s", ["order:*"], "now", {})
+    world.ring(bell_keys("one", [f"{SUBSCRIBERS}x:y", f"{SUBSCRIBERS}order:*"]))
+    assert wire.rung == [["b:1:*"]]
     subscription.clear()
-    world.bells.subscriptions.ring_from_wire(["a" * 32])
+    world.bells.subscriptions.ring_from_wire(["a:2:3", "b:1:2", "a:1", "x:1:2"])
+    assert not await subscription.wait(0)
+    world.bells.subscriptions.ring_from_wire(["a:1:2"])
     assert await subscription.wait(0)
     subscription.close()
 
@@ -132,20 +140,19 @@ async def test_subscriber_of_a_rare_name_does_not_search_after_other_signals(clo
     assert await world.bells.learn("one")
     await emit(world, "text:delta")
     clock[0] += 7
-    received = function_subscriber(
-        "s", ["order:lost", "refund:**", "**:failed", "*:*:*:*"], lambda signal: None, "now", 60.0, 5
-    )
+    patterns = ["order:lost", "refund:**", "**:failed", "*:*:*:*", "order:*:late", "order:**:part:*"]
+    received = function_subscriber("s", patterns, lambda signal: None, "now", 60.0, 5)
     deliveries = Deliveries(AdapterServices(world, "one"), received)
     task = asyncio.create_task(deliveries.run())
     await asyncio.sleep(0.01)
     assert store.searches == 1
     for number in range(1000):
         await emit(world, "text:delta", f"order:{number}")
-    clock[0] += 7  # these names are not new any more
     for count in range(2, 20):  # more than a burst
-        for name in ("text:delta", "order:5"):
+        for name in ("text:delta", "order:5", "order:5:placed", "late:5:order", "order:5:part"):
             await emit(world, name)
-        await emit(world, ("order:lost", "refund:1:2", "parcel:failed", "a:b:c:d")[count % 4])
+        matching = ("order:lost", "refund:1:2", "parcel:failed", "a:b:c:d", "order:5:late", "order:part:5")
+        await emit(world, matching[count % 6])
         for _ in range(10):
             await asyncio.sleep(0)
         deliveries._schedule.found()  # as after a search that finds the signal
@@ -175,37 +182,121 @@ async def test_subscriber_of_a_rare_name_does_not_search_after_other_signals_of_
     await task
 
 
-async def test_names_beyond_the_most_are_forgotten(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    monkeypatch.setattr(signal_bells, "NAMES_MAX", 10)
-    world, _ = await ringing()
+async def test_announcements_beyond_the_most_lead_to_rings_for_all_names(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    monkeypatch.setattr(signal_bells, "PATTERNS_MAX", 150)
+    world, wire = await ringing()
+    await emit(world, "a:b")
+    for number in range(100):
+        world.bells.subscriptions.ring_from_wire(tokens(world, f"{SUBSCRIBERS}x{number}:y"))
+    clock[0] += signal_bells.PRESENCE_SECONDS + 1  # the first are absent, and are forgotten
+    for number in range(200):
+        world.bells.subscriptions.ring_from_wire(tokens(world, f"{SUBSCRIBERS}z{number}:y"))
+    assert len(world.bells._signals["one"]._until) == 150
+    del wire.rung[:]
+    await emit(world, "c:d")
+    assert wire.rung == [tokens(world, f"{SIGNALS}c:d")]
+
+
+async def test_forged_announcements_and_rings_have_no_effect(clock: list[float]) -> None:
+    world, wire = await ringing()
+    await emit(world, "a:b")
+    kinds = [tokens(world, f"{kind}a")[0].partition(":")[0] for kind in (SIGNALS, SUBSCRIBERS)]
+    forged = ["", "::", "*a", "a b", "**:**:**:**", "a" * 7000, ":".join("a" * 100)]
+    world.bells.subscriptions.ring_from_wire([f"{kind}:{each}" for kind in kinds for each in forged])
+    clock[0] += 7
+    del wire.rung[:]
+    await emit(world, "a:b")
+    assert wire.rung == []
+
+
+async def test_announcements_count_as_missed_while_no_key_or_no_wire_was_there(clock: list[float]) -> None:
+    world, wire = await ringing()
     await emit(world, "a:b")
     clock[0] += 7
-    world.bells.subscriptions.ring_from_wire(tokens(world, f"{SUBSCRIBERS}{ANY}"))
-    for number in range(100):
-        await emit(world, f"x{number}:y")
-    assert len(world.bells.subscriptions._of_key) < 50
+    for is_key in (True, False):
+        del wire.rung[:]
+        if is_key:
+            world.bells.subscriptions.learned("one")
+        else:
+            world.bells.subscriptions.ring_from_wire(["*"])
+        await emit(world, "a:b")
+        assert wire.rung == [tokens(world, f"{SIGNALS}a:b")]
+        clock[0] += signal_bells.PRESENCE_SECONDS
+        await emit(world, "a:b")
+        assert len(wire.rung) == 1
+
+
+class Rung:
+    """A listener that counts its rings: from this process, and from a wire."""
+
+    def __init__(self, *patterns: str) -> None:
+        self.keys = tuple(bell_keys("one", [f"{SIGNALS}{pattern}" for pattern in patterns]))
+        self.here = self.wire = 0
+
+    def ring(self) -> None:
+        self.here += 1
+
+    def ring_from_wire(self) -> None:
+        self.wire += 1
 
 
 @given(st.lists(st.sampled_from(["a", "b.c", "*", "**"]), min_size=1, max_size=4), st.lists(st.sampled_from(["a", "b.c", "d"]), min_size=1, max_size=4))  # fmt: skip
-def test_each_name_that_a_pattern_matches_rings_its_bell(pattern: list[str], name: list[str]) -> None:
-    text, emitted = ":".join(pattern), ":".join(name)
-    if pattern.count("**") <= 2 and compile_pattern(text).matches(emitted):
-        assert signal_bell(text) in bells_of(emitted)
-
-
-def test_pattern_that_begins_with_a_wildcard_rings_for_its_last_segment() -> None:
-    assert [signal_bell(p) for p in ("*:failed", "**:failed", "*:a:*", "**:a:b:**", "order:*:failed", "**", "*:**")] == [
-        "*:failed", "*:failed", "*:a", "*:b", "order:*", "**", "**",
-    ]  # fmt: skip
-
-
-@given(
-    st.lists(st.just("*"), min_size=1, max_size=16), st.lists(st.sampled_from(["a", "b.c"]), min_size=1, max_size=16)
-)
-def test_pattern_of_single_wildcards_rings_for_the_names_that_it_matches_and_no_others(
+def test_name_rings_a_pattern_here_and_over_a_wire_exactly_if_the_pattern_matches_it(
     pattern: list[str], name: list[str]
 ) -> None:
-    assert (signal_bell(":".join(pattern)) in bells_of(":".join(name))) == (len(pattern) == len(name))
+    text, emitted = ":".join(pattern), ":".join(name)
+    if pattern.count("**") > 2:
+        return
+    known = Tokens()
+    known.add("one", "01" * 32)
+    subscriptions, listener = Subscriptions(known), Rung(text)
+    subscriptions.add(listener)
+    key = BellKey("one", f"{SIGNALS}{emitted}")
+    subscriptions.ring([key])
+    subscriptions.ring_from_wire([known.of(key)])
+    expected = compile_pattern(text).matches(emitted)
+    assert (listener.here, listener.wire) == (expected, expected)
+
+
+def test_subscriber_that_ends_is_rung_by_its_own_pattern() -> None:
+    """So the other subscribers of the name look for the signals that it has not processed."""
+    subscriptions = Subscriptions(Tokens())
+    for pattern in ("order:*", "**", "a:**:b:*"):
+        listener = Rung(pattern)
+        subscriptions.add(listener)
+        subscriptions.ring(listener.keys)
+        assert listener.here == 1
+        subscriptions.forget(listener)
+
+
+def test_listener_that_comes_and_goes_is_rung_while_it_is_there() -> None:
+    known = Tokens()
+    known.add("one", "01" * 32)
+    subscriptions, stays = Subscriptions(known), Rung("order:*")
+    subscriptions.add(stays)
+    for number in range(500):
+        passing = Rung(f"order:{number}", "order:*")
+        subscriptions.add(passing)
+        subscriptions.ring_from_wire([known.of(BellKey("one", f"{SIGNALS}order:{number}"))])
+        subscriptions.forget(passing)
+        subscriptions.ring([BellKey("one", f"{SIGNALS}order:{number}")])
+        assert (passing.wire, passing.here) == (2, 0)
+    assert (stays.wire, stays.here) == (500, 500)
+    assert len(subscriptions.of_signals("one")._of_pattern) < 250
+    assert subscriptions.of_signals("one")
+    subscriptions.forget(stays)
+    assert not subscriptions.of_signals("one")
+
+
+def test_longest_name_has_a_masked_name_of_the_allowed_length() -> None:
+    known = Tokens()
+    known.add("one", "01" * 32)
+    listeners, listener = PatternListeners("one", known), Rung()
+    listeners.add(":".join("a" * 16), listener)
+    listeners.ring_from_wire(known.of(BellKey("one", f"{SIGNALS}{':'.join('a' * 16)}")).partition(":")[2])
+    assert listener.wire == 1
 
 
 def test_each_function_names_what_it_may_have_logged() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from heliograph.world.ring_limit import TokenBucket
-from heliograph.world.seam import ANNOUNCE_SECONDS, ANY, SIGNALS, SUBSCRIBERS, Subscription, World, bell_keys
-from heliograph.world.signal_bells import signal_bell
+from heliograph.world.seam import ANNOUNCE_SECONDS, SIGNALS, SUBSCRIBERS, Subscription, World, bell_keys
 
 POLL_SECONDS = 5.0  # the delay of a signal whose ring was lost
 OUTAGE_SECONDS = 0.5  # between two attempts to reach the database
 # after which an announcement has reached all processes: signals that they committed before did not ring
 KNOWN_SECONDS = 0.5
 _LATE_SECONDS = ANNOUNCE_SECONDS + 0.5  # after so long without an announcement, a process may not know the subscriber
-# Searches that find nothing, because their rings were for other names, or forged: after the first _BURST of them, a search waits for an
+# Searches that find nothing, because another subscriber of the name has the signals, or their rings were forged: after the first _BURST of them, a search waits for an
 # interval, which doubles up to _LONGEST_SECONDS.
 _BURST = 10
 _INTERVAL_SECONDS = 0.05
@@ -29,9 +28,9 @@ class SearchSchedule:
 
     def __init__(self, world: World, project: str, patterns: Iterable[str]):
         self._world = world
-        bells = sorted({*map(signal_bell, patterns)})
-        self._bells = bell_keys(project, [f"{SIGNALS}{bell}" for bell in bells])
-        self._announcement = bell_keys(project, [f"{SUBSCRIBERS}{bell}" for bell in [ANY, *bells]])
+        distinct = sorted(set(patterns))
+        self._bells = bell_keys(project, [f"{SIGNALS}{pattern}" for pattern in distinct])
+        self._announcement = bell_keys(project, [f"{SUBSCRIBERS}{pattern}" for pattern in distinct])
         self._announced_at = self._known_at = float("-inf")
         self._searched_at = float("-inf")
         self._bell: Subscription | None = None

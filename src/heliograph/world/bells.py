@@ -81,6 +81,9 @@ class Bells:
 
     def ring(self, keys: Sequence[BellKey], agents: Iterable[str] = ()) -> None:
         self.subscriptions.ring(keys)
+        self._ring_wires(keys, agents)
+
+    def _ring_wires(self, keys: Sequence[BellKey], agents: Iterable[str] = ()) -> None:
         if not self.wires:
             return
         remote = [key for key in keys if not key.name.startswith(_LOCAL)]
@@ -99,9 +102,9 @@ class Bells:
         project = arguments[0]
         signals = self._signals.get(project)
         if signals is None:
-            signals = self._signals[project] = SignalBells(project, self.subscriptions, self._clock)
+            signals = self._signals[project] = SignalBells(project, self.subscriptions, self.tokens, self._clock)
         if keys := signals.after(function, arguments, answer):
-            self.ring(keys)
+            self._ring_wires(keys)
 
     def given(self, project: str, tokens: Mapping[str, str]) -> None:
         """Use the tokens that `subscribe` has returned to a login that may only subscribe."""

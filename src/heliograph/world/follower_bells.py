@@ -10,13 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from heliograph.world.seam import BellKey
-from heliograph.world.signal_bells import Presence
+from heliograph.world.signal_bells import PRESENCE_SECONDS, UNKNOWN_SECONDS
 from heliograph.world.subscriptions import Subscriptions
 
 LOG = "log:"  # the first part of the names of these bells
 ANNOUNCEMENT = "followers:?"
 ARRIVALS = "followers:wires"  # rings only when a lost wire is back, or the project's key is there: earlier announcements were not sent
 SETTLED_SECONDS = 0.05  # after the first announcement: commits before its arrival have not rung
+
+
+class Presence:
+    """Whether a bell was announced recently, or may have been before this process listened. Receives the rings of its announcement.
+
+    until: the time of the event loop after which it counts as absent.
+    """
+
+    def __init__(self, project: str, announcement: str, clock: Callable[[], float]):
+        self.keys: tuple[BellKey, ...] = (BellKey(project, announcement),)
+        self.until = clock() + UNKNOWN_SECONDS
+        self._clock = clock
+
+    def ring(self) -> None:
+        self.until = self._clock() + PRESENCE_SECONDS
+
+    def ring_from_wire(self) -> None:
+        """Does the same: a forged ring only makes the payloads of later rings longer, so it needs no limit."""
+        self.ring()
 
 
 class FollowerBells:

@@ -16,9 +16,11 @@ from heliograph.records import Event
 
 T = TypeVar("T")
 
-SIGNALS = "signals:"  # the first part of the names of bells that ring after commits with signals, see `heliograph.world.signal_bells`
-SUBSCRIBERS = "subscribers:"  # the first part of the names of their announcements: without one, commits do not ring
-ANY = "?"  # the rest of the announcement that every subscriber makes
+# The bells of signals: a subscriber listens with a pattern, and a commit rings with a name (`heliograph.world.signal_bells`).
+SIGNALS = "signals:"
+SUBSCRIBERS = (
+    "subscribers:"  # the announcements of patterns: without one, commits do not ring for it in other processes
+)
 ANNOUNCE_SECONDS = 5.0  # between two announcements
 
 

@@ -1,9 +1,9 @@
-"""The bells that wake subscribers: a commit rings for the names of its signals, and only where somebody listens for them.
+"""The bells that wake subscribers: a commit rings for the names of its signals, and only where a subscriber's pattern matches them.
 
-A subscriber listens to a bell for each of its patterns (`signal_bell`): of one name, of all names that begin with a segment or contain one, of
-all names with a number of segments, or of all names. It announces these bells every ANNOUNCE_SECONDS. A process that has not received the announcement of a bell for PRESENCE_SECONDS
-does not ring it any more. A process that has just started cannot know of the subscribers yet, so for UNKNOWN_SECONDS it rings all bells of its
-names; later it does so for each name that is new to it. Nothing of this is stored: without a ring, subscribers find signals by polling.
+A subscriber announces its patterns every ANNOUNCE_SECONDS. A process that has not received the announcement of a pattern for PRESENCE_SECONDS
+does not ring for it any more. A process that has just started cannot know of the subscribers yet, so for UNKNOWN_SECONDS it rings for all
+names. A ring has the name of the signal and an announcement has the pattern, both masked (`bell_tokens.py`): so each subscriber is woken by
+the signals that its patterns match, and by no others. Nothing of this is stored: without a ring, subscribers find signals by polling.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heliograph.world.seam import ANNOUNCE_SECONDS, ANY, SIGNALS, SUBSCRIBERS, BellKey
+from heliograph.errors import InvalidInput
+from heliograph.signals.pattern_table import PatternTable
+from heliograph.world.bell_tokens import Tokens
+from heliograph.world.seam import ANNOUNCE_SECONDS, SIGNALS, BellKey
 from heliograph.world.subscriptions import Subscriptions
 
 PRESENCE_SECONDS = 3 * ANNOUNCE_SECONDS
 UNKNOWN_SECONDS = ANNOUNCE_SECONDS + 1  # after which a process knows all present subscribers
-NAMES_MAX = 10_000  # that a process remembers
+PATTERNS_MAX = 10_000  # of subscribers in other processes that a process remembers
 
 # The names of the signals that the kernel itself logs, apart from those that its callers send.
 RESULTS = frozenset(("tool:result", "delegation_response"))
@@ -36,89 +39,64 @@ _SWEEPS = frozenset(f"sweep_{name}" for name in ("leases", "expired", "queued", 
 WRITERS = _SWEEPS | _ADDED.keys()
 
 
-class Presence:
-    """Whether a bell was announced recently, or may have been before this process listened. Receives the rings of its announcement.
+class SignalBells:
+    """The subscribers to the signals of one project: those of this process, and those of others as far as it knows."""
 
-    until: the time of the event loop after which it counts as absent.
-    """
-
-    def __init__(self, project: str, announcement: str, clock: Callable[[], float]):
-        self.keys: tuple[BellKey, ...] = (BellKey(project, announcement),)
-        self.until = clock() + UNKNOWN_SECONDS
+    def __init__(self, project: str, subscriptions: Subscriptions, tokens: Tokens, clock: Callable[[], float]):
+        self._project = project
+        self._tokens = tokens
         self._clock = clock
+        self._here = subscriptions.of_signals(project)
+        self._until: dict[
+            str, float
+        ] = {}  # by masked pattern: the time of the event loop after which it counts as absent
+        self._table = PatternTable[str]()  # of the masked patterns
+        self._purge_at = 100
+        self._is_known_at = clock() + UNKNOWN_SECONDS
+        self._last_until = 0.0  # the latest time in `_until`
+        subscriptions.observe(project, self)
 
     def ring(self) -> None:
-        self.until = self._clock() + PRESENCE_SECONDS
+        """Count all patterns as present for a while, since announcements may have been missed."""
+        self._is_known_at = self._clock() + PRESENCE_SECONDS
 
-    def ring_from_wire(self) -> None:
-        """Does the same: a forged ring only makes the payloads of later rings longer, so it needs no limit."""
-        self.ring()
-
-
-class SignalBells:
-    """The subscribers of one project, as far as this process knows."""
-
-    def __init__(self, project: str, subscriptions: Subscriptions, clock: Callable[[], float]):
-        self._project = project
-        self._subscriptions = subscriptions
-        self._clock = clock
-        self._any = self._listen(f"{SUBSCRIBERS}{ANY}")
-        self._presences: dict[str, Presence] = {}  # by the part of its key after SIGNALS
-        self._of_name: dict[str, list[tuple[BellKey, Presence]]] = {}
+    def announced(self, masked: str) -> None:
+        """Remember the masked pattern of a subscriber. A forged one only leads to rings in vain."""
+        if masked not in self._until:
+            if len(self._until) >= self._purge_at:
+                self._purge()
+            if len(self._until) >= PATTERNS_MAX:
+                return self.ring()
+            try:
+                self._table.add(masked, masked)
+            except InvalidInput:
+                return None
+        self._last_until = self._until[masked] = self._clock() + PRESENCE_SECONDS
+        return None
 
     def after(self, function: str, arguments: tuple[Any, ...], answer: Any) -> list[BellKey]:
-        """The bells to ring after a call of one of WRITERS."""
+        """Ring in this process after a call of one of WRITERS; return the bells to ring in others."""
         now = self._clock()
-        if now >= self._any.until:
+        is_unknown = now < self._is_known_at
+        if not (is_unknown or now < self._last_until or self._here):
             return []
-        if len(self._of_name) > NAMES_MAX:
-            self._forget()
-        keys: dict[BellKey, None] = {}
+        keys = []
         for name in sorted(names_of(function, arguments, answer)):
-            for key, presence in self._of_name.get(name) or self._bells_of(name):
-                if now < presence.until:
-                    keys[key] = None
-        return list(keys)
+            self._here.ring(name)
+            key = BellKey(self._project, f"{SIGNALS}{name}")
+            if is_unknown or (now < self._last_until and self._is_present(key, now)):
+                keys.append(key)
+        return keys
 
-    def _bells_of(self, name: str) -> list[tuple[BellKey, Presence]]:
-        bells = bells_of(name)
-        for bell in bells:
-            if bell not in self._presences:
-                self._presences[bell] = self._listen(f"{SUBSCRIBERS}{bell}")
-        found = self._of_name[name] = [(BellKey(self._project, f"{SIGNALS}{b}"), self._presences[b]) for b in bells]
-        return found
+    def _is_present(self, key: BellKey, now: float) -> bool:
+        masked = self._tokens.of(key).partition(":")[2]
+        return any(self._until[pattern] > now for pattern in self._table.match(masked))
 
-    def _listen(self, announcement: str) -> Presence:
-        presence = Presence(self._project, announcement, self._clock)
-        self._subscriptions.add(presence)
-        return presence
-
-    def _forget(self) -> None:
-        for presence in self._presences.values():
-            self._subscriptions.forget(presence)
-        self._presences.clear()
-        self._of_name.clear()
-
-
-def signal_bell(pattern: str) -> str:
-    """The bell that rings for all names that a pattern matches.
-
-    The pattern itself, if it has no wildcard or consists of `*`; `segment:*`, if its first segment is no wildcard; `*:segment` of its last
-    segment that is none; or `**`.
-    """
-    segments = pattern.split(":")
-    if "*" not in pattern or set(segments) == {"*"}:
-        return pattern
-    if "*" not in segments[0]:
-        return f"{segments[0]}:*"
-    return next((f"*:{segment}" for segment in reversed(segments) if "*" not in segment), "**")
-
-
-def bells_of(name: str) -> list[str]:
-    """The bells of all patterns that may match a name."""
-    segments = name.split(":")
-    of_length = ":".join("*" for _ in segments)
-    return [name, f"{segments[0]}:*", *(f"*:{segment}" for segment in dict.fromkeys(segments)), of_length, "**"]
+    def _purge(self) -> None:
+        now = self._clock()
+        self._until = {pattern: until for pattern, until in self._until.items() if until > now}
+        self._table = PatternTable((pattern, pattern) for pattern in self._until)
+        self._purge_at = min(PATTERNS_MAX, 2 * len(self._until) + 100)
 
 
 def names_of(function: str, arguments: tuple[Any, ...], answer: Any) -> set[str]:

@@ -20,20 +20,28 @@ create function heliograph._bell_key(p_project text) returns bytea
 $$;
 
 -- _subscriber_bells: for a login that may only subscribe, {bells: {bell: name}} of the notifications for the signals
---   of these patterns, and for the announcements of their subscribers. {} for other logins, which have the key. The
---   caller has checked the grants.
+--   of these patterns, and for the announcements of their subscribers: a hash of the kind, and one of each segment that
+--   is no wildcard. {} for other logins, which have the key. The caller has checked the grants.
 create function heliograph._subscriber_bells(p_project text, p_patterns text[]) returns jsonb
     language plpgsql stable as $$
+declare
+    v_kinds constant text[] := '{signals:,subscribers:}';
+    v_hashes jsonb;
 begin
     if heliograph._may_read_logs() then
         return '{}';
     end if;
-    return jsonb_build_object('bells', heliograph._bell_tokens(heliograph._bell_key(p_project), array(
-        select 'subscribers:?'
+    v_hashes := heliograph._bell_tokens(heliograph._bell_key(p_project), array(
+        select k from unnest(v_kinds) k
         union
-        select k || heliograph._signal_bell(p)
-          from unnest(p_patterns) p cross join unnest('{signals:,subscribers:}'::text[]) k
-         order by 1)));
+        select 'segment:' || s from unnest(p_patterns) p cross join unnest(string_to_array(p, ':')) s
+         order by 1));
+    return jsonb_build_object('bells', (
+        select jsonb_object_agg(k || p, concat_ws(':', v_hashes ->> k, (
+                   select string_agg(case when s in ('*', '**') then s else left(v_hashes ->> ('segment:' || s), 10) end,
+                                     ':' order by n)
+                     from unnest(string_to_array(p, ':')) with ordinality u (s, n))))
+          from unnest(p_patterns) p cross join unnest(v_kinds) k));
 end $$;
 
 -- bell_key: return the key of a project's bells, 64 hexadecimal digits. A program with this key computes the name of

@@ -23,17 +23,6 @@ create function heliograph._pattern_regex(p_pattern text) returns text
       from unnest(string_to_array(p_pattern, ':')) with ordinality u (s, n)
 $$;
 
--- _signal_bell: the bell of a pattern, as heliograph.world.signal_bells computes it: the pattern itself, if it
---   has no wildcard or consists of *; segment:*, if its first segment is no wildcard; *:segment of its last segment
---   that is none; or **.
-create function heliograph._signal_bell(p_pattern text) returns text
-    language sql immutable as $$
-    select case when p_pattern !~ '\*' or p_pattern ~ '^\*(:\*)*$' then p_pattern
-                when split_part(p_pattern, ':', 1) !~ '\*' then split_part(p_pattern, ':', 1) || ':*'
-                else coalesce((select '*:' || s from unnest(string_to_array(p_pattern, ':')) with ordinality u (s, n)
-                                where s !~ '\*' order by n desc limit 1), '**') end
-$$;
-
 -- _pattern_names: the names, with ':' in front, that decide whether another pattern contains this one: one for each
 --   number of segments that each ** stands for, with '~' for each segment of a wildcard. No pattern has a '~', so
 --   where another one matches it, it matches any segment. A '~' is as short as a segment can be, so all names of the
