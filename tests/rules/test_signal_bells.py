@@ -83,6 +83,7 @@ def tokens(world: RealWorld, *names: str) -> list[str]:
     return [world.bells.tokens.of(key) for key in bell_keys("one", names)]
 
 
+@pytest.mark.proves("S25")
 async def test_commit_rings_for_the_names_that_an_announced_pattern_matches_and_no_others(clock: list[float]) -> None:
     world, wire = await ringing()
     await emit(world, "a:b")
@@ -109,6 +110,7 @@ async def test_commit_rings_for_the_names_that_an_announced_pattern_matches_and_
     assert len(wire.rung) == 1
 
 
+@pytest.mark.proves("S25")
 async def test_ring_of_one_project_reaches_no_other() -> None:
     world, wire = await ringing()
     assert await world.bells.learn("two")
@@ -242,6 +244,7 @@ class Rung:
         self.wire += 1
 
 
+@pytest.mark.proves("S25")
 @given(st.lists(st.sampled_from(["a", "b.c", "*", "**"]), min_size=1, max_size=4), st.lists(st.sampled_from(["a", "b.c", "d"]), min_size=1, max_size=4))  # fmt: skip
 def test_name_rings_a_pattern_here_and_over_a_wire_exactly_if_the_pattern_matches_it(
     pattern: list[str], name: list[str]
