@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
+from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
 from heliograph.recording.replay import replay_recording
 from heliograph.signals.model import Signal
@@ -106,3 +107,59 @@ def test_agent_that_wakes_by_another_signal_of_the_same_turn_is_named() -> None:
             next(s for s in recording.signals if s.name == name) for name in ("noted", "state:count:changed")
         ]
         assert first.difference == f'agent:activated differs: /parent was "{noted.id}", and is "{changed.id}" now'
+
+
+def stepping(*, second_on: str = "nothing", guard: bool = True, added_on: str = "", ends: str = "never") -> Heliograph:
+    """A turn whose step commits signals before its end: no agent subscribes to them unless the test says so."""
+    app = Heliograph("stepping", end_when=lambda state: ends in state)
+
+    @app.agent(activate_on=["workflow:start"], updates="by")
+    async def clerk(ctx: Context) -> str:
+        async def three() -> int:
+            return 3
+
+        await ctx.step("count", three)
+        return str((await ctx.approve("pay?")).by)
+
+    @app.agent(activate_on=["tool:result"], updates="seen")
+    async def auditor(ctx: Context) -> str:
+        return ctx.signal.name
+
+    @app.agent(activate_on=["nothing", second_on], when=lambda state: guard)
+    async def second(ctx: Context) -> None:
+        return None
+
+    @app.agent(activate_when_all=["tool:call", "nothing"])
+    async def joined(ctx: Context) -> None:
+        return None
+
+    if added_on:
+
+        @app.agent(activate_on=[added_on])
+        async def added(ctx: Context) -> None:
+            return None
+
+    return app
+
+
+@pytest.mark.proves("P-27")
+@pytest.mark.parametrize("record", [True, False])
+def test_signal_without_a_reaction_that_wakes_an_agent_now_is_named(*, record: bool) -> None:
+    recording = record_simulated(stepping(), 1, record=record)
+    assert replay_recording(recording, stepping().workflow).is_same
+    call = next(s for s in recording.signals if s.name == "tool:call")
+    for change, kind in (({}, "activated"), ({"guard": False}, "skipped")):
+        first = replay_recording(recording, stepping(second_on="tool:call", **change).workflow).first
+        assert first is not None
+        assert (first.seq, first.agent) == (call.seq, "second")
+        assert first.difference == f"there is one more signal, agent:{kind}, which tool:call causes"
+    accepted = ReplayPolicy(accept=["agents"])
+    assert replay_recording(recording, stepping(added_on="tool:call").workflow, accepted).is_same
+    assert not replay_recording(recording, stepping(added_on="tool:call").workflow).is_same
+
+
+@pytest.mark.proves("P-27")
+def test_signal_of_a_run_that_stopped_before_its_reaction_wakes_nobody() -> None:
+    for record in (True, False):
+        recording = record_simulated(stepping(ends="seen", second_on="plan_ready"), 1, record=record)
+        assert replay_recording(recording, stepping(ends="seen", second_on="plan_ready").workflow).is_same

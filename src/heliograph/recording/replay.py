@@ -18,6 +18,7 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.recording.divergence import Divergence
 from heliograph.recording.ledger_parts import is_of_ledger
 from heliograph.recording.ledger_run import replays_from_ledger
+from heliograph.recording.new_activations import compared_reactions, new_activations
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Gap, Part, Recording
 from heliograph.recording.redaction import without_secrets
@@ -115,6 +116,7 @@ def _replay(recording: Recording, workflow: Workflow, policy: ReplayPolicy) -> R
             divergences.append(replay.divergence)
         reproduced |= replay.signals
         parts.append(_again(part, replay))
+    divergences += new_activations(recording, own, compared_reactions(recording))
     signals = [reproduced.get(signal.seq, signal) for signal in recording.signals]
     again = Recording(recording.header, signals, parts, recording.gaps, recording.untrusted)
     return ReplayResult(again, sorted(divergences, key=lambda each: each.seq), len(reproduced), recording.gaps)
@@ -127,6 +129,9 @@ def _replay_from_ledger(recording: Recording, workflow: Workflow, policy: Replay
             divergences.append(replay.divergence)
         gaps += replay.gaps
         reproduced |= replay.signals
+    changed = {divergence.part for divergence in divergences}
+    compared = {signal.seq for signal in recording.signals if signal.turn_id in changed}
+    divergences += new_activations(recording, workflow, compared)
     return ReplayResult(recording, sorted(divergences, key=lambda each: each.seq), len(reproduced), gaps)
 
 
