@@ -148,7 +148,8 @@ def test_signal_without_a_reaction_that_wakes_an_agent_now_is_named(*, record: b
     recording = record_simulated(stepping(), 1, record=record)
     assert replay_recording(recording, stepping().workflow).is_same
     call = next(s for s in recording.signals if s.name == "tool:call")
-    for change, kind in (({}, "activated"), ({"guard": False}, "skipped")):
+    changes: list[tuple[dict[str, Any], str]] = [({}, "activated"), ({"guard": False}, "skipped")]
+    for change, kind in changes:
         first = replay_recording(recording, stepping(second_on="tool:call", **change).workflow).first
         assert first is not None
         assert (first.seq, first.agent) == (call.seq, "second")
