@@ -32,6 +32,7 @@ COMMANDS = (
     "live_view",
     "maintenance",
     "roles",
+    "run_show",
     "run",
     "runs",
     "signal",

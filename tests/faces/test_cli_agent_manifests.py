@@ -145,17 +145,17 @@ def test_missing_tool_is_named_with_its_place_and_nothing_runs(shell: Shell) -> 
     error = json.loads(done.stdout)["error"]
     assert (error["code"], error["file"], error["line"], error["column"]) == ("missing_tool", "agent.yaml", 14, 7)
     assert "stock.count" in error["message"]
-    assert shell.rows("runs") == []
+    assert shell.rows("run", "list") == []
 
 
 def test_external_tools_wait_for_other_programs(shell: Shell, provider: Provider, started: list[Running]) -> None:
     running = shell.start("run", "agent.yaml", "--external-tools", "--state", '{"input": "tea?"}', "--run-id", "run_1")
     started.append(running)
     running.read_until("stock_count")
-    while not (calls := shell.rows("calls", "--tool", "stock_count", "--take", "1")):
+    while not (calls := shell.rows("call", "take", "stock_count", "--limit", "1")):
         pass
     call = calls[0]
-    shell.helio("report", call["turn_id"], call["call_id"], "--token", call["token"], "--result", "3")
+    shell.helio("call", "report", call["turn_id"], call["call_id"], "--token", call["token"], "--result", "3")
     running.read_until("Three teas.")
     assert running.process.wait() == 0
 

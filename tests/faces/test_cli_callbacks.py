@@ -74,7 +74,7 @@ def test_callbacks_are_listed_with_their_outcomes(shell: Shell) -> None:
     [whole] = shell.rows("callback", "list")
     assert datetime.fromisoformat(whole.pop("created_at")) == datetime.fromisoformat(whole.pop("due_at"))
     assert whole == {
-        "callback_id": callback_id, "run_id": "ink", "turn_id": None, "url": URL, "state": "due", "attempts": 0,
+        "type": "callback", "callback_id": callback_id, "run_id": "ink", "turn_id": None, "url": URL, "state": "due", "attempts": 0,
         "last_error": None, "finished_at": None,
     }  # fmt: skip
 

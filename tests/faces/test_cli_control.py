@@ -41,7 +41,7 @@ async def empty_payload(url: str, agent: str, name: str) -> None:
 
 @pytest.mark.proves("ENV-01", "CTL-95")
 def test_control_signals_of_a_run_are_printed_as_lines_and_as_envelopes(shell: Shell) -> None:
-    run_id = shell.rows("runs")[0]["run_id"]
+    run_id = shell.rows("run", "list")[0]["run_id"]
     for follow in ((), ("--follow",)):
         done = shell.helio("signal", "control", run_id, *follow)
         assert (done.returncode, normalised(done.stdout)) == (0, LINES)
@@ -55,7 +55,7 @@ def test_control_signals_of_a_run_are_printed_as_lines_and_as_envelopes(shell: S
 
 
 def test_malformed_signal_is_reported_and_the_others_are_printed(shell: Shell, database_url: str) -> None:
-    run_id = shell.rows("runs")[0]["run_id"]
+    run_id = shell.rows("run", "list")[0]["run_id"]
     asyncio.run(empty_payload(database_url, "writer", "ready"))
     for follow in ((), ("--follow",)):
         done = shell.helio("signal", "control", run_id, *follow)

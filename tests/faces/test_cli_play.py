@@ -232,11 +232,11 @@ def test_json_of_a_snapshot_has_stars_in_place_of_secrets(
     redaction.keep_out('canary"of-a-password')
     snapshot = Player([signal(1, "workflow:start", payload={"state": {"topic": 'is canary"of-a-password.'}})])
     snapshot.to_end()
-    json_line(snapshot.snapshot.as_json())
-    json_line({"url": 'canary"of-a-password'}, shows_secrets=True)
+    json_line("situation", snapshot.snapshot.as_json())
+    json_line("url", {"url": 'canary"of-a-password'}, shows_secrets=True)
     redacted_line, asked_line = capsys.readouterr().out.splitlines()
     assert json.loads(redacted_line)["state"] == {"topic": "is ***."}
-    assert json.loads(asked_line) == {"url": 'canary"of-a-password'}
+    assert json.loads(asked_line) == {"type": "url", "url": 'canary"of-a-password'}
 
 
 def test_play_without_a_terminal_names_the_other_way(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def test_every_command_survives_poisoned_rows_and_prints_them(
     shell = open_shell(tmp_path, database_url)
     runs = asyncio.run(prepare(database_url, name, where))
     turns = {str(row["run_id"]): str(row["turn_id"]) for row in shell.rows("turn", "list")}
-    assert {row["run_id"] for row in shell.rows("runs")} == set(turns) == set(runs)
+    assert {row["run_id"] for row in shell.rows("run", "list")} == set(turns) == set(runs)
     for run_id, options in zip(runs, ([], ["--json"]), strict=True):
         shows_it = [
             ("turn", "show", turns[run_id]), ("box", "show", f"box_{turns[run_id]}"), ("signal", "tail", "--run", run_id),
@@ -65,7 +65,7 @@ def test_every_command_survives_poisoned_rows_and_prints_them(
             assert "undecodable" in done.stdout, command
         for command in [
             ("turn", "children", turns[run_id]),
-            ("calls",),
+            ("call", "list"),
             ("approval", "list"),
             ("callback", "list"),
             ("db", "doctor"),
@@ -81,7 +81,7 @@ def test_every_command_survives_poisoned_rows_and_prints_them(
     answered = shell.helio("approval", "grant", turns[waiting], "c3")
     assert "Traceback" not in answered.stderr
     assert shell.helio("turn", "stop", turns[waiting]).returncode == 0
-    assert shell.helio("runs", "stop", waiting).returncode == 0
+    assert shell.helio("run", "stop", waiting).returncode == 0
 
 
 ENDS = ["null", "5", "[1]", "{}", '{"outcome": 5}', poison.HUGE, poison.DEEP,

@@ -16,12 +16,12 @@ from tests.faces.cli_support import Shell, normalised, open_shell
 
 RUNS = """\
 RUN  APPLICATION  STATUS  SIGNALS  TURNS  OPEN  STARTED  TOOK
-run_ID  press  success  20  2  0  DATE  SPAN"""
+run_ID  press  success  20  2  0  SPAN ago  SPAN"""
 
 TURNS = """\
 TURN  AGENT  RUN  STATUS  PHASE  EPOCH  ATTEMPT  STARTED  TOOK
-turn_ID  critic  run_ID  success  -  2  1 of 5  DATE  SPAN
-turn_ID  writer  run_ID  success  -  2  1 of 5  DATE  SPAN"""
+turn_ID  critic  run_ID  success  -  2  1 of 5  SPAN ago  SPAN
+turn_ID  writer  run_ID  success  -  2  1 of 5  SPAN ago  SPAN"""
 
 TURN = """\
 turn  turn_ID
@@ -92,7 +92,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 def run_of(shell: Shell) -> str:
-    return str(shell.rows("runs")[0]["run_id"])
+    return str(shell.rows("run", "list")[0]["run_id"])
 
 
 def printed(shell: Shell, *arguments: str) -> str:
@@ -103,7 +103,7 @@ def printed(shell: Shell, *arguments: str) -> str:
 
 @pytest.mark.more
 def test_runs_turns_and_one_turn_are_printed(shell: Shell) -> None:
-    assert printed(shell, "runs") == RUNS
+    assert printed(shell, "run", "list") == RUNS
     assert printed(shell, "turn", "list") == TURNS
     assert printed(shell, "turn", "list", "--run", run_of(shell), "--status", "done") == TURNS
     critic, writer = shell.rows("turn", "list")
@@ -259,7 +259,7 @@ def test_db_url_starts_the_embedded_database_and_keeps_it_running(tmp_path_facto
     holding.read_until("the server runs until")
     assert shell.helio("db", "install", "--database-url", url).returncode == 0
     assert shell.helio("run", "press.py:app").returncode == 0
-    assert len(shell.rows("runs")) == 1
+    assert len(shell.rows("run", "list")) == 1
     holding.signal(signal.SIGINT)
     assert holding.end() == 0
 
@@ -270,7 +270,7 @@ def no_database_in(folder: Path) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    ["runs", "turn list", "record list", "signal subscriptions", "signal tail", "signal tail agent:* --since 1h"],
+    ["run list", "turn list", "record list", "signal subscriptions", "signal tail", "signal tail agent:* --since 1h"],
 )
 @pytest.mark.parametrize("option", [[], ["--json"]], ids=["text", "json"])
 def test_list_from_an_empty_home_is_empty_and_creates_no_database(
@@ -299,14 +299,14 @@ def test_named_object_is_not_found_in_an_empty_home(tmp_path: Path, command: str
 
 def test_database_of_another_version_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home" / "pg16").mkdir(parents=True)
-    done = Shell(tmp_path, None).helio("runs")
+    done = Shell(tmp_path, None).helio("run", "list")
     assert (done.returncode, done.stdout) == (0, "")
     assert "is one of PostgreSQL 16, not 18; set HELIOGRAPH_POSTGRES_VERSION=16" in done.stderr
 
 
 def test_home_that_is_no_folder_has_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
-    done = Shell(tmp_path, None).helio("runs")
+    done = Shell(tmp_path, None).helio("run", "list")
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot keep a database in" in done.stderr
 

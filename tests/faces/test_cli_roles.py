@@ -54,8 +54,8 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
     own = open_shell(shell.folder, of(database_url, shop))
     ran = own.helio("run", "press.py:app", "--project", "shop", "--run-id", "first")
     assert (ran.returncode, "outcome  success" in ran.stdout) == (0, True), ran.stderr
-    assert [row["run_id"] for row in own.rows("runs", "--project", "shop")] == ["first"]
-    assert own.rows("runs", "--project", "outlet") == []
+    assert [row["run_id"] for row in own.rows("run", "list", "--project", "shop")] == ["first"]
+    assert own.rows("run", "list", "--project", "outlet") == []
     assert own.helio("db", "doctor", "--project", "shop").returncode == 0
     for foreign in ("default", "nowhere"):
         refused = own.helio("run", "press.py:app", "--project", foreign)
@@ -69,7 +69,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
         == f"login {shop}: roles worker, api; projects shop; signals all\n"
     )
     assert shell.helio("db", "revoke", shop).stdout == f"login {shop}: roles none; projects none; signals none\n"
-    assert own.helio("runs", "--project", "shop").returncode != 0
+    assert own.helio("run", "list", "--project", "shop").returncode != 0
 
 
 @pytest.mark.parametrize(

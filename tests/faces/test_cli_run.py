@@ -32,8 +32,26 @@ TIME  agent:activated  critic
 """
 
 
-def test_run_prints_a_line_per_signal_and_its_outcome(shell: Shell) -> None:
+WORK = """\
+run run_ID of press has started; resume it with: helio run press.py:app --run-id run_ID
+TIME  agent:activated  writer
+TIME  agent:progress  writer  50% half way
+TIME  agent:completed  writer  the draft
+TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
+TIME  agent:activated  critic
+TIME  agent:completed  critic  good: the draft
+outcome  success
+"""
+
+
+def test_run_shows_the_work_of_its_agents_and_its_outcome(shell: Shell) -> None:
     done = shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}')
+    assert (done.returncode, done.stderr) == (0, "")
+    assert normalised(done.stdout).replace("the critic prints this\n", "").startswith(WORK)
+
+
+def test_run_with_all_prints_a_line_per_signal(shell: Shell) -> None:
+    done = shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}', "--all")
     assert (done.returncode, done.stderr) == (0, "")
     text = normalised(done.stdout).replace("the critic prints this\n", "")  # at any moment, as its thread likes
     assert text[: len(PLAIN)] == PLAIN
@@ -49,7 +67,7 @@ def test_json_output_is_one_object_per_line_despite_prints_of_agents(shell: Shel
     assert [each["seq"] for each in signals] == list(range(1, len(signals) + 1))
     assert signals[0]["name"] == "workflow:start"
     assert signals[-1]["name"] == "workflow:end"
-    assert list(result) == ["run_id", "outcome", "state", "metrics"]
+    assert list(result) == ["type", "run_id", "outcome", "state", "metrics"]
     assert (result["run_id"], result["outcome"]) == ("run_json", "success")
     assert "the critic prints this" in done.stderr
     assert "helio run press.py:app --run-id run_json" in done.stderr
@@ -61,6 +79,7 @@ def test_failed_run_exits_with_1_and_prints_the_cause_without_a_traceback(shell:
     assert "ACTION_FAILED: ValueError: no ink" in done.stdout
     assert "outcome  failed" in done.stdout
     assert "(press.py:20)" in done.stderr
+    assert "ACTION_FAILED: ValueError: no ink (press.py:20)" in done.stdout.split("outcome  failed")[1]
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -90,9 +109,9 @@ def test_failure_reason_is_complete_in_a_pipe_in_the_closing_block_and_in_json(s
     [signal] = [line for line in done.stdout.splitlines() if "agent:failed" in line]
     assert signal.endswith(whole)
     [turn] = shell.rows("turn", "list", "--status", "failed")
-    assert f"\nfailed   writer ({turn['turn_id']}): {whole}\n" in done.stdout
+    assert f"\nfailed   writer ({turn['turn_id']}): {whole} (failing.py:9)\n" in done.stdout
     result = json.loads(shell.helio("run", "failing.py:app", "--run-id", "long", "--json").stdout.splitlines()[-1])
-    assert list(result) == ["run_id", "outcome", "state", "metrics", "failures"]
+    assert list(result) == ["type", "run_id", "outcome", "state", "metrics", "failures"]
     assert result["failures"] == [
         {"agent": "writer", "turn_id": turn["turn_id"], "outcome": "failed", "code": "ACTION_FAILED",
          "message": whole.removeprefix("ACTION_FAILED: ")}
@@ -129,7 +148,7 @@ def test_run_reads_its_state_from_a_file(shell: Shell) -> None:
     (shell.folder / "state.json").write_text('{"topic": "paper"}')
     done = shell.helio("run", "press.py:app", "--state", "@state.json")
     assert done.returncode == 0
-    assert '{"topic":"paper"}' in done.stdout
+    assert '"topic": "paper"' in done.stdout
 
 
 @pytest.mark.more

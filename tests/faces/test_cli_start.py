@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from heliograph.cli.commands import command_parser
-from heliograph.cli.dispatch import with_plural
+from heliograph.cli.dispatch import with_verb
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.logs import show_logs
 from heliograph.cli.main import main
@@ -26,7 +26,7 @@ from tests.kept_logging import kept_logging
 
 HEAVY = {"asyncpg", "msgspec", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"}
 
-MODULES_MAX = 160  # the modules that --version loads, and a few more
+MODULES_MAX = 165  # the modules that --version loads, and a few more
 
 PROBE = """
 import sys
@@ -59,7 +59,7 @@ def test_schema_is_printed_without_a_driver(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["turn", "list"], ["runs"], ["signal", "tail"], ["db", "doctor"], ["run", "press.py:app"]],
+    [["turn", "list"], ["run", "list"], ["signal", "tail"], ["db", "doctor"], ["run", "press.py:app"]],
     ids=" ".join,
 )
 def test_no_command_imports_an_unneeded_model_or_terminal_library(
@@ -80,7 +80,7 @@ def test_help_names_every_command_and_a_closed_pipe_is_no_error(tmp_path: Path) 
     shell = Shell(tmp_path, None)
     text = shell.helio("--help").stdout
     assert shell.helio().stdout == text
-    assert all(f"\n    {name} " in text for name in ("run", "runs", "worker", "turn", "signal", "db", "sim"))
+    assert all(f"\n    {name} " in text for name in ("run", "call", "worker", "turn", "signal", "db", "sim"))
     for command in ("helio --help", "helio db sql"):
         done = shell.bash(f"{command} | true; echo ${{PIPESTATUS[0]}}")
         assert (done.stdout, done.stderr) == ("0\n", "")
@@ -105,7 +105,7 @@ def test_each_example_in_help_is_a_valid_command() -> None:
     for example in examples:
         program, *arguments = shlex.split(str(example).removeprefix("example: "))
         assert program == "helio"
-        command_parser().parse_args(with_plural(arguments))
+        command_parser().parse_args(with_verb(arguments))
 
 
 def test_reference_names_each_command_and_no_other() -> None:
@@ -118,8 +118,8 @@ def test_reference_names_each_command_and_no_other() -> None:
             words = [word for word in code.split() if re.fullmatch("[a-z][a-z-]*", word)]
             noun = words[1] if words[0] == "helio" and len(words) > 1 else noun
             verbs = words[2:] if words[0] == "helio" else words
-            documented |= {f"{'runs' if noun == 'run' and verbs else noun} {' '.join(verbs)}".strip()}
-    assert documented - {""} == {each.prog.removeprefix("helio ").replace("run ", "runs ") for each in leaves()}
+            documented |= {f"{noun} {' '.join(verbs)}".strip()}
+    assert documented - {""} == {each.prog.removeprefix("helio ") for each in leaves()}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_unwritable_log_is_dropped_silently(capsys: pytest.CaptureFixture[str]) 
 def test_global_option_is_accepted_before_and_after_the_command(tmp_path: Path, database_url: str) -> None:
     shell = Shell(tmp_path, None)
     assert os.environ.get("HELIOGRAPH_PROJECT") is None
-    for arguments in (("--database-url", database_url, "runs"), ("runs", "--database-url", database_url)):
+    for arguments in (("--database-url", database_url, "run", "list"), ("run", "list", "--database-url", database_url)):
         done = shell.helio(*arguments)
         assert (done.returncode, done.stdout) == (0, "")
         assert "no runs yet" in done.stderr

@@ -156,5 +156,5 @@ def test_parent_that_waits_for_its_child_names_the_child(shell: Shell, started: 
     assert f"waits for its child clerk: helio turn show {turns['clerk']}\n" in output
     (shell.folder / "release").touch()
     assert running.end() == 0
-    assert "helio calls" not in running.text
+    assert "helio call list" not in running.text
     assert "waits for its child" not in shell.helio("turn", "show", turns["boss"]).stdout

@@ -1,4 +1,4 @@
-"""`helio workers`, and what other commands say about the health of workers."""
+"""`helio worker list`, and what other commands say about the health of workers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_workers_are_listed_with_health_phase_slots_and_warnings(shell: Sh
         pools=["default", "gpu"],
         warnings=["High memory usage", "Late"],
     )
-    assert await helio(shell, "workers") == (
+    assert await helio(shell, "worker", "list") == (
         0,
         "WORKER  HEALTH  LAST BEAT  PHASE  TURNS  SERVES  POOLS  WARNINGS\n"
         "WORKER  healthy  SPAN ago  act  2/16  press  default  -\n"
@@ -66,7 +66,7 @@ async def test_row_that_cannot_be_decoded_does_not_hide_other_workers(
     await beat(database, "pod-1:7:abcdefgh")
     await beat(database, "pod-2:7:abcdefgh")
     await database.fetch(f"update heliograph.workers set {wrong} where label = 'pod-1'")
-    code, text = await helio(shell, "workers")
+    code, text = await helio(shell, "worker", "list")
     assert (code, "healthy" in text) == (0, True)
     assert "cannot be decoded" in text
     assert "delete it from heliograph.workers" in text
@@ -75,22 +75,22 @@ async def test_row_that_cannot_be_decoded_does_not_hide_other_workers(
 @pytest.mark.more
 @pytest.mark.proves("CTL-75")
 async def test_check_reports_to_a_probe_that_a_worker_is_alive(shell: Shell, database: Database) -> None:
-    assert await helio(shell, "workers") == (0, "no workers; helio worker FILE.py:app starts one")
-    code, text = await helio(shell, "workers", "--name", "pod-1", "--check")
+    assert await helio(shell, "worker", "list") == (0, "no workers; helio worker FILE.py:app starts one")
+    code, text = await helio(shell, "worker", "list", "--name", "pod-1", "--check")
     assert (code, "no worker named pod-1 is registered" in text) == (3, True)
     await beat(database, "pod-1:7:abcdefgh", status="unhealthy")
-    assert (await helio(shell, "workers", "--name", "pod-1", "--check"))[0] == 1
+    assert (await helio(shell, "worker", "list", "--name", "pod-1", "--check"))[0] == 1
     await beat(database, "pod-1:9:abcdefgh", status="degraded")  # the container has restarted
-    assert (await helio(shell, "workers", "--name", "pod-1", "--check"))[0] == 0
+    assert (await helio(shell, "worker", "list", "--name", "pod-1", "--check"))[0] == 0
     await beat(database, "pod-2:7:abcdefgh", interval_seconds=None)
-    assert (await helio(shell, "workers", "--name", "pod-2", "--check"))[0] == 1
-    assert (await helio(shell, "workers", "--name", "pod-2"))[0] == 0
+    assert (await helio(shell, "worker", "list", "--name", "pod-2", "--check"))[0] == 1
+    assert (await helio(shell, "worker", "list", "--name", "pod-2"))[0] == 0
 
 
 def test_check_without_a_database_finds_no_worker(tmp_path: Path) -> None:
     shell = open_shell(tmp_path, None)
-    assert shell.helio("workers", "--check").returncode == 3
-    assert shell.helio("workers").returncode == 0
+    assert shell.helio("worker", "list", "--check").returncode == 3
+    assert shell.helio("worker", "list").returncode == 0
 
 
 async def test_doctor_warns_of_workers_that_are_not_healthy(shell: Shell, database: Database) -> None:
@@ -103,7 +103,7 @@ async def test_doctor_warns_of_workers_that_are_not_healthy(shell: Shell, databa
     assert (code, text.splitlines()[-1]) == (
         0,
         "warning  workers: WORKER is unhealthy, SPAN ago; WORKER is unhealthy, SPAN ago; WORKER is unhealthy, SPAN ago, and 1 "
-        "more; helio workers lists all",
+        "more; helio worker list lists all",
     )
 
 

@@ -133,7 +133,7 @@ def test_research_names_the_command_that_grants_its_question(
             asyncio.run(research.main(str(tmp_path), "How long?"))
     output = capsys.readouterr().out
     assert "helio approval grant TURN CALL" in output
-    assert "helio report" not in output
+    assert "helio call report" not in output
 
 
 async def _rejected(*_args: Any, **_options: Any) -> None:

@@ -23,18 +23,18 @@ TABLE: list[tuple[int, str]] = [
     (0, "--help"),
     (0, "--version"),
     (0, "db sql"),
-    (0, "runs"),
+    (0, "run list"),
     (0, "turn list"),
     (0, "run press.py:app --run-id fine"),
     (0, ""),
     (1, 'run press.py:app --state {"fail":true}'),
-    (1, "runs --database-url postgresql://nobody@127.0.0.1:1/none"),
+    (1, "run list --database-url postgresql://nobody@127.0.0.1:1/none"),
     (1, "db doctor --database-url {other}"),
     (2, "turn lst"),
     (2, "turn list --limit 0"),
     (2, "turn list --status finished"),
     (2, "run press.py:app --state nonsense"),
-    (2, "runs --database-url mysql://a@b/c"),
+    (2, "run list --database-url mysql://a@b/c"),
     (3, "turn show turn_none"),
     (3, "run none.py:app"),
     (3, "signal why sig_none_1"),
@@ -111,10 +111,10 @@ def test_run_that_is_interrupted_while_its_application_loads_ends_with_130(
 )
 def test_error_in_the_database_url_names_the_option(shell: Shell, url: str, code: str) -> None:
     given = url.replace("{other}", other(shell))
-    done = shell.helio("runs", "--json", "--database-url", given)
+    done = shell.helio("run", "list", "--json", "--database-url", given)
     error = json.loads(done.stdout)["error"]
     assert (error["code"], error["path"]) == (code, "--database-url")
     assert "--database-url" in error["message"]
     assert "HELIOGRAPH_DATABASE_URL" not in done.stdout + done.stderr
-    named = Shell(shell.folder, given).helio("runs")  # and the variable, where it came from there
+    named = Shell(shell.folder, given).helio("run", "list")  # and the variable, where it came from there
     assert "HELIOGRAPH_DATABASE_URL" in named.stderr or not given

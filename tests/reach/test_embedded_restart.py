@@ -109,7 +109,7 @@ def test_next_process_restarts_a_server_that_was_killed_under_its_holder(home: P
     url = holder.url()
     shell = Shell(tmp_path, None, {"HELIOGRAPH_HOME": str(home)})
     kill(postmaster(home))
-    done = shell.helio("runs")  # at once, while processes of the killed server may still be there
+    done = shell.helio("run", "list")  # at once, while processes of the killed server may still be there
     try:
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert query(url, "select count(*) from heliograph.runs") == 0

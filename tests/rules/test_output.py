@@ -45,7 +45,7 @@ def test_line_is_one_line_of_printable_text(text: str) -> None:
 @EACH_OF_LOGS
 def test_line_of_json_is_printable_and_has_the_same_value(text: str) -> None:
     file = io.StringIO()
-    output.json_line({"text": text, text: 1, "emoji": "\U0001f600"}, file)
+    output.json_line(None, {"text": text, text: 1, "emoji": "\U0001f600"}, file)
     shown = file.getvalue()
     assert shown[:-1].isprintable()
     assert json.loads(shown) == {"text": text, text: 1, "emoji": "\U0001f600"}

@@ -16,7 +16,7 @@ from heliograph.errors import InvalidInput, TurnTimedOut
 from heliograph.redaction import guarded_logger, redacted_json
 from heliograph.signals.model import Signal
 from heliograph.signals.pattern_table import PatternTable
-from heliograph.signals.signal_text import line_payload
+from heliograph.signals.signal_text import WHOLE, line_payload
 
 LOGGER = "heliograph.signals"
 LEVELS = {
@@ -90,7 +90,7 @@ class Logs:
 
     def _log(self, signals: Sequence[Signal]) -> None:
         for signal in signals:
-            text = printable(f"{signal.name}  {signal.agent or '-'}  {line_payload(signal)}".rstrip())
+            text = printable(f"{signal.name}  {signal.agent or '-'}  {line_payload(signal, WHOLE)}".rstrip())
             self._logger.log(self.level_of(signal.name), "%s", text, extra=_fields(signal))
 
 

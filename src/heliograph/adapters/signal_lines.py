@@ -8,7 +8,7 @@ from datetime import datetime
 from heliograph.error_text import printable, safe_repr
 from heliograph.redaction import redacted_text
 from heliograph.signals.model import Signal
-from heliograph.signals.signal_text import clock, line_payload, text_of
+from heliograph.signals.signal_text import WHOLE, clock, line_payload, text_of
 from heliograph.signals.trace import DELTA_NAMES
 
 TEXT_WIDTH = 100
@@ -18,10 +18,12 @@ class SignalLines:
     """Writes the lines of signals: time, name, agent, short payload. Deltas of one agent of a run are joined to lines of text.
 
     write: takes a line. has_ids: each line has the id of its signal, so that each delta has a line of its own.
+    width: characters of a payload in a line, for a terminal; a file or a pipe has the whole payload.
     """
 
-    def __init__(self, write: Callable[[str], None], *, has_ids: bool = False):
+    def __init__(self, write: Callable[[str], None], *, has_ids: bool = False, width: int = WHOLE):
         self._write = write
+        self._width = width
         self._has_ids = has_ids
         # (run, agent, name): the time of the first unwritten delta, and the text since then
         self._texts: dict[tuple[str, str, str], tuple[datetime, str]] = {}
@@ -32,7 +34,7 @@ class SignalLines:
             self._add(signal)
             return
         self._flush(signal.run_id, signal.agent or "")
-        self._row(signal.timestamp, signal.id, signal.name, signal.agent or "-", line_payload(signal))
+        self._row(signal.timestamp, signal.id, signal.name, signal.agent or "-", line_payload(signal, self._width))
 
     def flush(self) -> None:
         """Write the text that has no end of line yet."""

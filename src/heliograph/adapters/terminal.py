@@ -14,6 +14,7 @@ from heliograph.definitions.signal_subscribers import SignalSubscriber
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.signals.model import Signal
+from heliograph.signals.signal_text import WHOLE, WIDTH
 
 
 class Terminal:
@@ -39,7 +40,7 @@ class Terminal:
     async def open(self, services: AdapterServices, subscription: SignalSubscriber) -> AsyncIterator[Receive]:
         async def receive(signals: Sequence[Signal]) -> None:
             lines: list[str] = []
-            view = SignalLines(lines.append, has_ids=True)
+            view = SignalLines(lines.append, has_ids=True, width=self._width())
             for signal in signals:
                 view.show(signal)
             try:
@@ -52,6 +53,12 @@ class Terminal:
                 ) from None
 
         yield receive
+
+    def _width(self) -> int:
+        """Short payloads for a terminal, whole ones for a file or a pipe."""
+        file = sys.stdout if self._file is None else self._file
+        is_terminal = getattr(file, "isatty", lambda: False)
+        return WIDTH if not getattr(file, "closed", False) and is_terminal() else WHOLE
 
     def _print(self, text: str) -> None:
         file = sys.stdout if self._file is None else self._file

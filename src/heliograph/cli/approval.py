@@ -14,7 +14,7 @@ import msgspec
 from heliograph.cli.arguments import login_name
 from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_value
-from heliograph.cli.output import duration, json_line, line, moment, note
+from heliograph.cli.output import duration, json_line, line, moment, note, width
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
@@ -31,7 +31,7 @@ def list_tasks(options: Namespace) -> int:
     tasks = asyncio.run(_list(options.run, options.limit))
     for task in tasks:
         if options.json:
-            json_line(task)
+            json_line("task", task)
         else:
             for text in task_lines(task, project_of(options)):
                 line(text)
@@ -74,7 +74,7 @@ def answer(options: Namespace) -> int:
 def _decide(options: Namespace, what: str, decision: Callable[[Client], Awaitable[str]]) -> int:
     outcome = asyncio.run(_decide_async(options, decision))
     if options.json:
-        json_line({"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
+        json_line("decision", {"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
     else:
         again = " already; nothing changed" if outcome == "duplicate" else ""
         line(f"call {options.call_id} of {options.turn} is {what}{again}")
@@ -100,7 +100,7 @@ def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
 
     project: the project that the command must name; None when the environment names it.
     """
-    asked = safe_repr(task.question or task.tool, _QUESTION_WIDTH)
+    asked = safe_repr(task.question or task.tool, width(_QUESTION_WIDTH))
     edits = ", the arguments may be changed" if task.may_edit else ""
     lines = [
         f"{asked} {_short(task.arguments)}" if task.kind == "decision" else asked,
@@ -136,4 +136,4 @@ def _rest(task: HumanTask, verb: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return safe_repr(msgspec.json.encode(value).decode(), _JSON_WIDTH)
+    return safe_repr(msgspec.json.encode(value).decode(), width(_JSON_WIDTH))

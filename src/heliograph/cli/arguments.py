@@ -12,6 +12,8 @@ from heliograph.errors import InvalidInput
 
 ID_LENGTH_MAX = 200
 
+LAST = "@last"  # the newest run or turn
+
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -59,9 +61,15 @@ def identifier(option: str) -> Callable[[str], str]:
     return read
 
 
+def reference(option: str) -> Callable[[str], str]:
+    """A parser of the id of a run or a turn, of a unique beginning of one, or of `@last`; see cli/references.py."""
+    read_id = identifier(option)
+    return lambda text: text if text == LAST else read_id(text)
+
+
 def run_or_file(option: str) -> Callable[[str], str]:
     """A parser of the id of a run, or of the path of a file: an id has no dot and no slash."""
-    read_id = identifier(option)
+    read_id = reference(option)
     return lambda text: text if is_file_name(text) else read_id(text)
 
 
@@ -101,11 +109,12 @@ def age(option: str) -> Callable[[str], float]:
 
 
 def since(text: str) -> datetime:
-    """Parse a time: `10m`, `2h`, `1d` ago, or an ISO time, local unless it has a zone (`invalid_time`)."""
+    """Parse a time: `10m`, `2h`, `1d` ago, or an ISO time, in UTC unless it has a zone (`invalid_time`)."""
     try:
         if (ago := read_span(text)) is not None:
             return datetime.now(UTC) - timedelta(seconds=ago)
-        return datetime.fromisoformat(text).astimezone(UTC)
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
             "--since takes 30s, 10m, 2h or 1d, or a time like "

@@ -18,7 +18,7 @@ from heliograph.records import Card
 def show_box(options: Namespace) -> int:
     box, cards = asyncio.run(_show(options.box))
     if options.json:
-        json_line({**msgspec.to_builtins(box), "cards": cards})
+        json_line("box", {**msgspec.to_builtins(box), "cards": cards})
         return 0
     fields({
         "box": box.box_id, "kind": box.kind, "fork of": box.base_box_id, "written by": box.writer_turn_id,

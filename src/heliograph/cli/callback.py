@@ -17,7 +17,7 @@ def list_callbacks(options: Namespace) -> int:
     rows = asyncio.run(_list(options.state, options.limit))
     if options.json:
         for row in rows:
-            json_line(row)
+            json_line("callback", row)
     elif rows:
         table(("CALLBACK", "OF", "STATE", "TRIES", "NEXT", "URL", "LAST ERROR"), [_cells(row) for row in rows])
     else:
@@ -29,7 +29,7 @@ def redeliver(options: Namespace) -> int:
     sent = asyncio.run(_redeliver(options.callback))
     for callback_id in sent:
         if options.json:
-            json_line({"callback_id": callback_id, "outcome": "due"})
+            json_line("redelivered", {"callback_id": callback_id, "outcome": "due"})
         else:
             line(f"{callback_id} is due again; a worker sends it")
     if not sent and not options.json:

@@ -1,4 +1,4 @@
-"""`helio calls` and `helio report`: list or take the open calls of turns, and report their results."""
+"""`helio call list` and `helio call report`: list or take the open calls of turns, and report their results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import msgspec
 
 from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_result
-from heliograph.cli.output import duration, json_line, line, moment, note, table
+from heliograph.cli.output import ago, duration, json_line, line, note, table, width
 from heliograph.error_text import safe_repr
-from heliograph.errors import InvalidInput
 from heliograph.ledger.rows import WaitRow
 
 if TYPE_CHECKING:
@@ -32,21 +31,22 @@ _MEANING = {
 
 
 def list_calls(options: Namespace) -> int:
-    """Print the open calls, or take some. Returns 0, also for an empty list."""
-    if options.take is not None:
-        if options.tool is None:
-            raise InvalidInput("--take needs --tool: a tool takes its own calls", code="usage", path="--tool")
-        commands = asyncio.run(_take(options.tool, options.take, options.pool))
-        _print_commands(commands, as_json=options.json)
-        return 0
+    """Print the open calls. Returns 0, also for an empty list."""
     rows = asyncio.run(_list(options.tool, options.limit))
     if options.json:
         for row in rows:
-            json_line(row)
+            json_line("call", row)
     elif rows:
         table(("TURN", "CALL", "TOOL", "AGENT", "OPENED", "LEFT"), [_cells(row) for row in rows])
     else:
         note("no open calls")
+    return 0
+
+
+def take_calls(options: Namespace) -> int:
+    """Take open calls of a tool, and print them with their tokens. Returns 0, also if there are none."""
+    commands = asyncio.run(_take(options.tool, options.limit, options.pool))
+    _print_commands(commands, as_json=options.json)
     return 0
 
 
@@ -55,7 +55,7 @@ def report(options: Namespace) -> int:
     result = None if options.error is not None else read_result(options.result, options.result_file)
     outcome = asyncio.run(_report(options, result))
     if options.json:
-        json_line({"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
+        json_line("report", {"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
     else:
         line(f"{outcome}: {_MEANING[outcome]}")
     return 0
@@ -80,7 +80,7 @@ async def _report(options: Namespace, result: Any) -> str:
 
 def _cells(row: WaitRow) -> tuple[str, ...]:
     left = "-" if row.deadline is None else duration(row.deadline - datetime.now(UTC))
-    return row.turn_id, row.call_id, row.tool, row.agent_id.split("/")[1], moment(row.opened_at), left
+    return row.turn_id, row.call_id, row.tool, row.agent_id.split("/")[1], ago(row.opened_at), left
 
 
 def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
@@ -90,10 +90,10 @@ def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
             "deadline": command.deadline, "delivery": command.delivery, "token": command.token,
         }  # fmt: skip
         if as_json:
-            json_line(entry)
+            json_line("command", entry)
             continue
-        arguments = safe_repr(msgspec.json.encode(command.arguments).decode(), _ARGUMENTS_WIDTH)
-        answer = ["helio", "report", command.turn_id, command.call_id]
+        arguments = safe_repr(msgspec.json.encode(command.arguments).decode(), width(_ARGUMENTS_WIDTH))
+        answer = ["helio", "call", "report", command.turn_id, command.call_id]
         answer += ["--token", command.token] if command.token else []
         line(f"{command.tool} {arguments}")
         line(f"    {shlex.join(answer)} --result JSON")

@@ -10,7 +10,7 @@ from typing import Any
 
 from heliograph.cli.causal_graph import draw_graph
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import json_line, line, note
+from heliograph.cli.output import json_line, line, note, width
 from heliograph.error_text import printable
 from heliograph.errors import NotFound
 from heliograph.ledger.reader import Reader
@@ -19,7 +19,7 @@ from heliograph.signals.model import from_wire
 from heliograph.signals.signal_text import json_text, line_payload, meaning
 from heliograph.signals.trace import draw_tree
 
-_READ_WIDTH = 60
+_READ_WIDTH, _LINE_WIDTH = 60, 100
 _VERDICTS = {"True": "true", "False": "false", "None": "no verdict, it raised"}
 
 
@@ -33,7 +33,7 @@ def why(options: Namespace) -> int:
 
     answer = asyncio.run(ask())
     if options.json:
-        json_line(answer)
+        json_line("causes", answer)
         return 0
     for text in chain_lines(answer["chain"]):
         line(text)
@@ -51,7 +51,7 @@ def why(options: Namespace) -> int:
 def tree(options: Namespace) -> int:
     answer = asyncio.run(_page(options, "tree"))
     if options.json:
-        json_line(answer)
+        json_line("effects", answer)
         return 0
     for text in draw_tree([from_wire(each) for each in answer["signals"]]):
         line(text)
@@ -62,7 +62,7 @@ def tree(options: Namespace) -> int:
 def graph(options: Namespace) -> int:
     answer = asyncio.run(_page(options, "graph"))
     if options.json:
-        json_line(answer)
+        json_line("effects", answer)
         return 0
     for text in draw_graph(answer, options.format):
         line(text)
@@ -83,7 +83,7 @@ def why_not(options: Namespace) -> int:
     facts = asyncio.run(ask())
     findings = explain(facts, workflow)
     if options.json:
-        json_line({**facts, "findings": findings})
+        json_line("why_not", {**facts, "findings": findings})
         return 0
     for finding in findings:
         line(f"{finding['code']}: {finding['problem']}")
@@ -131,7 +131,7 @@ def _chain_lines(chain: list[dict[str, Any]]) -> Iterator[str]:
         if effect is not None:
             yield "because" if effect["run_id"] == link["run_id"] else f"because, in run {link['run_id']},"
         signal = from_wire(_without_guard(link))
-        yield f"{signal.id}  {signal.name}  {line_payload(signal)}".rstrip()
+        yield f"{signal.id}  {signal.name}  {line_payload(signal, width(_LINE_WIDTH))}".rstrip()
         woke = "" if effect is None else _woken(effect)
         sender = chain[place + 1]["run_id"] if place + 1 < len(chain) else signal.run_id
         yield f"    {meaning(signal) if sender == signal.run_id else f'A turn of run {sender} sent it.'}{woke}"
@@ -179,5 +179,5 @@ def _value(found: Mapping[str, Any], value: str, size: str) -> str:
     """`key = value` of a read or a change."""
     mark = " (untrusted)" if found.get("trust") == "untrusted" else ""
     if value in found:
-        return f"{found['key']} = {json_text(found[value], _READ_WIDTH)}{mark}"
+        return f"{found['key']} = {json_text(found[value], width(_READ_WIDTH))}{mark}"
     return f"{found['key']} ({found[size]} bytes){mark}" if size in found else f"{found['key']} (missing){mark}"

@@ -49,7 +49,7 @@ def _show(scenario: str) -> None:
 def _list(checks: Sequence[Check], as_json: bool) -> None:
     if as_json:
         for each in checks:
-            json_line({"id": each.id, "run": each.scenario, "needs": each.needs, "text": each.text})
+            json_line("check", {"id": each.id, "run": each.scenario, "needs": each.needs, "text": each.text})
     else:
         table(("ID", "RUN", "NEEDS", "CHECK"), [(each.id, each.scenario, each.needs, each.text) for each in checks])
 
@@ -58,7 +58,8 @@ def _print(results: Sequence[Result], as_json: bool) -> None:
     if as_json:
         for each in results:
             json_line(
-                {"id": each.check.id, "outcome": each.outcome, "run": each.check.scenario, "text": each.check.text}
+                "check_result",
+                {"id": each.check.id, "outcome": each.outcome, "run": each.check.scenario, "text": each.check.text},
             )
     else:
         table(

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from heliograph.cli.errors import report
 from heliograph.cli.existing_database import open_client, open_existing
-from heliograph.cli.output import json_line, line, note
+from heliograph.cli.output import json_line, line, note, width
 from heliograph.cli.signal import read_on
 from heliograph.control.envelope import Envelope
 from heliograph.control.run_log import RunLog
@@ -66,10 +66,10 @@ class _Printer:
 
 def _print(envelope: Envelope, *, as_json: bool) -> None:
     if as_json:
-        json_line(envelope.to_wire())
+        json_line(None, envelope.to_wire())
         return
     signal = envelope.signal
     way = f"{envelope.source} -> {envelope.destination}"
     line(
-        f"{clock(envelope.timestamp)}  {envelope.id}  {signal.type}  {way}  {json_text(signal.payload.to_wire(), _WIDTH)}"
+        f"{clock(envelope.timestamp)}  {envelope.id}  {signal.type}  {way}  {json_text(signal.payload.to_wire(), width(_WIDTH))}"
     )

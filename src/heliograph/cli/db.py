@@ -38,7 +38,7 @@ class Finding:
 def install(options: Namespace) -> int:
     done, state, owner = asyncio.run(_install())
     if options.json:
-        json_line({"version": state.installed, "done": done, "owner": owner, "roles": owner == OWNER})
+        json_line("installed", {"version": state.installed, "done": done, "owner": owner, "roles": owner == OWNER})
     else:
         for text in done or ["nothing to do"]:
             line(text)
@@ -55,7 +55,7 @@ def url(options: Namespace) -> int:
 def sql(options: Namespace) -> int:
     text = whole_sql()
     if options.json:
-        json_line({"sql": text})
+        json_line("sql", {"sql": text})
     else:
         block(text)
     return 0
@@ -66,7 +66,7 @@ def doctor(options: Namespace) -> int:
     findings = asyncio.run(_doctor())
     for finding in findings:
         if options.json:
-            json_line(asdict(finding))
+            json_line("finding", asdict(finding))
         else:
             line(f"{finding.status.ljust(8)}  {finding.check}: {finding.detail}")
     return 1 if any(finding.status == "violated" for finding in findings) else 0
@@ -97,7 +97,7 @@ async def _url(options: Namespace) -> None:
             await prepare_schema(database)
         shown_url = database.url if options.show_password else mask_password(database.url)
         if options.json:
-            json_line({"url": shown_url, "embedded": is_embedded}, shows_secrets=options.show_password)
+            json_line("url", {"url": shown_url, "embedded": is_embedded}, shows_secrets=options.show_password)
         else:
             line(shown_url)
         if options.hold and is_embedded:

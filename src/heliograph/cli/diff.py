@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from tempfile import TemporaryFile
 from typing import Any
 
-from heliograph.cli.output import json_line, line, note, table
+from heliograph.cli.output import json_line, line, note, table, width
 from heliograph.cli.signal_source import open_sources, signals_of
 from heliograph.error_text import counted, safe_repr
 from heliograph.json_differences import ABSENT
@@ -24,7 +24,7 @@ _WIDTH = 60
 def diff(options: Namespace) -> int:
     comparison = asyncio.run(_compare(options))
     if options.json:
-        json_line({"left": options.left, "right": options.right, **comparison.as_json()})
+        json_line("comparison", {"left": options.left, "right": options.right, **comparison.as_json()})
     else:
         _print(options, comparison)
     return 0 if comparison.is_equal else DIFFERENT
@@ -79,7 +79,7 @@ def _print_first(first: FirstDifference) -> None:
 
 
 def _side(value: Any) -> str:
-    return "absent" if value is ABSENT else json_text(value, _WIDTH)
+    return "absent" if value is ABSENT else json_text(value, width(_WIDTH))
 
 
 def _described(signal: Signal | None) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 from heliograph.cli.commands import command_parser
-from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, raise_at_sigint
+from heliograph.cli.early_signals import INTERRUPTED, OPTIONS_WITH_VALUE, VERBS, exit_code_at_sigterm, raise_at_sigint
 from heliograph.cli.errors import NothingYet, report
 from heliograph.cli.interrupts import exit_on_signals, exit_past_agents, restored_handlers
 from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, use_utf8
@@ -21,7 +20,6 @@ from heliograph.errors import HeliographError, InvalidInput
 from heliograph.redaction import keep_keys_out
 
 _URL_VARIABLE = "HELIOGRAPH_DATABASE_URL"
-_VERBS_OF_RUNS = ("stop", "halt", "fork", "retry")
 _HELP = frozenset(("-h", "--help"))
 _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 
@@ -56,17 +54,11 @@ def _run_command(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     parser = command_parser()
-    arguments = arguments or ["--help"]
-    if not _HELP.isdisjoint(arguments):  # argparse prints the help of `run` as soon as it reads --help
-        arguments = with_plural(arguments)
+    arguments = with_verb(arguments or ["--help"])
     try:
         options, rest = parser.parse_known_args(arguments)
     except SystemExit as end:  # after --help and --version
         return int(end.code or 0)
-    if options.call == "run:run" and options.app in _VERBS_OF_RUNS:
-        return _dispatch(_of_runs(arguments, options.app))
-    if options.call == "worker:work" and options.apps[0] == "list":
-        return _dispatch(_of_workers(arguments))
     # settings are read from the environment only, so options are written into it
     if hasattr(options, "database_url"):
         if not options.database_url:
@@ -87,8 +79,10 @@ def _dispatch(arguments: list[str]) -> int:
     if rest:
         options.parser.reject(rest[0])
     options.json = getattr(options, "json", False)
+    from heliograph.cli.references import call_with_references  # late: --help and --version need none
+
     try:
-        return _call(options.call, options)
+        return call_with_references(options, lambda: _call_watched(options))
     except HeliographError as error:
         if hasattr(options, "database_url") and _URL_VARIABLE in error.message:
             error.message = error.message.replace(_URL_VARIABLE, "--database-url")
@@ -96,27 +90,39 @@ def _dispatch(arguments: list[str]) -> int:
         raise
 
 
-def with_plural(arguments: list[str]) -> list[str]:
-    """Rewrite `helio run fork --help` to `helio runs fork --help`, and `helio worker list --help` to `helio workers --help`."""
-    pairs = list(pairwise(arguments))
-    if verb := next((verb for noun, verb in pairs if noun == "run" and verb in _VERBS_OF_RUNS), None):
-        return _of_runs(arguments, verb)
-    return _of_workers(arguments) if ("worker", "list") in pairs else arguments
+def with_verb(arguments: list[str]) -> list[str]:
+    """Rewrite the short forms `helio run FILE.py:app` and `helio worker FILE.py:app` to `run start` and `worker start`.
+
+    No application is named like a verb: they are FILE.py:app.
+    """
+    if (at := _command_at(arguments, 0)) is None or arguments[at] not in VERBS:
+        return arguments
+    next_at = _command_at(arguments, at + 1)
+    if next_at is None or arguments[next_at] in (*VERBS[arguments[at]], *_HELP):
+        return arguments
+    return [*arguments[: at + 1], "start", *arguments[at + 1 :]]
 
 
-def _of_runs(arguments: list[str], verb: str) -> list[str]:
-    """Rewrite `helio run stop RUN` to `helio runs stop RUN`. No application is named by a verb: they are FILE.py:app."""
-    at = max(n for n, each in enumerate(arguments[: arguments.index(verb)]) if each == "run")
-    return [*arguments[:at], "runs", *arguments[at + 1 :]]
+def _command_at(arguments: list[str], start: int) -> int | None:
+    """The place of the first argument that is neither a general option nor its value."""
+    at = start
+    while at < len(arguments):
+        if arguments[at] in OPTIONS_WITH_VALUE:
+            at += 2
+        elif arguments[at] == "--json" or arguments[at].startswith(tuple(f"{each}=" for each in OPTIONS_WITH_VALUE)):
+            at += 1
+        else:
+            return at
+    return None
 
 
-def _of_workers(arguments: list[str]) -> list[str]:
-    """Rewrite `helio worker list` to `helio workers`. No application is named `list`: they are FILE.py:app."""
-    last = max(n for n, each in enumerate(arguments) if each == "list")
-    at = max(n for n, each in enumerate(arguments[:last]) if each == "worker")
-    rest = arguments[at + 1 :]
-    rest.remove("list")
-    return [*arguments[:at], "workers", *rest]
+def _call_watched(options: Any) -> int:
+    """Call a command, again and again with `--watch`."""
+    if not getattr(options, "watch", False):
+        return _call(options.call, options)
+    from heliograph.cli.watch import watch  # late: few commands need it
+
+    return watch(lambda: _call(options.call, options), as_json=options.json)
 
 
 def _call(command: str, argument: Any) -> int:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130
-_OPTIONS_WITH_VALUE = ("--database-url", "--project")  # those that may stand before the command
+OPTIONS_WITH_VALUE = ("--database-url", "--project")  # those that may stand before the command
+VERBS = {
+    "run": ("start", "list", "show", "stop", "retry", "fork"),
+    "worker": ("start", "list"),
+}  # without a verb, the command is `start`
 
 
 def catch_early_signals(arguments: Sequence[str]) -> None:
@@ -37,13 +41,14 @@ def catch_early_signals(arguments: Sequence[str]) -> None:
 def exit_code_at_sigterm(arguments: Sequence[str]) -> int | None:
     """The exit code of a command that SIGTERM stops while it starts; None where SIGTERM keeps its default action."""
     words = _words(arguments)
+    starts = len(words) > 1 and words[0] in VERBS and words[1] not in VERBS[words[0]][1:]
     if (
-        words[:1] == ["worker"]
+        (starts and words[0] == "worker")
         or words[:2] == ["signal", "send"]
         or (words[:2] == ["db", "url"] and "--hold" in arguments)
     ):
         return 0  # services, which SIGTERM stops
-    return INTERRUPTED if words[:1] == ["run"] else None
+    return INTERRUPTED if starts else None
 
 
 def exit_at_sigint(_number: int, _frame: FrameType | None) -> None:
@@ -63,7 +68,7 @@ def _words(arguments: Sequence[str]) -> list[str]:
     is_value = False
     for argument in arguments:
         if is_value or argument.startswith("-"):
-            is_value = not is_value and argument in _OPTIONS_WITH_VALUE
+            is_value = not is_value and argument in OPTIONS_WITH_VALUE
         else:
             words.append(argument)
     return words

@@ -34,7 +34,7 @@ def report(error: Exception, *, as_json: bool) -> int:
         output.error(redacted_text(f"hint: {known.hint}"))
     if as_json:
         with suppress(OutputClosed, OutputFailed):
-            output.line(printable_json(json.dumps(redacted(known.envelope()), ensure_ascii=False)))
+            output.line(printable_json(json.dumps(redacted({"type": "error", **known.envelope()}), ensure_ascii=False)))
     return known.exit_code
 
 

@@ -56,7 +56,7 @@ def _made(options: Namespace, workflow: Workflow, make: Callable[[Runtime], Awai
 
 def _print(options: Namespace, made: Fork) -> int:
     if options.json:
-        json_line(made)
+        json_line("fork", made)
         return 0
     line(
         f"run {made.run_id} {'continues' if made.is_new else 'already continues'} run {made.origin} after {made.signal}"

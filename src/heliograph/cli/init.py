@@ -21,7 +21,7 @@ def init(options: Namespace) -> int:
     if is_new:
         _write(schema, schema_text(options.kind))
     if options.json:
-        json_line({"kind": options.kind, "file": str(path), "schema": str(schema)})
+        json_line("created", {"kind": options.kind, "file": str(path), "schema": str(schema)})
         return 0
     line(f"wrote {path}" + (f", and {schema} for editors" if is_new else ""))
     line(f"next: helio validate {path}")

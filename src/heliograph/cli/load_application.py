@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from heliograph.cli.early_signals import VERBS
 from heliograph.cli.errors import place_of
 from heliograph.cli.files import read_file
 from heliograph.error_text import safe_repr
@@ -70,9 +71,11 @@ def _load(reference: str, what: str) -> tuple[str, str, ModuleType]:
 
 
 def _hint_for(reference: str) -> str | None:
-    if reference == "list":
-        return "helio runs lists the runs"
-    return f"helio run {reference}:app" if reference.endswith(".py") else None
+    if reference.endswith(".py"):
+        return f"helio run {reference}:app"
+    verbs = [f"{noun} {verb}" for noun, each in VERBS.items() for verb in each]
+    nearest = get_close_matches(reference, [verb.partition(" ")[2] for verb in verbs], n=1)
+    return f"did you mean helio {next(verb for verb in verbs if verb.endswith(nearest[0]))}?" if nearest else None
 
 
 def _load_file(path: Path) -> ModuleType:

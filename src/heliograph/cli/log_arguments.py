@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from heliograph.cli.arguments import identifier, integer, run_or_file, since
+from heliograph.cli.arguments import identifier, integer, reference, run_or_file, since
 
 _APP = "the file, and the name of the application in it"
 
@@ -26,7 +26,7 @@ def _add_signals(verbs: Any, command: Any) -> None:
         nargs="*",
         help="a pattern of names like 'agent:*' or 'state:**'; a signal matches one",
     )
-    tail.add_argument("--run", metavar="RUN", type=identifier("--run"), help="only those of this run, from its start")
+    tail.add_argument("--run", metavar="RUN", type=reference("--run"), help="only those of this run, from its start")
     tail.add_argument(
         "--since", metavar="TIME", type=since, help="only those since this time: 30s, 10m, 2h, 1d, or an ISO time"
     )
@@ -36,7 +36,7 @@ def _add_signals(verbs: Any, command: Any) -> None:
     control = command(
         verbs, "control", "control_signals:control", "print the control signals of a run; with --json, in envelopes"
     )
-    control.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
+    control.add_argument("run", metavar="RUN", type=reference("RUN"), help="the id of the run")
     control.add_argument("-f", "--follow", action="store_true", help="keep printing new ones until the run ends")
     control.add_argument("--strict", action="store_true", help="replace our own codes of errors by those of OSSA")
     catalog = command(
@@ -81,7 +81,7 @@ def _add_causes(verbs: Any, command: Any) -> None:
                     example="helio signal graph sig_first_12 --format dot")  # fmt: skip
     for paged in (tree, graph):
         paged.add_argument(
-            "subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"), help="the id of a run or a signal"
+            "subject", metavar="RUN|SIGNAL", type=reference("RUN|SIGNAL"), help="the id of a run or a signal"
         )
         _add_page(paged, "signals")
         paged.add_argument("--after", metavar="POSITION", type=integer("--after", 0, 10**18 - 1), default=0,
@@ -90,7 +90,7 @@ def _add_causes(verbs: Any, command: Any) -> None:
                        help="the language of the diagram: mermaid, or dot for Graphviz (mermaid)")  # fmt: skip
     why_not = command(verbs, "why-not", "causes:why_not", "explain why an agent of a run did not wake",
                       example="helio signal why-not first editor --app hello.py:app")  # fmt: skip
-    why_not.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
+    why_not.add_argument("run", metavar="RUN", type=reference("RUN"), help="the id of the run")
     why_not.add_argument("agent", metavar="AGENT", type=identifier("AGENT"), help="the name of the agent")
     why_not.add_argument("--app", metavar="FILE.py:app",
                          help="the application, to compare the agent's patterns with the signals of the run")  # fmt: skip
@@ -132,7 +132,7 @@ def _add_recordings(verbs: Any, command: Any) -> None:
         verbs, "export", "record:export", "write the recording of a run, or the log of any other run, to a file",
         example="helio record export first first.jsonl",
     )  # fmt: skip
-    export.add_argument("run", metavar="RUN", type=identifier("RUN"), help="the id of the run")
+    export.add_argument("run", metavar="RUN", type=reference("RUN"), help="the id of the run")
     export.add_argument("file", metavar="FILE", help="the file to write")
 
 

@@ -18,12 +18,14 @@ from heliograph.error_text import exception_text, printable, printable_json, pri
 from heliograph.redaction import redacted_text
 from heliograph.telemetry.logs import FORMATS, ROOT, fields_of, read_format, read_levels
 
+_PLACES_MAX = 1000  # turns whose places a process keeps
+
 
 class _Lines(logging.Formatter):
     """Time, level above INFO, message, id of the signal. HELIOGRAPH_DEBUG=1 adds tracebacks."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        return datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        return datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
 
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
@@ -60,8 +62,25 @@ class _JsonLines(logging.Formatter):
         return printable_json(redacted_text(json.dumps(entry, ensure_ascii=False)))
 
 
+Places = dict[str, str]  # of failed turns: the innermost line of the user's own code, FILE.py:12
+
+
 class _Handler(logging.StreamHandler[TextIO]):
-    """Drops a line that cannot be written, so that a full disk stops no worker and prints no tracebacks."""
+    """Drops a line that cannot be written, so that a full disk stops no worker and prints no tracebacks.
+
+    places: of the exceptions of turns that this process has logged.
+    """
+
+    def __init__(self, stream: TextIO):
+        super().__init__(stream)
+        self.places: Places = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        turn = fields_of(record).get("turn") if error is not None and len(self.places) < _PLACES_MAX else None
+        if error is not None and turn is not None and (place := place_of(error)) is not None:
+            self.places[turn] = place
+        super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         if isinstance(sys.exception(), OSError):
@@ -70,10 +89,11 @@ class _Handler(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
 
-def show_logs(level: int, json_to: TextIO | None = None) -> None:
+def show_logs(level: int, json_to: TextIO | None = None) -> Places:
     """Send Heliograph's log as JSON to a file, or to stderr as text, or as HELIOGRAPH_LOG_FORMAT says.
 
     level: of all loggers for which HELIOGRAPH_LOG has none. Raises InvalidInput for other values of these variables.
+    Returns the places of failed turns, which grow with the log.
     """
     levels = {ROOT: level, **read_levels(os.environ.get("HELIOGRAPH_LOG", ""))}
     is_text = json_to is None and read_format(os.environ.get("HELIOGRAPH_LOG_FORMAT", "")) == FORMATS[0]
@@ -86,6 +106,7 @@ def show_logs(level: int, json_to: TextIO | None = None) -> None:
     driver = logging.getLogger("asyncpg")  # it logs outages with tracebacks; our log has one line for them
     driver.handlers, driver.propagate = [handler], False
     driver.setLevel(logging.CRITICAL)
+    return handler.places
 
 
 def _last_line(trace: str) -> str:

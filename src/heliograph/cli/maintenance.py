@@ -32,7 +32,7 @@ def prune(options: Namespace) -> int:
     """Delete runs and turns that ended long ago. Returns 0, also if there are none."""
     counts = asyncio.run(_with(lambda connection, project: _prune(connection, project, options)))
     if options.json:
-        json_line({**counts, "dry_run": options.dry_run})
+        json_line("pruned", {**counts, "dry_run": options.dry_run})
     else:
         counted = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]) or "nothing"
         line(f"would delete {counted} in a first batch" if options.dry_run else f"deleted {counted}")
@@ -44,7 +44,7 @@ def limits(options: Namespace) -> int:
     changes = dict(_change(text) for text in options.changes)
     values = asyncio.run(_with(lambda connection, project: _limits(connection, project, changes)))
     if options.json:
-        json_line(values)
+        json_line("limits", values)
     else:
         table(("LIMIT", "VALUE"), [(name, "none" if value is None else str(value)) for name, value in values.items()])
     return 0
@@ -54,7 +54,7 @@ def wires(options: Namespace) -> int:
     rows = asyncio.run(_with(lambda connection, project: _wires(connection, project, options.declare, options.forget)))
     if options.json:
         for row in rows:
-            json_line({"wire": row["wire"], "declared_at": row["declared_at"]})
+            json_line("wire", {"wire": row["wire"], "declared_at": row["declared_at"]})
     elif rows:
         table(("WIRE", "SINCE"), [(safe_repr(row["wire"]), moment(row["declared_at"])) for row in rows])
     else:
@@ -65,12 +65,12 @@ def wires(options: Namespace) -> int:
 def breakers(options: Namespace) -> int:
     """List the circuit breakers that have been open, or whose targets have failed."""
     return _list(
-        options, "select type, target, state, open_until, changed_at, failures, successes, trials from heliograph.circuit_overview"
+        options, "select type as signal, target, state, open_until, changed_at, failures, successes, trials from heliograph.circuit_overview"
         " where project_id = $1 order by type, target",
         ("TYPE", "TARGET", "STATE", "UNTIL", "FAILURES", "SUCCESSES", "TRIALS"),
-        lambda row: (row["type"], safe_repr(row["target"]), row["state"], moment(row["open_until"]), str(row["failures"]),
+        lambda row: (row["signal"], safe_repr(row["target"]), row["state"], moment(row["open_until"]), str(row["failures"]),
                      str(row["successes"]), str(row["trials"])),
-        none="no target behind a circuit breaker has failed",
+        kind="breaker", none="no target behind a circuit breaker has failed",
     )  # fmt: skip
 
 
@@ -84,18 +84,19 @@ def rates(options: Namespace) -> int:
         ("KIND", "NAME", "LIMIT", "LAST START", "FULL AT"),
         lambda row: (row["kind"], safe_repr(row["name"]), f"{row['tokens_max']} in {row['seconds']} s",
                      moment(row["last_start"]), moment(row["full_at"])),
-        none="no call with a rate limit was made",
+        kind="rate", none="no call with a rate limit was made",
     )  # fmt: skip
 
 
 def _list(
-    options: Namespace, query: str, columns: Sequence[str], cells: Callable[[Mapping[str, Any]], Sequence[str]], *, none: str
+    options: Namespace, query: str, columns: Sequence[str], cells: Callable[[Mapping[str, Any]], Sequence[str]], *,
+    kind: str, none: str,
 ) -> int:  # fmt: skip
     """Print the rows of a query whose $1 is the project: a table, or a JSON line each; `none` if there are no rows."""
     rows = asyncio.run(_with(lambda connection, project: connection.fetch(query, project)))
     if options.json:
         for row in rows:
-            json_line(dict(row))
+            json_line(kind, dict(row))
     elif rows:
         table(columns, [cells(row) for row in rows])
     else:

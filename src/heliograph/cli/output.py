@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
 from heliograph.error_text import printable, printable_json, printable_lines
@@ -18,6 +18,7 @@ from heliograph.errors import HeliographError
 from heliograph.redaction import redacted_json
 
 GAP = "  "
+WHOLE = 1_000_000_000
 
 
 class OutputClosed(Exception):
@@ -110,9 +111,15 @@ def abandon(file: TextIO | DirectOutput) -> None:
     os.close(nowhere)
 
 
-def json_line(value: Any, file: TextIO | None = None, *, shows_secrets: bool = False) -> None:
-    """One JSON value in one line, with secrets redacted unless the user asked for them; structs and times included."""
+def json_line(kind: str | None, value: Any, file: TextIO | None = None, *, shows_secrets: bool = False) -> None:
+    """One JSON object in one line, with secrets redacted unless the user asked for them; structs and times included.
+
+    kind: its `type`, the first key; None for a document of another standard, which is printed as it is.
+    """
     import msgspec  # late: `helio --help` prints no JSON
+
+    if kind is not None:
+        value = {"type": kind, **(value if isinstance(value, dict) else msgspec.to_builtins(value))}
 
     line(printable_json((msgspec.json.encode(value) if shows_secrets else redacted_json(value)).decode()), file)
 
@@ -175,13 +182,32 @@ def use_utf8() -> None:
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
 
 
+def width(of_terminal: int) -> int:
+    """How many characters of a text a line has: `of_terminal` on a terminal, and all of them in a file or a pipe."""
+    return of_terminal if sys.stdout.isatty() else WHOLE
+
+
 def moment(at: datetime | None) -> str:
-    """The local date and time, to the second; a dash for None."""
-    return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """The date and time in UTC, to the second; a dash for None."""
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def ago(at: datetime) -> str:
+    """How long ago a time was, in one unit: `20 s ago`, `3 min ago`, `2 d ago`; for lists. `moment` has the exact time."""
+    seconds = max(0, int((datetime.now(UTC) - at).total_seconds()))
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size or (unit != "d" and seconds >= size):
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def started_since(seconds: float | None) -> datetime | None:
+    """The time of `--since`; None without the option."""
+    return None if seconds is None else datetime.now(UTC) - timedelta(seconds=seconds)
 
 
 def duration(span: timedelta | None) -> str:
-    """`340 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`; a dash for None."""
+    """`340 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`; a dash for None."""
     if span is None:
         return "-"
     seconds = max(0.0, span.total_seconds())
@@ -190,4 +216,7 @@ def duration(span: timedelta | None) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes = int(seconds // 60)
-    return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 60:
+        return f"{minutes} min {int(seconds % 60)} s"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -35,7 +35,7 @@ async def _play(options: Namespace) -> int:
         player = await _loaded(source, seq_of(options.at))
     move_to(player, options.at)
     if options.json:
-        json_line(player.snapshot.as_json())
+        json_line("situation", player.snapshot.as_json())
         return 0
     from heliograph.cli.play_text import snapshot_lines
 

@@ -22,7 +22,7 @@ def export(options: Namespace) -> int:
     recording = asyncio.run(_export(options.run))
     write_recording(recording, options.file)
     if options.json:
-        json_line({"file": options.file, "run_id": options.run, "signals": len(recording.signals), "parts": len(recording.parts),
+        json_line("recorded", {"file": options.file, "run_id": options.run, "signals": len(recording.signals), "parts": len(recording.parts),
                    "gaps": [{"part": gap.part, "reason": gap.reason} for gap in recording.gaps]})  # fmt: skip
         return 0
     sizes = {"signal": recording.signals, "part": recording.parts, "gap": recording.gaps}
@@ -36,7 +36,7 @@ def list_recordings(options: Namespace) -> int:
     rows = asyncio.run(_list(options))
     if options.json:
         for row in rows:
-            json_line(row)
+            json_line("recording", row)
     elif rows:
         table(("RUN", "APPLICATION", "NAME", "TAGS", "OUTCOME", "STARTED"),
               [(row.run_id, row.target, safe_repr(row.name or "-", 60), safe_repr(" ".join(row.tags) or "-", 60), row.outcome or "running",
@@ -55,7 +55,7 @@ def replay(options: Namespace) -> int:
             recording, app, accept=options.accept, renamed_tools=dict(map(_renamed, options.renamed_tools))
         )
         if options.json:
-            json_line({"run_id": recording.header.run_id, "is_same": result.is_same, "reproduced": result.reproduced,
+            json_line("replay", {"run_id": recording.header.run_id, "is_same": result.is_same, "reproduced": result.reproduced,
                        "signals": len(result.signals), "line": result.line(),
                        "divergences": [each.as_json() for each in result.divergences],
                        "gaps": [{"part": gap.part, "reason": gap.reason} for gap in result.gaps]}, own)  # fmt: skip

@@ -54,7 +54,7 @@ def roles(options: Namespace) -> int:
     logins = asyncio.run(_as_operator(read_logins))
     if options.json:
         for login in logins:
-            json_line(asdict(login))
+            json_line("login", asdict(login))
     else:
         rows = [(login.name, _roles(login), _projects(login), _signals(login)) for login in logins]
         table(("LOGIN", "ROLES", "PROJECTS", "SIGNALS"), rows)
@@ -74,7 +74,7 @@ async def _as_operator(do: Callable[[Any], Awaitable[T]]) -> T:
 
 def _show(login: Login, options: Namespace) -> None:
     if options.json:
-        json_line(asdict(login))
+        json_line("login", asdict(login))
     else:
         line(f"login {login.name}: roles {_roles(login)}; projects {_projects(login)}; signals {_signals(login)}")
 

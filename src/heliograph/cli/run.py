@@ -10,6 +10,7 @@ import signal as signals_of_the_os
 import sys
 from argparse import Namespace
 from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, TextIO
 
@@ -18,11 +19,11 @@ from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
-from heliograph.cli.logs import show_logs
+from heliograph.cli.logs import Places, show_logs
 from heliograph.cli.manifests import configure
 from heliograph.cli.output import DirectOutput, block, duration, json_line, line, reserved_stdout
 from heliograph.cli.output_thread import OutputThread
-from heliograph.cli.run_views import JsonView, LineView, NameFilter, View
+from heliograph.cli.run_views import JsonView, LineView, NameFilter, View, work_filter
 from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import run_command, worker_command
 from heliograph.config import CLOSE_SECONDS
@@ -34,8 +35,6 @@ from heliograph.recording.export import export_recording
 from heliograph.recording.file import check_writable, write_recording
 from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime, telemetry_of
-from heliograph.signals.pattern_table import name_filter
-from heliograph.signals.trace import TurnFailure
 from heliograph.types import JsonObject
 from heliograph.worker.claim_loop import Worker
 
@@ -45,29 +44,31 @@ _REASON_MAX = 100_000
 
 def run(options: Namespace) -> int:
     """Start or resume a run, and show it. Returns 0 for the outcome success, 1 for any other, and 130 for an interrupt."""
-    show_logs(logging.WARNING)
+    places = show_logs(logging.WARNING)
     if not options.json:
-        return _load_and_run(options, None)
+        return _load_and_run(options, places, None)
     with reserved_stdout() as own:  # the application's file may print while it is loaded
-        return _load_and_run(options, own)
+        return _load_and_run(options, places, own)
 
 
-def _load_and_run(options: Namespace, own: TextIO | None) -> int:
+def _load_and_run(options: Namespace, places: Places, own: TextIO | None) -> int:
     """Load the application and the state, so that their errors are raised before a database is opened."""
     workflow = configure(load_target(options.app, options), options).workflow
     state = None if options.state is None else read_state(options.state)
     if options.record is not None:
         check_writable(options.record)
-    return run_agents(_run(options, workflow, state, own))
+    return run_agents(_run(options, workflow, state, places, own))
 
 
-async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None, own: TextIO | None) -> int:
+async def _run(
+    options: Namespace, workflow: Workflow, state: JsonObject | None, places: Places, own: TextIO | None
+) -> int:
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(open_runtime(telemetry=telemetry_of([workflow], os.environ)))
         if not options.no_worker:  # before the run starts, so that they receive all of its signals
             await stack.enter_async_context(runtime.serving_subscribers([workflow]))
         run_id, is_over, standing = await _begin(runtime, workflow, state, options)
-        view = _open_view(workflow, run_id, own, name_filter(options.show), [
+        view = _open_view(workflow, run_id, own, _filter(options), [
             f"run {run_id} of {workflow.name} {standing}" + ("" if is_over else f"; {_again(options, run_id)}"),
             *(f"warning: {warning}" for warning in workflow.warnings),
         ])  # fmt: skip
@@ -92,8 +93,13 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
             write_recording(await export_recording(runtime.reader, run_id), options.record)
             view.note(f"recorded in {options.record}")
         await view.drained()
-        _print_end(run_id, watch.end, watch.failures, own)
+        _print_end(run_id, watch.end, watch, places, own)
         return 0 if watch.end["outcome"] == "success" else 1
+
+
+def _filter(options: Namespace) -> NameFilter:
+    """The signals to show. Programs receive all of them, unless they select some."""
+    return work_filter(options.show, shows_all=options.all or options.json)
 
 
 def _open_view(
@@ -188,19 +194,26 @@ def _is_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-def _print_end(run_id: str, end: JsonObject, failures: list[TurnFailure], own: TextIO | None) -> None:
+def _print_end(run_id: str, end: JsonObject, watch: RunWatch, places: Places, own: TextIO | None) -> None:
+    failures = watch.failures
     if own is not None:
         why = {key: end[key] for key in ("reason", "code") if key in end}
-        why |= {"failures": failures} if failures else {}  # type: ignore[dict-item]
-        json_line({"run_id": run_id, **{key: end[key] for key in ("outcome", "state", "metrics")}, **why}, own)
+        found = [
+            asdict(each) | ({"place": places[each.turn_id]} if each.turn_id in places else {}) for each in failures
+        ]
+        why |= {"failures": found} if found else {}  # type: ignore[dict-item]
+        json_line(
+            "result", {"run_id": run_id, **{key: end[key] for key in ("outcome", "state", "metrics")}, **why}, own
+        )
         return
     metrics: Any = end["metrics"]
     usage = metrics["usage"]
     reason = f" ({end['reason']})" if "reason" in end else ""
     line(f"outcome  {end['outcome']}{reason}")
     for failure in failures[:_FAILURES_MAX]:
+        place = f" ({places[failure.turn_id]})" if failure.turn_id in places else ""
         line(f"{failure.outcome.ljust(7)}  {failure.agent} ({failure.turn_id}): {failure.code}: "
-             f"{safe_repr(failure.message, _REASON_MAX)}")  # fmt: skip
+             f"{safe_repr(failure.message, _REASON_MAX)}{place}")  # fmt: skip
     if len(failures) > _FAILURES_MAX:
         line(f"         and {len(failures) - _FAILURES_MAX} more: helio turn list --run {run_id} --status failed")
     line(f"turns    {metrics['turns']}, failed {metrics['failed']}, skipped {metrics['skipped']}")

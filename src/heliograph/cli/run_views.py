@@ -6,11 +6,28 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
 from heliograph.adapters.signal_lines import SignalLines
-from heliograph.cli.output import DirectOutput, json_line, line, note
+from heliograph.cli.output import DirectOutput, json_line, line, note, width
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal, to_wire
+from heliograph.signals.pattern_table import name_filter
+from heliograph.signals.signal_text import WIDTH
 
 NameFilter = Callable[[str], bool]  # whether a view shows signals with this name
+
+# Signals that a view omits: the lifecycle, and those whose content another line has. `agent:failed` has the reason of an unrecoverable
+# `error`, `agent:completed` the values of the state, the deltas the text, and the closing block the end.
+ROUTINE = (
+    "ready", "plan_ready", "action_complete", "reflection_complete", "terminated", "heartbeat", "error", "state:**", "harness:start",
+    "harness:end", "text:complete", "thinking:complete", "workflow:start", "workflow:end",
+)  # fmt: skip
+
+
+def work_filter(patterns: Sequence[str], *, shows_all: bool) -> NameFilter:
+    """The filter of a view: the signals that match a pattern; without patterns, all that are not ROUTINE, or all."""
+    if patterns or shows_all:
+        return name_filter(patterns)
+    is_routine = name_filter(ROUTINE)
+    return lambda name: not is_routine(name)
 
 
 class View(Protocol):
@@ -46,7 +63,7 @@ class JsonView:
 
     def show(self, signal: Signal) -> None:
         if self._is_wanted(signal.name):
-            json_line(to_wire(signal), self._file)
+            json_line("signal", to_wire(signal), self._file)
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
         """Do nothing: the printed signals contain the progress of the turns."""
@@ -66,7 +83,7 @@ class LineView:
 
     def __init__(self, is_wanted: NameFilter, file: DirectOutput | None = None):
         self._file = file
-        self._lines = SignalLines(self.note)
+        self._lines = SignalLines(self.note, width=width(WIDTH))
         self._is_wanted = is_wanted
 
     def show(self, signal: Signal) -> None:

@@ -148,4 +148,4 @@ class RunWatch:
             count = sum(wait.kind != "child" for wait in waits) - self._questions.get(turn.turn_id, 0)
             if count > 0:
                 self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {counted(count, 'call')}: see helio turn show "
-                               f"{turn.turn_id}; helio calls lists the calls to report")  # fmt: skip
+                               f"{turn.turn_id}; helio call list lists the calls to report")  # fmt: skip

@@ -1,4 +1,4 @@
-"""`helio runs`: the newest runs with their progress and outcome."""
+"""`helio run list`: the newest runs with their progress and outcome."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from argparse import Namespace
 from datetime import UTC, datetime
 
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import duration, json_line, moment, note, table
+from heliograph.cli.output import ago, duration, json_line, note, started_since, table
 from heliograph.ledger.rows import RunRow
 
 
 def list_runs(options: Namespace) -> int:
-    rows = asyncio.run(_read(options.limit))
+    rows = asyncio.run(_read(options))
     if options.json:
         for row in rows:
-            json_line(row)
+            json_line("run", row)
     elif rows:
         headers = ("RUN", "APPLICATION", "STATUS", "SIGNALS", "TURNS", "OPEN", "STARTED", "TOOK", "FORKED FROM")
         columns = len(headers) if any(row.forked_from for row in rows) else len(headers) - 1
@@ -25,13 +25,14 @@ def list_runs(options: Namespace) -> int:
     return 0
 
 
-async def _read(limit: int) -> list[RunRow]:
+async def _read(options: Namespace) -> list[RunRow]:
     async with open_existing() as reader:
-        return await reader.runs(limit)
+        return await reader.runs(options.limit, status=options.status, outcome=options.outcome, target=options.app,
+                                 since=started_since(options.since))  # fmt: skip
 
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     took = (row.ended_at or datetime.now(UTC)) - row.created_at
     return (row.run_id, row.target, row.outcome or row.status, str(row.signal_count), str(row.activations),
-            str(row.open_turns), moment(row.created_at), duration(took),
+            str(row.open_turns), ago(row.created_at), duration(took),
             "-" if row.forked_from is None else f"{row.forked_from} at {row.forked_seq}")  # fmt: skip

@@ -13,14 +13,14 @@ def show(options: Namespace) -> int:
     """Print the schema of a kind, or else the list of all kinds."""
     if options.kind is not None:
         if options.json:
-            json_line(described(schema_of_kind(options.kind)))
+            json_line(None, described(schema_of_kind(options.kind)))
         else:
             block(schema_text(options.kind))
         return 0
     listed = [(kind, str(schema_of_kind(kind)["description"])) for kind in KINDS]
     if options.json:
         for kind, description in listed:
-            json_line({"kind": kind, "description": description})
+            json_line("schema", {"kind": kind, "description": description})
     else:
         table(("KIND", "DESCRIPTION"), listed)
     return 0

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 from heliograph.adapters.signal_lines import SignalLines
 from heliograph.cli.existing_database import missing_database, open_client, open_existing
-from heliograph.cli.output import json_line, line, note
+from heliograph.cli.output import json_line, line, note, width
 from heliograph.config import read_settings
 from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.ledger.reader import Reader
 from heliograph.signals.model import Signal, to_wire
 from heliograph.signals.pattern_table import name_filter
+from heliograph.signals.signal_text import WIDTH
 
 POLL_SECONDS = 0.5
 OUTAGE_SECONDS = 1.0
@@ -41,7 +42,7 @@ class _Printer:
         self.count = 0
         self._since: datetime | None = options.since
         self._is_wanted = name_filter(options.patterns)
-        self._print = _print_json if options.json else SignalLines(line, has_ids=True).show
+        self._print = _print_json if options.json else SignalLines(line, has_ids=True, width=width(WIDTH)).show
 
     def __call__(self, signal: Signal) -> None:
         if self._is_wanted(signal.name) and (self._since is None or signal.timestamp >= self._since):
@@ -50,7 +51,7 @@ class _Printer:
 
 
 def _print_json(signal: Signal) -> None:
-    json_line(to_wire(signal))
+    json_line("signal", to_wire(signal))
 
 
 async def _follow(options: Namespace, show: _Printer) -> None:
@@ -90,7 +91,7 @@ async def _tail(options: Namespace, show: _Printer) -> None:
                 break
             await asyncio.sleep(POLL_SECONDS)
     if not show.count and not options.json:
-        note("no such signals; helio runs lists the runs")
+        note("no such signals; helio run list lists the runs")
 
 
 async def _database_made() -> None:

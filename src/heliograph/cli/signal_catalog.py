@@ -14,7 +14,7 @@ def catalog(options: Namespace) -> int:
     entries = application_catalog(load_app(options.app).workflow)
     for entry in entries:
         if options.json:
-            json_line(entry)
+            json_line("signal_definition", entry)
             continue
         version = f", version {entry['version']}" if entry["version"] is not None else ", no definition"
         line(f"{entry['name']}{version}")

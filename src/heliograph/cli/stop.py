@@ -33,7 +33,7 @@ async def _stop(kind: str, name: str, options: Namespace) -> StopResult:
 
 def _stop_message(kind: str, name: str, result: StopResult, options: Namespace) -> int:
     if options.json:
-        json_line({f"{kind}_id": name, "outcome": result.outcome, "ended_as": result.ended_as})
+        json_line("stopped", {f"{kind}_id": name, "outcome": result.outcome, "ended_as": result.ended_as})
     elif result.outcome == "already_done":
         line(f"{kind} {name} has already ended: {result.ended_as or 'pruned'}")
     elif result.outcome == "stopping" and not options.now:

@@ -17,7 +17,7 @@ def subscriptions(options: Namespace) -> int:
     rows = asyncio.run(_read())
     if options.json:
         for row in rows:
-            json_line(msgspec.to_builtins(row))
+            json_line("subscription", msgspec.to_builtins(row))
     elif rows:
         cells = [(row.name, " ".join(row.patterns), *_counts(row), clock(row.created_at)) for row in rows]
         table(("NAME", "PATTERNS", "RUNS", "BEHIND", "TAKEN", "SINCE"), cells)
@@ -29,7 +29,7 @@ def subscriptions(options: Namespace) -> int:
 def unsubscribe(options: Namespace) -> int:
     asyncio.run(_delete(options.name))
     if options.json:
-        json_line({"name": options.name, "outcome": "unsubscribed"})
+        json_line("unsubscribed", {"name": options.name, "outcome": "unsubscribed"})
     else:
         line(f"subscription {options.name} is deleted")
     return 0

@@ -10,7 +10,19 @@ from typing import Any
 import msgspec
 
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import duration, fields, json_line, line, moment, note, table
+from heliograph.cli.output import (
+    WHOLE,
+    ago,
+    duration,
+    fields,
+    json_line,
+    line,
+    moment,
+    note,
+    started_since,
+    table,
+    width,
+)
 from heliograph.cli.waits import child_lines
 from heliograph.cli.workers import last_beat
 from heliograph.client.budgets import Budget, budget_of
@@ -28,12 +40,12 @@ def list_turns(options: Namespace) -> int:
     rows = asyncio.run(_list(options))
     if options.json:
         for row in rows:
-            json_line(row)
+            json_line("turn", row)
     elif rows:
         headers = ("TURN", "AGENT", "RUN", "STATUS", "PHASE", "EPOCH", "ATTEMPT", "STARTED", "TOOK")
         table(headers, [_cells(row) for row in rows])
     else:
-        note("no such turns; helio runs lists the runs")
+        note("no such turns; helio run list lists the runs")
     return 0
 
 
@@ -41,6 +53,7 @@ def show_turn(options: Namespace) -> int:
     turn, leases, waits, cards, cause, budgets, worker = asyncio.run(_show(options.turn))
     if options.json:
         json_line(
+            "turn",
             {
                 **msgspec.to_builtins(turn),
                 "cause": cause,
@@ -49,7 +62,7 @@ def show_turn(options: Namespace) -> int:
                 "cards": cards,
                 "budgets": budgets,
                 "worker": worker,
-            }
+            },
         )
         return 0
     fields(_facts(turn, cause, worker))
@@ -72,7 +85,7 @@ def list_children(options: Namespace) -> int:
     rows = asyncio.run(_children(options.turn))
     if options.json:
         for row in rows:
-            json_line(row)
+            json_line("child", row)
     elif rows:
         headers = ("CALL", "AGENT", "TURN", "STATUS", "OUTCOME", "OPENED", "TOOK")
         table(headers, [_child_cells(row) for row in rows])
@@ -96,7 +109,8 @@ async def _list(options: Namespace) -> list[TurnRow]:
     async with open_existing(None if options.run is None else f"run {options.run}") as reader:
         if options.run is not None:
             await reader.run(options.run)  # an unknown run is an error; a run without turns is not
-        return await reader.turns(run_id=options.run, status=options.status, limit=options.limit)
+        return await reader.turns(run_id=options.run, status=options.status or options.outcome, target=options.app,
+                                  since=started_since(options.since), limit=options.limit)  # fmt: skip
 
 
 async def _show(
@@ -126,7 +140,7 @@ def _took(turn: TurnRow) -> str:
 
 def _cells(turn: TurnRow) -> tuple[str, ...]:
     return (turn.turn_id, turn.agent, turn.run_id, _status(turn), turn.phase or "-", str(turn.turn_epoch or "-"),
-            _attempt(turn), moment(turn.created_at), _took(turn))  # fmt: skip
+            _attempt(turn), ago(turn.created_at), _took(turn))  # fmt: skip
 
 
 def _attempt(turn: TurnRow) -> str:
@@ -222,16 +236,16 @@ def _content(content: Any) -> list[str]:
     """Format a deliverable: text as lines, fields by name, anything else as JSON."""
     if isinstance(content, dict) and isinstance(limit := content.get("limit"), dict):
         rest = {key: value for key, value in content.items() if key != "limit"}
-        return [*_content(rest), f"cut short: {safe_repr(str(limit.get('message')), 10_000)}"]
+        return [*_content(rest), f"cut short: {safe_repr(str(limit.get('message')), WHOLE)}"]
     if isinstance(content, dict) and isinstance(content.get("fields"), list):
         return [f"{each['name']}: {_short(each['value'])}" for each in content["fields"]]
     if isinstance(content, dict) and isinstance(content.get("text"), str):
         code = content["error"]["code"] if isinstance(content.get("error"), dict) else None
         # output of agents is untrusted: its escape codes must not reach the terminal
-        rows = [safe_repr(row, 10_000) for row in content["text"].splitlines()]
+        rows = [safe_repr(row, WHOLE) for row in content["text"].splitlines()]
         return [f"{code}: {rows[0]}" if rows else str(code), *rows[1:]] if code else rows
     return [_short(content)]
 
 
 def _short(value: Any) -> str:
-    return safe_repr(value if isinstance(value, str) else msgspec.json.encode(value).decode(), _CONTENT_WIDTH)
+    return safe_repr(value if isinstance(value, str) else msgspec.json.encode(value).decode(), width(_CONTENT_WIDTH))

@@ -71,7 +71,7 @@ class _Report:
         else:
             self._kinds[found.kind] += 1
         if self._as_json:
-            json_line(found.as_json(), self._file)
+            json_line("turn_check", found.as_json(), self._file)
             return
         for text in found.lines():
             line(text, self._file)
@@ -79,7 +79,7 @@ class _Report:
     def end(self) -> None:
         seconds = monotonic() - self._began
         if self._as_json:
-            json_line({"application": self._application, "checked": self._checked, "diverged": self.diverged, "noted": self._noted, "kinds": dict(self._kinds),
+            json_line("upgrade_check", {"application": self._application, "checked": self._checked, "diverged": self.diverged, "noted": self._noted, "kinds": dict(self._kinds),
                        "seconds": round(seconds, 3)}, self._file)  # fmt: skip
             return
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._kinds.items()))

@@ -70,7 +70,7 @@ def _validate(options: Namespace, own: Any = None) -> int:
         report = check(Path(name), bindings)
         is_reached &= report.reached > LEVELS.index(options.level)
         if own is not None:
-            json_line(report.to_json(), own)
+            json_line("manifest", report.to_json(), own)
         else:
             _print(report)
     return 0 if is_reached else _MISUSED

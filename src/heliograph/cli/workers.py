@@ -1,4 +1,4 @@
-"""`helio workers`: list the workers with their health; with --check, probe them."""
+"""`helio worker list`: list the workers with their health; with --check, probe them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import duration, json_line, note, table
+from heliograph.cli.output import duration, json_line, note, table, width
 from heliograph.error_text import safe_repr
 from heliograph.errors import NotFound
 from heliograph.ledger.rows import WorkerRow
@@ -22,7 +22,7 @@ def list_workers(options: Namespace) -> int:
     """Print the workers. Returns 0, also for an empty list; with --check, 1 unless one of them is healthy or degraded."""
     rows = asyncio.run(_list(options.name, "worker" if options.check else None))
     for row in rows if options.json else ():
-        json_line(row)
+        json_line("worker", row)
     if rows and not options.json:
         table(
             ("WORKER", "HEALTH", "LAST BEAT", "PHASE", "TURNS", "SERVES", "POOLS", "WARNINGS"),
@@ -43,7 +43,7 @@ def warning_of(rows: Sequence[WorkerRow]) -> str | None:
     if not found:
         return None
     more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"{'; '.join(found[:3])}{more}; helio workers lists all"
+    return f"{'; '.join(found[:3])}{more}; helio worker list lists all"
 
 
 def last_beat(row: WorkerRow) -> str:
@@ -68,5 +68,5 @@ def _check(rows: Sequence[WorkerRow], label: str | None) -> int:
 def _cells(row: WorkerRow) -> tuple[str, ...]:
     apps = [name for name in row.capabilities if "/" not in name]
     return (safe_repr(row.worker), row.health, last_beat(row), row.phase, f"{row.slots_used}/{row.slots}",
-            safe_repr(", ".join(apps) or "-", _NAMES_WIDTH), safe_repr(", ".join(row.pools), _NAMES_WIDTH),
-            safe_repr("; ".join(row.warnings) or "-", _WARNINGS_WIDTH))  # fmt: skip
+            safe_repr(", ".join(apps) or "-", width(_NAMES_WIDTH)), safe_repr(", ".join(row.pools), width(_NAMES_WIDTH)),
+            safe_repr("; ".join(row.warnings) or "-", width(_WARNINGS_WIDTH)))  # fmt: skip

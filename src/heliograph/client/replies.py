@@ -96,7 +96,7 @@ def enqueue_rejection(result: Mapping[str, Any], run_id: str, agent: str, projec
     if outcome in ("queued", "duplicate"):
         return None
     if outcome == "unknown_agent":
-        return NotFound(f"project {project} has no run {run_id} with an agent {agent}; helio runs lists the newest runs",
+        return NotFound(f"project {project} has no run {run_id} with an agent {agent}; helio run list lists the newest runs",
                         code="unknown_agent")  # fmt: skip
     if outcome == "rejected" and result["code"] == "unknown_turn":
         return NotFound(f"{result['message']} in project {project} to send the message; helio turn list lists the newest",

@@ -31,7 +31,7 @@ async def stop_run(runtime: Runtime, run_id: str, request: dict[str, Any]) -> St
     if result.outcome == "unknown_run":
         project = runtime.settings.project
         raise NotFound(
-            f"no run {safe_repr(run_id)} in project {project}; helio runs lists the newest", code="unknown_run"
+            f"no run {safe_repr(run_id)} in project {project}; helio run list lists the newest", code="unknown_run"
         )
     with suppress(NotFound, StoreUnavailable):
         await _propagate_stop(runtime, run_id)

@@ -18,7 +18,7 @@ _NEXT_STEPS = {
     "unknown_signal": "helio signal tail shows the ids of signals",
     "pruned_signal": "helio signal tail --run RUN shows the rest of the log; to keep more, give helio db prune a longer --older-than, or workers a longer HELIOGRAPH_PRUNE_AFTER",
     "tree_too_deep": "begin at a signal that is nearer to the page, such as one of the page before",
-    "unknown_run": "helio runs lists the newest",
+    "unknown_run": "helio run list lists the newest",
     "pruned_run": "to keep runs for longer, give helio db prune a longer --older-than, or workers a longer HELIOGRAPH_PRUNE_AFTER",
 }
 

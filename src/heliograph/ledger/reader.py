@@ -73,7 +73,7 @@ class Reader:
         """Read one run. Raises NotFound (`unknown_run`)."""
         rows = await self._rows(RunRow, "run_overview", "run_id = $2", run_id)
         if not rows:
-            raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio runs lists the newest",
+            raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio run list lists the newest",
                            code="unknown_run")  # fmt: skip
         return rows[0]
 
@@ -82,9 +82,24 @@ class Reader:
         rows = await self._rows(RunTraceRow, "run_overview", "run_id = $2", run_id)
         return rows[0].trace if rows else {}
 
-    async def runs(self, limit: int) -> list[RunRow]:
-        """Read the newest runs, the newest first."""
-        return await self._rows(RunRow, "run_overview", "true", order="created_at desc, run_id desc", limit=limit)
+    async def runs(
+        self, limit: int, *, status: str | None = None, outcome: str | None = None, target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[RunRow]:  # fmt: skip
+        """Read the newest runs, the newest first. target: the name of the application. since: when they started."""
+        where, values = _all_of(
+            {"status = ": status, "outcome = ": outcome, "target = ": target, "created_at >= ": since}
+        )
+        return await self._rows(RunRow, "run_overview", where, *values, order="created_at desc, run_id desc", limit=limit)
+
+    async def ids_from(self, kind: str, beginning: str, limit: int) -> list[str]:
+        """Read the ids of runs or turns that have a beginning, in their order. kind: run or turn."""
+        row: type[RunRow | TurnRow] = RunRow if kind == "run" else TurnRow
+        column = f"{kind}_id"
+        rows = await self._rows(
+            row, f"{kind}_overview", f"starts_with({column}, $2)", beginning, order=column, limit=limit
+        )
+        return [str(getattr(each, column)) for each in rows]
 
     async def runs_changed_since(self, since: datetime) -> list[RunRow]:
         """Read the runs that have not ended or that changed after `since`, the last changed first."""
@@ -92,11 +107,16 @@ class Reader:
             RunRow, "run_overview", "(updated_at >= $2 or status <> 'ended')", since, order="updated_at desc, run_id"
         )
 
-    async def turns(self, *, run_id: str | None = None, status: str | None = None, limit: int = 50) -> list[TurnRow]:
-        """Read the newest turns. status: queued, dispatched, running, suspended or done, or an outcome."""
+    async def turns(
+        self, *, run_id: str | None = None, status: str | None = None, target: str | None = None,
+        since: datetime | None = None, limit: int = 50,
+    ) -> list[TurnRow]:  # fmt: skip
+        """Read the newest turns. status: queued, dispatched, running, suspended or done, or an outcome. target, since: as for `runs`."""
+        where, values = _all_of({"target = ": target, "created_at >= ": since}, first=4)
         return await self._rows(
-            TurnRow, "turn_overview", "($2::text is null or run_id = $2) and ($3::text is null or $3 in (status, outcome))",
-            run_id, status, order="created_at desc, queue_seq desc", limit=limit,
+            TurnRow, "turn_overview",
+            f"($2::text is null or run_id = $2) and ($3::text is null or $3 in (status, outcome)) and {where}",
+            run_id, status, *values, order="created_at desc, queue_seq desc", limit=limit,
         )  # fmt: skip
 
     async def turn(self, turn_id: str) -> TurnRow:
@@ -300,6 +320,12 @@ class Reader:
         query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)} offset {int(offset)}"  # noqa: S608
         rows = await self._database.fetch(query, self._project, *args)
         return [_converted(row, kind) for row in rows]
+
+
+def _all_of(given: dict[str, object], first: int = 2) -> tuple[str, list[object]]:
+    """A condition of comparisons with the values that are given, and these values. first: the number of the first parameter."""
+    used = {text: value for text, value in given.items() if value is not None}
+    return " and ".join(f"{text}${n}" for n, text in enumerate(used, first)) or "true", list(used.values())
 
 
 def _converted(row: Any, kind: type[R]) -> R:

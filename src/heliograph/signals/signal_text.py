@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -26,17 +26,17 @@ _ONE_PART |= {"workflow:end": "outcome"}
 
 # Signals with the reason of a failure or an omission.
 _FAILURES = frozenset({"agent:failed", "agent:skipped", "error", "harness:error", "halt", "workflow:terminating"})
-_WIDTH, _WHOLE = 100, 100_000
+WIDTH, WHOLE = 100, 1_000_000_000
 
 
 def clock(at: datetime) -> str:
-    """The local time of day, to the millisecond."""
-    return at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    """The time of day in UTC, to the millisecond."""
+    return at.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
-def line_payload(signal: Signal) -> str:
-    """`short_payload` for a file or a pipe: reasons of failures are complete, other payloads are short."""
-    return short_payload(signal, _WHOLE if signal.name in _FAILURES else _WIDTH)
+def line_payload(signal: Signal, width: int) -> str:
+    """`short_payload` in at most `width` characters; reasons of failures are always complete."""
+    return short_payload(signal, WHOLE if signal.name in _FAILURES else width)
 
 
 def short_payload(signal: Signal, width: int = 100) -> str:
@@ -48,10 +48,15 @@ def short_payload(signal: Signal, width: int = 100) -> str:
         return safe_repr(f"{fraction:.0%} {payload.get('message', '')}".strip(), width)
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
         return safe_repr(f"{error.get('code')}: {error.get('message')}", width)
+    if signal.name == "tool:call" and "input" in payload:
+        return safe_repr(f"{payload.get('name')} {json_text(payload['input'], WHOLE)}", width)
+    if signal.name == "tool:result" and "output" in payload:
+        failed = f" {payload['status']}" if payload.get("status", "success") != "success" else ""
+        return safe_repr(f"{payload.get('name')}{failed} -> {json_text(payload['output'], WHOLE)}", width)
     if signal.name in _ONE_PART:
         part = json_text(payload.get(_ONE_PART[signal.name], payload), width)
         return (
-            f"{part}: {json_text(payload['reason'], _WHOLE)}"
+            f"{part}: {json_text(payload['reason'], WHOLE)}"
             if signal.name == "workflow:end" and "reason" in payload
             else part
         )

@@ -66,14 +66,27 @@ class SimulatedReader(Reader):
     async def run(self, run_id: str) -> RunRow:
         return self._one(await self._runs(lambda row: row.run_id == run_id), "run", run_id)
 
-    async def runs(self, limit: int) -> list[RunRow]:
-        return (await self._runs(lambda _: True))[:limit]
+    async def runs(
+        self, limit: int, *, status: str | None = None, outcome: str | None = None, target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[RunRow]:  # fmt: skip
+        found = await self._runs(
+            lambda row: status in (None, row.status) and outcome in (None, row.outcome) and target in (None, row.target)
+            and (since is None or row.created_at >= since)
+        )  # fmt: skip
+        return found[:limit]
 
     async def turn(self, turn_id: str) -> TurnRow:
         return self._one(self._turns(lambda row: row.turn_id == turn_id), "turn", turn_id)
 
-    async def turns(self, *, run_id: str | None = None, status: str | None = None, limit: int = 50) -> list[TurnRow]:
-        found = self._turns(lambda row: run_id in (None, row.run_id) and status in (None, row.status, row.outcome))
+    async def turns(
+        self, *, run_id: str | None = None, status: str | None = None, target: str | None = None,
+        since: datetime | None = None, limit: int = 50,
+    ) -> list[TurnRow]:  # fmt: skip
+        found = self._turns(
+            lambda row: run_id in (None, row.run_id) and status in (None, row.status, row.outcome)
+            and target in (None, row.target) and (since is None or row.created_at >= since)
+        )  # fmt: skip
         return found[:limit]
 
     async def cards(self, turn_id: str) -> list[CardRow]:

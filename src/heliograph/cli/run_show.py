@@ -1,0 +1,157 @@
+"""`helio run show`: explain a run without its file: its state, its agents, its open waits, its errors and the next step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.cli.approval import project_of, task_lines
+from heliograph.cli.existing_database import open_existing
+from heliograph.cli.output import ago, block, duration, fields, json_line, line, moment, table
+from heliograph.cli.waits import child_lines
+from heliograph.error_text import counted, printable_json, safe_repr
+from heliograph.ledger.rows import RunRow, TurnRow, WaitRow, WorkerRow
+
+if TYPE_CHECKING:
+    from heliograph.client.human_tasks import HumanTask
+    from heliograph.ledger.reader import Reader
+
+_TURNS_MAX = 1000
+_ERRORS_MAX = 20
+_WAITING_MAX = 20
+_MESSAGE_MAX = 100_000
+
+
+@dataclass
+class _Facts:
+    """What the database has about a run. turns: the newest first."""
+
+    run: RunRow
+    turns: Sequence[TurnRow]
+    tasks: Sequence[HumanTask]
+    waits: Sequence[WaitRow]
+    errors: Sequence[dict[str, Any]]
+    workers: Sequence[WorkerRow]
+
+
+def show_run(options: Namespace) -> int:
+    facts = asyncio.run(_read(options.run))
+    step = next_step(facts, project_of(options))
+    agents = _agents(facts.turns)
+    if options.json:
+        json_line("run", {**msgspec.to_builtins(facts.run), "agents": agents, "tasks": facts.tasks, "waits": facts.waits,
+                          "errors": facts.errors, "next": step})  # fmt: skip
+        return 0
+    fields(_described(facts.run))
+    block(printable_json(f"state        {json.dumps(facts.run.state, ensure_ascii=False, indent=2)}"))
+    if agents:
+        line()
+        table(("AGENT", "STATUS", "TURNS", "LAST TURN", "SINCE"), [_cells(agent) for agent in agents])
+    _print_waits(facts, project_of(options))
+    for error in facts.errors:
+        line()
+        line(
+            f"error  {error['agent']} ({error['turn_id']}): {error['code']}: {safe_repr(error['message'], _MESSAGE_MAX)}"
+        )
+    line()
+    line(f"next: {step}")
+    return 0
+
+
+async def _read(run_id: str) -> _Facts:
+    from heliograph.client.human_tasks import read_tasks
+
+    async with open_existing(f"run {run_id}") as reader:
+        run = await reader.run(run_id)
+        turns = await reader.turns(run_id=run_id, limit=_TURNS_MAX)
+        suspended = [turn for turn in turns if turn.activity == "awaiting_tool_result"][:_WAITING_MAX]
+        waits = [wait for turn in suspended for wait in await reader.waits(turn.turn_id) if wait.state == "open"]
+        tasks = await read_tasks(reader, run_id, _WAITING_MAX) if waits else []
+        return _Facts(run, turns, tasks, waits, await _errors(reader, turns), await reader.workers(None))
+
+
+async def _errors(reader: Reader, turns: Sequence[TurnRow]) -> list[dict[str, Any]]:
+    """The errors of the first turns that failed, in the order of their ends."""
+    failed = [turn for turn in reversed(turns) if turn.outcome in ("failed", "timeout")][:_ERRORS_MAX]
+    found = []
+    for turn in failed:
+        cards = await reader.cards(turn.turn_id)
+        content: Any = cards[-1].content if cards else None
+        given = content.get("error") if isinstance(content, dict) else None
+        error = given if isinstance(given, dict) else {}
+        found.append({"agent": turn.agent, "turn_id": turn.turn_id, "outcome": turn.outcome,
+                      "code": str(error.get("code")), "message": str(error.get("message", ""))})  # fmt: skip
+    return found
+
+
+def next_step(facts: _Facts, project: str | None = None) -> str:
+    """The command that moves the run on, or that shows more of it."""
+    run, scope = facts.run, "" if project is None else f" --project {shlex.quote(project)}"
+    if run.status == "ended":
+        if facts.errors:
+            return f"fix the cause, then helio run retry {run.run_id} --app FILE.py:app{scope}"
+        return f"helio play {run.run_id}{scope} plays it"
+    if facts.tasks:
+        return f"answer the {counted(len(facts.tasks), 'question')} above; helio approval list --run {run.run_id}{scope} lists all"
+    is_owned = any(turn.owner for turn in facts.turns)
+    if any(turn.status == "dispatched" for turn in facts.turns) and not is_owned:
+        alive = sum(worker.health in ("healthy", "degraded", "unknown") for worker in facts.workers)
+        serves = any(run.target in worker.capabilities for worker in facts.workers)
+        if not alive or not serves:
+            return f"no worker serves {run.target}: helio worker FILE.py:app{scope} starts one"
+    if any(wait.kind == "external" for wait in facts.waits):
+        return f"another program has to report a call; helio call list{scope} lists them"
+    return f"helio signal tail --run {run.run_id} --follow{scope} follows it"
+
+
+def _described(run: RunRow) -> dict[str, str | None]:
+    end = "" if run.ended_at is None else f"; it took {duration(run.ended_at - run.created_at)}"
+    return {
+        "run": run.run_id,
+        "application": run.target,
+        "status": run.status if run.outcome is None else f"{run.status}, {run.outcome}",
+        "started": f"{moment(run.created_at)}, {ago(run.created_at)}{end}",
+        "signals": str(run.signal_count),
+        "turns": f"{run.activations}, {run.open_turns} open",
+        "forked from": None if run.forked_from is None else f"{run.forked_from} at {run.forked_seq}",
+    }
+
+
+def _agents(turns: Sequence[TurnRow]) -> list[dict[str, Any]]:
+    """The agents that have turns, in the order of their first turn."""
+    found: dict[str, dict[str, Any]] = {}
+    for turn in reversed(turns):
+        count = found[turn.agent]["turns"] + 1 if turn.agent in found else 1
+        found[turn.agent] = {"agent": turn.agent, "status": turn.outcome or turn.status, "phase": turn.phase, "turns": count,
+                             "turn_id": turn.turn_id, "since": turn.finished_at or turn.created_at}  # fmt: skip
+    return list(found.values())
+
+
+def _cells(agent: dict[str, Any]) -> tuple[str, ...]:
+    status = f"{agent['status']} {agent['phase'] or ''}".strip()
+    return safe_repr(agent["agent"]), status, str(agent["turns"]), agent["turn_id"], ago(agent["since"])
+
+
+def _print_waits(facts: _Facts, project: str | None) -> None:
+    for task in facts.tasks:
+        line()
+        first, *others = task_lines(task, project)
+        line(f"waits for a person: {first}")
+        for text in others:
+            line(text)
+    asked = {(task.turn_id, task.call_id) for task in facts.tasks}
+    calls = [wait for wait in facts.waits if wait.kind != "child" and (wait.turn_id, wait.call_id) not in asked]
+    texts = [f"waits for its child {text}" for text in child_lines(facts.waits)]
+    texts += [
+        f"waits for call {wait.call_id} of {wait.turn_id}: {wait.tool}, since {moment(wait.opened_at)}"
+        for wait in calls
+    ]
+    for text in texts:
+        line(text)

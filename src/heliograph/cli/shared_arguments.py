@@ -1,0 +1,30 @@
+"""Options that several lists share: filters, a limit, and `--watch`."""
+
+from __future__ import annotations
+
+import argparse
+
+from heliograph.cli.arguments import age, integer
+
+OUTCOMES = ("success", "partial", "failed", "timeout", "canceled")
+
+
+def add_filters(to: argparse.ArgumentParser) -> None:
+    """Filters by outcome, application and age."""
+    to.add_argument(
+        "--outcome", metavar="OUTCOME", choices=OUTCOMES, help=f"only those that ended so: {', '.join(OUTCOMES)}"
+    )
+    to.add_argument("--app", metavar="NAME", help="only those of the application with this name")
+    to.add_argument(
+        "--since", metavar="AGE", type=age("--since"), help="only those that started within this time: 30d, 12h, 90m"
+    )
+
+
+def add_limit(to: argparse.ArgumentParser, default: int) -> None:
+    to.add_argument(
+        "--limit", type=integer("--limit", 1, 1000), default=default, metavar="N", help=f"list at most N ({default})"
+    )
+
+
+def add_watch(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--watch", action="store_true", help="print it again whenever it has changed, until interrupted")
