@@ -118,8 +118,12 @@ WITHOUT_DATABASE = [
     Case('run press.py:app --state {"x":NaN}', 2, "json_non_finite", "--state: "),
     # the database's address
     Case("run list --database-url mysql://x", 2, "invalid_url", "must begin with postgresql://"),
-    Case("run list --database-url postgresql://u:sesame@127.0.0.1:99999/x", 2, "invalid_url", "write it as postgresql://"),
-    Case("run list --database-url postgresql://u:sesame@127.0.0.1:abc/x", 2, "invalid_url", "write it as postgresql://"),
+    Case(
+        "run list --database-url postgresql://u:sesame@127.0.0.1:99999/x", 2, "invalid_url", "write it as postgresql://"
+    ),
+    Case(
+        "run list --database-url postgresql://u:sesame@127.0.0.1:abc/x", 2, "invalid_url", "write it as postgresql://"
+    ),
     Case("run list --database-url postgresql://u:sesame@[::1/x", 2, "invalid_url", "write it as postgresql://"),
     Case("run list --database-url postgresql://u:sesame@127.0.0.1:1/x", 1, "store_unavailable", "as u at 127.0.0.1"),
 ]

@@ -90,7 +90,9 @@ class Reader:
         where, values = _all_of(
             {"status = ": status, "outcome = ": outcome, "target = ": target, "created_at >= ": since}
         )
-        return await self._rows(RunRow, "run_overview", where, *values, order="created_at desc, run_id desc", limit=limit)
+        return await self._rows(
+            RunRow, "run_overview", where, *values, order="created_at desc, run_id desc", limit=limit
+        )
 
     async def ids_from(self, kind: str, beginning: str, limit: int) -> list[str]:
         """Read the ids of runs or turns that have a beginning, in their order. kind: run or turn."""
