@@ -221,8 +221,7 @@ async def test_schema_of_another_version_is_rejected_and_names_the_next_command(
     check(
         shell,
         Case(
-            "run",
-            "list",
+            "run list",
             4,
             "schema_version",
             "the database has schema version 99, newer than this program's .*: upgrade heliograph here",

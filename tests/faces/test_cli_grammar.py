@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,11 +76,11 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 @pytest.fixture
-def ended(shell: Shell) -> Iterator[Shell]:
+def ended(shell: Shell) -> Shell:
     """A shell with a run that succeeded and a later one that failed."""
     for run_id, fails in (("first", "false"), ("second", "true")):
         shell.helio("run", "press.py:app", "--run-id", run_id, "--state", f'{{"fail": {fails}}}')
-    yield shell
+    return shell
 
 
 def test_run_is_explained_and_listed_by_what_it_is(ended: Shell) -> None:
