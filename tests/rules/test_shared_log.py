@@ -88,7 +88,7 @@ def test_state_counters_and_turns_of_a_shared_log_are_those_of_the_run(
                 memory.get(key, 0) for key in ("turns", "failed", "skipped")
             ]
         if not is_pending and not log.deferred and log.ending is None:  # a run that ends collects no more
-            assert _collected(log.joins) == _collected(memory["joins"])
+            assert _collected(log.joins) == _collected(memory.get("joins", {}))
 
 
 def _collected(joins: Any) -> dict[str, list[int]]:
