@@ -12,12 +12,13 @@ from model.buckets import BucketModel
 from model.cases import CONFIGS, FULL, QUICK
 from model.checker import Result, explore
 from model.configs import Config
-from model.locks import ROWS, TURNS, LockModel, heads_then_runs
+from model.locks import CLAIMS, ROWS, TURNS, LockModel, heads_then_runs
 from model.properties import KernelModel
 
 LOCKS = (
     ("locks", f"{len(TURNS)} transactions, heads then runs (K17)", TURNS),
     ("rows", f"{len(ROWS)} transactions, then rows of the outbox by key (K37)", ROWS),
+    ("claims", f"{len(CLAIMS)} transactions, then the limits of the project", CLAIMS),
 )
 
 

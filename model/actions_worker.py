@@ -7,6 +7,7 @@ calls are in `actions_calls.py`. Between any two steps everything else may happe
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 from model import runs
 from model.actions_ablated import PARTS, append_ungated, publish_first, write_card_first
@@ -66,13 +67,19 @@ def claim(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     if s.turns[head.turn].is_poison:
         yield claim_raises(cfg, s, i, w)
         return
-    epoch = head.epoch + cfg.rules.bump_on_claim
     d = Draft(cfg, s)
-    d.heads[w.agent] = Head(RUNNING, head.turn, epoch, stop=head.stop)
-    seen = read_run(s) if cfg.starts else ()
-    d.workers[i] = Worker("drive", w.agent, head.turn, epoch, -1, resolved(cfg, s, head.turn), seen)
+    d.workers[i] = owner = take_head(d, w.agent)
     run = f", run at version {s.run.version}" if cfg.starts else ""
-    yield d.commit(SYSTEM, f"w{i}: claim(a{w.agent}) -> t{head.turn}, epoch {epoch}{run}")
+    yield d.commit(SYSTEM, f"w{i}: claim(a{w.agent}) -> t{head.turn}, epoch {owner.epoch}{run}")
+
+
+def take_head(d: Draft, a: int) -> Worker:
+    """Make a worker the owner of a dispatched head; return the worker as it knows its turn."""
+    head = d.heads[a]
+    epoch = head.epoch + d.cfg.rules.bump_on_claim
+    d.heads[a] = Head(RUNNING, head.turn, epoch, stop=head.stop)
+    seen = read_run(d) if d.cfg.starts else ()
+    return Worker("drive", a, head.turn, epoch, -1, resolved(d.cfg, d, head.turn), seen)
 
 
 def drive(cfg: Config, s: State, i: int, w: Worker) -> Steps:
@@ -130,7 +137,8 @@ def hang(cfg: Config, s: State, i: int, w: Worker) -> Steps:
 def finish(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """K1, K24: deliverable, event, state, next turn, and the reaction of the run, or `conflict`, or `stale`.
 
-    The kernel checks the owner first: a finish that is called again after a lost reply is `stale`, not a `conflict`.
+    The kernel checks the owner first: a finish that is called again after a lost reply is `stale`, not a `conflict`. With
+    `claims_next` the same transaction may claim any dispatched head. After a lost reply nobody drives that turn.
     """
     if not owns(s, w):
         yield abandon(cfg, s, i, f"finish(t{w.turn}, epoch {w.epoch}) -> stale")
@@ -139,13 +147,18 @@ def finish(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         then = w._replace(seen=read_run(s))
         yield move(cfg, s, i, then, f"finish(t{w.turn}) -> conflict, reads version {s.run.version}")
         return
-    for is_lost in replies(s):
+    for is_lost, following in product(replies(s), (-1, *range(len(s.heads) if cfg.claims_next else 0))):
         d = Draft(cfg, s)
         d.end_turn(w.turn)
         if cfg.starts:
             runs.react(d, w.seen, w.turn)
         what = f"finish(t{w.turn}, epoch {w.epoch}){run_label(d)}"
         then = Worker("claim", w.agent, -1, -1)
+        if following >= 0:
+            if d.heads[following].status != DISPATCHED:
+                continue
+            then = take_head(d, following)
+            what += f" and claim(a{following}) -> t{then.turn}, epoch {then.epoch}"
         if w.turn in cfg.parents and not cfg.rules.report_row:
             then = w._replace(doing="report to parent")
         yield settle(d, i, then, is_lost=is_lost, what=what)

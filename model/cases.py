@@ -4,7 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from model.cases_runs import D1, D2, D3, D3L, D4, D5, D6, D7, D8, P3, R1, R2, R3, R4, R5, R6, R7, R8, R9, R9L, R10, R11
+from model.cases_runs import (
+    D1,
+    D2,
+    D3,
+    D3L,
+    D4,
+    D5,
+    D6,
+    D7,
+    D8,
+    P3,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+    R9L,
+    R10,
+    R11,
+    R12,
+)
 from model.cases_turns import (
     C1,
     C2,
@@ -35,7 +59,7 @@ from model.configs import Config, faults
 
 TURNS = (C1, C2, C3, C4, C5, E1, E2, E3, I1, I2, S1, S2, S3, S4, S5, U1, P1, P2, T1, T2)
 FORKS = (D1, D2, D3, D4, D5, D6, D7, D8, P3)
-RUNS = (R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11)
+RUNS = (R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12)
 CONFIGS = (*TURNS, C6S, C7S, *FORKS, *RUNS)
 FULL = (*TURNS, C6, C7, *FORKS, D3L, *RUNS, R9L)
 
@@ -71,4 +95,5 @@ QUICK = (
     small(T2, "a claim that raises an error", poison=1),
     small(R10, "no fault"),
     small(R11, "no fault"),
+    small(R12, "lost reply", amb=1),
 )

@@ -76,6 +76,8 @@ R10 = Config(
 R11 = replace(
     R10, name="R11", about="as R10, the other one meets the run's goal; crash, reap", activations_max=0, goal=0b010
 )
+R12 = replace(R1, name="R12", about="as R1, a finish claims the next turn; crash, reap, lost reply", claims_next=True,
+              faults=faults(crash=1, reap=1, amb=1))  # fmt: skip
 
 # Delegation: a turn and two children on agents of their own; a child, and its child; a child beside a tool.
 D1 = Config(

@@ -92,6 +92,7 @@ class Config:
     terminates: bool = False  # a graceful stop of a turn that has waited lets a worker run its terminate phase
     is_down: bool = False  # a model that is away: owners can only defer
     is_symmetric: bool = True
+    claims_next: bool = False  # a finish may claim the next turn in the same transaction
     starts: tuple[int, ...] = ()
     wakes: tuple[tuple[int, int], ...] = ()
     joins: tuple[int, ...] = ()

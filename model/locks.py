@@ -83,6 +83,13 @@ ROWS = (
     Transaction("sweep_stops(t0)", own=("head a",), runs=("run 1",), rows=("stop t0",)),
     Transaction("sweep_reports(t1 to t0)", own=("head a",), runs=("run 1",), rows=("report t1",)),
 )
+# A claim skips heads that others have locked, so it waits only for the limits of its project (running_max).
+CLAIMS = (
+    Transaction("claim", rows=("limits",)),
+    Transaction("finish(t0) and claim", own=("head a",), runs=("run 1",), wakes=("head b",), rows=("limits",)),
+    Transaction("finish(t2) and claim", own=("head b",), runs=("run 1",), wakes=("head a",), rows=("limits",)),
+    Transaction("stop(t0)", own=("head a",), runs=("run 1",)),
+)
 
 
 class LockModel:

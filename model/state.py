@@ -6,8 +6,8 @@ version are behave alike: every rule compares these for equality, and they only 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from model.checker import Transition
 from model.configs import Config
@@ -156,7 +156,16 @@ def owns(s: State, w: Worker) -> bool:
     return s.heads[w.agent][:3] == (RUNNING, w.turn, w.epoch)
 
 
-def resolved(cfg: Config, s: State, t: int) -> int:
+class Rows(Protocol):
+    """A state, or one that a transaction is changing."""
+
+    @property
+    def calls(self) -> Sequence[Call]: ...
+    @property
+    def run(self) -> Run: ...
+
+
+def resolved(cfg: Config, s: Rows, t: int) -> int:
     """The calls of turn t that have a result, as a mask: claim and suspend return it to the owner."""
     return sum(1 << k for k in range(cfg.calls) if s.calls[cfg.call(t, k)].wait == RESOLVED)
 
@@ -173,6 +182,6 @@ def next_step(cfg: Config, w: Worker) -> int:
     return -1
 
 
-def read_run(s: State) -> tuple[int, ...]:
+def read_run(s: Rows) -> tuple[int, ...]:
     """The input of a reaction: version, reacted, woken, pending, open, status. One statement (K24b)."""
     return (s.run.version, s.run.reacted, s.run.woken, s.run.pending, s.run.open, s.run.status)

@@ -270,7 +270,7 @@ class Position(TypedDict):
 REQUESTS: Mapping[str, Any] = {
     "start_runs": StartRun, "enqueue": Message, "claim": ClaimTarget, "fail_unclaimable": ClaimTarget, "renew": Renewal,
     "release": Release, "append": Append, "begin_call": BeginCall, "record_call": RecordCall, "suspend": Suspension,
-    "defer": Deferral, "finish": Finish, "stop": Stop, "stop_runs": StopRun, "react": React, "report": Report,
+    "defer": Deferral, "finish": Finish, "finish_and_claim": Finish, "stop": Stop, "stop_runs": StopRun, "react": React, "report": Report,
     "take_commands": ToolItem,
     "record_callbacks": CallbackAttempt, "put_boxes": PutBox, "fork_boxes": ForkBox, "replace_boxes": ReplaceBoxes,
     "remember": Memory, "forget": ForgottenMemory, "beat": Beat, "deregister": Deregistration,

@@ -27,6 +27,7 @@ from tests.logins import connected, login
 
 MORE: dict[str, list[Any]] = {
     "claim": ["worker", 1, 30.0],
+    "finish_and_claim": [[TARGET], "worker", 1, 30.0],
     "renew": [30.0],
     "take_commands": [1, 1.0],
     "take_halts": [1, 1.0],
@@ -69,6 +70,7 @@ def requests(claimed: Item) -> dict[str, Item]:
             command("c3", circuit_breaker=BREAKER, rates=[RATE]) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]) | part,
         "defer": turn_item(claimed, reason="later", delay_seconds=1.0),
         "finish": end | part,
+        "finish_and_claim": end | part,
         "stop": stopping("turn_a"),
         "stop_runs": stopping("run_a"),
         "react": {"run_id": "run_a", "signals": end["signals"], "reaction": end["reaction"]} | part,
@@ -118,7 +120,8 @@ def with_key(item: Item, path: tuple[str | int, ...], key: str) -> Item:
 async def rejection(kernel: Kernel, function: str, item: Any) -> tuple[str, str]:
     """The code and the message of a rejected call, or of a rejected item."""
     try:
-        [answer] = await kernel.call(function, [item], *MORE.get(function, []))
+        answers = await kernel.call(function, [item], *MORE.get(function, []))
+        [answer] = answers["finished"] if function == "finish_and_claim" else answers
     except asyncpg.PostgresError as error:
         return str(error.sqlstate), str(error)
     except KernelRejected as error:  # the items of this function are typed columns

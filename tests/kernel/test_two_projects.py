@@ -96,6 +96,8 @@ def _calls_of_turns(claimed: Item, version: int) -> list[Called]:
         ("defer", ([turn_item(claimed, delay_seconds=1)],), [stale | {"targets": []}]),
         ("release", ([turn_item(claimed)],), [stale | {"targets": []}]),
         ("finish", ([ending(claimed, version=version)],), [stale | {"targets": []}]),
+        ("finish_and_claim", ([ending(claimed, version=version)], [TARGET], "thief", 1000, 30.0),
+         {"finished": [stale | {"targets": []}], "claimed": []}),
         ("stop", ([stopping(turn)],), [{"turn_id": turn, "outcome": "unknown_turn", "targets": []}]),
         ("stop_runs", ([stopping(run)],), [{"run_id": run, "outcome": "unknown_run"}]),
         ("report", ([result("turn_c", "c2", token=TOKEN)],),

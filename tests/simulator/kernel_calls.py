@@ -32,6 +32,10 @@ class Talk:
         self._forget(function, answer)
         if function == "start_runs":
             self.started += [row["run_id"] for row in answer if row["outcome"] == "started"]
+        elif function == "finish_and_claim":
+            items, *claim = args[1:]
+            self.learn_from("finish", (args[0], items), answer["finished"])
+            self.learn_from("claim", (args[0], *claim), answer["claimed"])
         elif function == "claim":
             self.owned += answer
             self.versions.update({row["run"]["run_id"]: row["run"]["version"] for row in answer})
@@ -172,6 +176,9 @@ class TurnCalls(Talk):
             items.append({**token, "outcome": self.mostly("success", "failed"), "content": content,
                           **self._reaction(run_id)})  # fmt: skip
         return (items,)
+
+    def finish_and_claim(self) -> tuple[Any, ...]:
+        return (*self.finish(), *self.claim())
 
     def react(self) -> tuple[Any, ...]:
         run_id = self.run()

@@ -26,3 +26,10 @@ def read_bells(rows: Iterable[dict[str, Any]]) -> Bells:
         tuple(sorted({target for bells in each for target in bells.targets})),
         tuple(sorted({agent_id for bells in each for agent_id in bells.woken})),
     )
+
+
+def without_claimed(bells: Bells, claimed: Iterable[dict[str, Any]]) -> Bells:
+    """The bells of agents that are not among the claimed rows; the queues of all of them, if one is left."""
+    taken = {row["agent_id"] for row in claimed}
+    woken = tuple(agent_id for agent_id in bells.woken if agent_id not in taken)
+    return Bells(bells.targets, woken) if woken else Bells()

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
-from heliograph.ledger.bells import Bells, read_bells
+from heliograph.ledger.bells import Bells, read_bells, without_claimed
 from heliograph.ledger.coalescer import Coalescer
-from heliograph.ledger.decoding import read_rows
+from heliograph.ledger.decoding import read_rows, rows_of
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
 from heliograph.policy.retry import RetryPolicy
@@ -46,6 +47,27 @@ _PATIENT_RETRIES = 18  # half a minute, so that finished work is not lost as lon
 _BETWEEN = RetryPolicy(initial_delay_seconds=0.05, max_delay_seconds=2.0, jitter=False)
 
 
+class ClaimOffer(NamedTuple):
+    """The arguments of a claim, see `Ledger.claim`. limit: the number of turns if all turns of the call end."""
+
+    targets: Sequence[dict[str, Any]]
+    worker: str
+    limit: int
+    lease_seconds: float
+
+
+class NextClaims(Protocol):
+    """The claims that the endings of a worker's turns carry (decision 0126)."""
+
+    def offer(self, items: Sequence[dict[str, Any]]) -> AbstractAsyncContextManager[ClaimOffer | None]:
+        """Yield the claim that these endings carry, or None. No other claim of the worker begins before the end."""
+        ...
+
+    def start(self, claimed: Sequence[Claimed], limit: int) -> None:
+        """Start the claimed turns. limit: that of their claim."""
+        ...
+
+
 class Ledger:
     """The ledger of one project. Every call of the kernel goes through `world`.
 
@@ -57,6 +79,7 @@ class Ledger:
     def __init__(self, world: World, project: str):
         self.world = world
         self.project = project
+        self.next_claims: NextClaims | None = None  # of the worker whose turns end through this ledger, while it runs
         self._starts = Coalescer(world, "start_runs", self._start)
         self._appends = Coalescer(world, "append", self._append)
         self._endings = Coalescer(world, "finish", self._finish)
@@ -81,7 +104,11 @@ class Ledger:
         targets: names of applications, or {target, pool, agents, run_id} for another pool than the default one, or to claim only
         some turns.
         """
-        rows = await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
+        return await self._claimed(
+            await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
+        )
+
+    async def _claimed(self, rows: list[dict[str, Any]]) -> list[Claimed]:
         claimed: list[Claimed] = []
         for row, turn in zip(rows, read_rows(rows, Claimed), strict=True):
             if isinstance(turn, Claimed):
@@ -297,7 +324,22 @@ class Ledger:
         return read_rows(await self._retried("append", items, retries=_PATIENT_RETRIES), WriteResult)
 
     async def _finish(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
+        if self.next_claims is not None:
+            async with self.next_claims.offer(items) as offer:
+                if offer is not None:
+                    with suppress(HeliographError):  # then no turn has ended, or the reply was lost
+                        return await self._finish_and_claim(self.next_claims, items, offer)
         return read_rows(await self._write("finish", items, _PATIENT_RETRIES), WriteResult)
+
+    async def _finish_and_claim(
+        self, next_claims: NextClaims, items: list[dict[str, Any]], offer: ClaimOffer
+    ) -> list[WriteResult | KernelRejected]:
+        answer = await self.world.call("finish_and_claim", self.project, items, *offer)
+        finished, claimed = rows_of(answer, "finished"), rows_of(answer, "claimed")
+        next_claims.start(await self._claimed(claimed), offer.limit)
+        bells = read_bells(finished)
+        self._ring(bells if self.world.is_observed else without_claimed(bells, claimed))  # observers get all wakeups
+        return read_rows(finished, WriteResult)
 
     async def _suspend(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
         return read_rows(await self._write("suspend", items, _PATIENT_RETRIES), WriteResult)

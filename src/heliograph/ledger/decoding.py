@@ -67,6 +67,14 @@ def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRejected]:
     return [_read_row(row, kind) for row in rows]
 
 
+def rows_of(answer: Mapping[str, Any], key: str) -> list[Any]:
+    """Return a list of an answer that has several; in an answer that could not be decoded, mark the rows that contain a placeholder."""
+    rows: list[Any] = answer[key]
+    if (problem := problem_of(answer)) is None:
+        return rows
+    return [{**row, MARK: problem} if holds_placeholder(row) else row for row in rows]
+
+
 def holds_placeholder(value: Any) -> bool:
     """Whether a part of `value` could not be decoded."""
     stack = [value]

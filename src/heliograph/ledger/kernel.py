@@ -92,6 +92,7 @@ _FUNCTIONS = (
     KernelFunction("suspend", ("text", "jsonb")),
     KernelFunction("defer", ("text", "jsonb")),
     KernelFunction("finish", ("text", "jsonb")),
+    KernelFunction("finish_and_claim", ("text", "jsonb", "jsonb", "text", "integer", "float8")),
     KernelFunction("stop", ("text", "jsonb")),
     KernelFunction("stop_runs", ("text", "jsonb")),
     KernelFunction("react", ("text", "jsonb")),

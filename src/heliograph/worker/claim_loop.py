@@ -20,12 +20,14 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.recorded_inputs import recorded_seams
 from heliograph.execution.runner import TurnRunner
 from heliograph.execution.tape import is_recorded
+from heliograph.ledger.client import ClaimOffer
 from heliograph.records import Claimed
 from heliograph.telemetry.logs import enter_turn
 from heliograph.turn.interruptions import TurnAbandoned, TurnLost
 from heliograph.worker.fair_share import fair_shares
 from heliograph.worker.heartbeat import Heartbeat
 from heliograph.worker.leases import Leases, RunningTurns
+from heliograph.worker.next_claims import NextClaims
 from heliograph.worker.outage_log import OutageLog
 from heliograph.worker.registration import Registration
 from heliograph.worker.watchdog import Watchdog
@@ -80,6 +82,7 @@ class Worker:
         self._is_registered = False
         self._outages = OutageLog()
         self._claiming = asyncio.Lock()  # held during a claim
+        self._is_behind = False  # whether its last claim filled its slots, or a bell rang since and no slot was free
         self._claim_max = {services.project: _CLAIM_MAX for services in self.projects}
 
     async def run(self) -> None:
@@ -98,17 +101,24 @@ class Worker:
                  world.spawn(f"{self.name} watchdog", self.watchdog.run())]  # fmt: skip
         if self.heartbeat is not None:
             tasks.append(world.spawn(f"{self.name} heartbeats", self.heartbeat.keep()))
+        for services in self.projects:
+            services.ledger.next_claims = NextClaims(
+                services, self._running, self._claiming, self._next_offer, self._has_pending, self._start_next
+            )
         try:
             is_rung, was_full = True, False
-            while not self.is_stopping or self._running:
+            while not self.is_stopping or self._running or self._claiming.locked():
                 subscription.clear()
-                is_full = self._free_slots == 0
+                is_full = self._is_full()
+                self._is_behind = self._is_behind or (is_full and is_rung)
                 # while no slot was free, rings led to no claim: they must not delay the rings that follow
                 if await self._drain() or (was_full and not is_full):
                     subscription.found()
                 was_full = is_full
                 is_rung = await subscription.wait(_AGAIN_SECONDS if is_rung and self._free_slots > 0 else POLL_SECONDS)
         finally:
+            for services in self.projects:
+                services.ledger.next_claims = None
             subscription.close()
             for task in tasks:
                 task.cancel()
@@ -144,7 +154,23 @@ class Worker:
 
     @property
     def _free_slots(self) -> int:
-        return self.concurrency - len(self._running)
+        return self.concurrency - len(self._running)  # below 0 for a moment, while endings return that carried a claim
+
+    def _is_full(self) -> bool:
+        return self._free_slots <= 0
+
+    def _has_pending(self) -> bool:
+        """Whether turns probably wait for a slot of this worker."""
+        return self._is_behind and self._is_full()
+
+    def _next_offer(self, services: ProjectServices, ending: int) -> ClaimOffer | None:
+        """The claim of a project when `ending` of its turns have ended: as large as its share of the slots that are free then."""
+        if self.is_stopping:
+            return None
+        in_use = [self._running_turns(each) - (ending if each is services else 0) for each in self.projects]
+        share = fair_shares(self._free_slots + ending, in_use)[self.projects.index(services)]
+        limit = min(share, self._claim_max[services.project])
+        return None if limit < 1 else ClaimOffer(services.claims, self.name, limit, self._lease_seconds)
 
     async def _drain(self) -> bool:
         """Claim until there is no work or no free slot; return whether there was any work."""
@@ -200,7 +226,8 @@ class Worker:
             self._claim_max[services.project] = 1
             return [], limit > 1 or await self._fail_unclaimable(services)
         self._claim_max[services.project] = min(_CLAIM_MAX, 2 * self._claim_max[services.project])
-        return claimed, len(claimed) == limit
+        self._is_behind = len(claimed) == limit
+        return claimed, self._is_behind
 
     async def _fail_unclaimable(self, services: ProjectServices) -> bool:
         """End the next turn if no worker can claim it; return whether it was ended."""
@@ -221,6 +248,12 @@ class Worker:
                      claimed.epoch, _history(claimed), extra=_fields(runner))  # fmt: skip
         self._running[runner.owned.project, claimed.turn_id] = runner
         runner.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(runner))
+
+    def _start_next(self, claimed: Sequence[Claimed], services: ProjectServices, limit: int) -> None:
+        """Start the turns that endings have claimed; limit: how many they could claim."""
+        self._is_behind = len(claimed) == limit
+        for turn in claimed:
+            self._start(turn, services)
 
     async def _work(self, runner: TurnRunner) -> None:
         claimed = runner.owned.claimed
@@ -245,9 +278,11 @@ class Worker:
         project, turn_id = runner.owned.project, runner.owned.claimed.turn_id
         if self._running.get((project, turn_id)) is not runner:
             return
-        was_full = self._free_slots == 0
+        was_full = self._is_full()
         del self._running[project, turn_id]
-        if was_full or self.is_stopping:  # otherwise no work was left to claim, and a bell announces new work
+        if (
+            was_full and not self._is_full()
+        ) or self.is_stopping:  # otherwise no work was left to claim, and a bell announces new work
             self._world.ring([self._slot])
         if is_abandoned:
             self._world.spawn(f"{self.name} ends the lease of {turn_id}", self._leases[project].end(runner))

@@ -28,6 +28,7 @@ KERNEL_NAMES = RESULTS | ENDS
 # The kernel functions that log signals of their callers, and the names that they always may add.
 _ADDED: dict[str, frozenset[str]] = {
     "start_runs": frozenset(), "append": frozenset(), "record_call": frozenset(), "finish": frozenset(), "react": frozenset(),
+    "finish_and_claim": frozenset(),
     "begin_call": frozenset(), "suspend": RESULTS, "report": RESULTS, "enqueue": frozenset(("agent:activated",)), "defer": frozenset(),
     "release": frozenset(), "stop": ENDS, "stop_runs": ENDS, "fail_unclaimable": ENDS,
 }  # fmt: skip
@@ -113,7 +114,7 @@ def names_of(function: str, arguments: tuple[Any, ...], answer: Any) -> set[str]
             names.add(draft["name"])
         if item.get("failure") or (item.get("reaction") or {}).get("stops"):
             names |= ENDS
-    for row in answer:
+    for row in answer["finished"] if function == "finish_and_claim" else answer:
         if row["outcome"] in _OF_OUTCOME:
             names |= _OF_OUTCOME[row["outcome"]]
     return names

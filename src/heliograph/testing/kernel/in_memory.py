@@ -27,6 +27,7 @@ from heliograph.testing.kernel import (
     endings,
     enqueue,
     finish,
+    finish_and_claim,
     limits,
     outbox,
     pending_reactions,
@@ -46,7 +47,7 @@ from heliograph.testing.kernel.tables import Project, Row, microseconds
 from heliograph.testing.kernel.transaction import Transaction
 
 _MODULES = (
-    start, reactions, enqueue, claim, append, begin_call, record_call, defer, commands, suspend, endings, finish, reports, stops, sweeps, pending_reactions, outbox, limits,
+    start, reactions, enqueue, claim, append, begin_call, record_call, defer, commands, suspend, endings, finish, finish_and_claim, reports, stops, sweeps, pending_reactions, outbox, limits,
     boxes, unclaimed, shared_log,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

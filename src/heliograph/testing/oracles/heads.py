@@ -90,6 +90,20 @@ class HeadOracle:
                 if after.status == "dispatched":
                     self._dispatched_at[agent_id] = now
 
+    def before_claim(self, rows: list[Row], claimed: list[Row]) -> list[Row]:
+        """The heads before a claim in the same call. A deferred head that the call has not moved otherwise is due at the same time as before."""
+        taken = {row["agent_id"] for row in claimed}
+        return [self._unclaimed(row) if row["agent_id"] in taken else row for row in rows]
+
+    def _unclaimed(self, row: Row) -> Row:
+        known, turn_id, epoch = (
+            self.heads.get(row["agent_id"], _NEW),
+            row["active_agent_turn_id"],
+            row["turn_epoch"] - 1,
+        )
+        due_at = known.due_at if known.turn_id == turn_id else None
+        return {**row, "status": "dispatched", "turn_epoch": epoch, "due_at": due_at}
+
     def _check(self, function: str, agent_id: str, before: Head, after: Head, now: int) -> None:
         if (
             before == replace(after, due_at=before.due_at)

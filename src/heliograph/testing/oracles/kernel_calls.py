@@ -8,11 +8,12 @@ the call that breaks it, before it does damage
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.testing.kernel.backend import Backend
-from heliograph.testing.kernel.tables import interval
+from heliograph.testing.kernel.tables import Row, interval
 from heliograph.testing.oracles.circuits import CircuitOracle
 from heliograph.testing.oracles.forks import ForkOracle
 from heliograph.testing.oracles.heads import MAKES
@@ -78,6 +79,26 @@ class Oracles(WaitOracle, StopOracle):
             self.forks.keep_rows()
 
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        if function == "finish_and_claim":
+            self._finished_and_claimed(who, args, answer, now)
+        else:
+            self._called(who, function, args, answer, now, self.backend.heads)
+
+    def _finished_and_claimed(self, who: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        """Check both parts as calls of their own, with the heads between them."""
+        project, items, targets, worker, limit, lease_seconds = args
+        finished, claimed = answer["finished"], answer["claimed"]
+        self.count(f"finish_and_claim {'some' if claimed else 'none'}")
+        between = self.heads.before_claim(self.backend.heads(project), claimed)
+        self._called(who, "finish", (project, items), finished, now, lambda _: between)
+        left = limit - sum(row["outcome"] != "ok" for row in finished)
+        self._called(
+            who, "claim", (project, targets, worker, max(0, left), lease_seconds), claimed, now, self.backend.heads
+        )
+
+    def _called(
+        self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int, heads: Callable[[str], list[Row]]
+    ) -> None:
         self.books.now = now
         self._count_answer(function, answer)
         if function == "claim":
@@ -98,7 +119,7 @@ class Oracles(WaitOracle, StopOracle):
         if function == "start_runs":
             self.forks.started(args[1], answer, now)
         if function in MAKES and not self._is_nothing(answer):
-            self.heads.compare(function, self.backend.heads(self.project), now)
+            self.heads.compare(function, heads(self.project), now)
 
     def check_overdue(self, now: int) -> None:
         """Check that a sweep finds every stuck turn in time."""

@@ -22,6 +22,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "append": ("ok", "stale", "rejected too_many_cards", "rejected payload_too_large", "together"),
     "finish": ("ok", "conflict", "duplicate", "stale", "rejected payload_too_large", "rejected queue_full",
                "rejected result_fields", "rejected fan_out", "together"),
+    "finish_and_claim": ("some", "none"),
     "react": ("ok", "conflict", "rejected queue_full", "rejected fan_out"),
     "begin_call": ("fresh", "again", "done", "in_doubt", "stale", "rejected too_many_waits", "rejected not_inline",
                    "rejected BUDGET_EXCEEDED", "rejected CIRCUIT_OPEN", "rejected RATE_LIMITED"),

@@ -157,7 +157,7 @@ begin
           from (values
                 (array['heliograph_worker'],
                  array['claim', 'fail_unclaimable', 'renew', 'release', 'append', 'begin_call', 'record_call',
-                       'suspend', 'defer', 'finish', 'react',
+                       'suspend', 'defer', 'finish', 'finish_and_claim', 'react',
                        'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
                        'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_pending_reactions',
                        'declare_wire', 'remember', 'beat', 'deregister',
