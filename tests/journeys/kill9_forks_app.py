@@ -1,6 +1,6 @@
 """`python -m tests.journeys.kill9_forks_app work|start`: run a worker, or start the run and print its outcome.
 
-The parent forks a hundred children and joins them. Each time that it resumes with results, it appends its turn's epoch to the
+The parent forks a hundred children and joins them; with KILL9_LIMIT, it maps thirty items, and runs so many children at once. Each time that it resumes with results, it appends its turn's epoch to the
 file in KILL9_EFFECTS. A child appends its number, and waits a moment or for a time.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 from heliograph import Context, Delegation, Heliograph, open_runtime
 
 CHILDREN = 100
+MAPPED = 30
 
 app = Heliograph("kill9-forks")
 
@@ -27,6 +28,8 @@ def note(text: str) -> None:
 
 @app.agent(activate_on=["workflow:start"], updates="squares")
 async def parent(ctx: Context) -> Any:
+    if limit := int(os.environ.get("KILL9_LIMIT", "0")):
+        return await ctx.map(child, range(MAPPED), limit=limit)
     results = await ctx.delegates([Delegation("child", n) for n in range(CHILDREN)])
     note("joined")
     return [result.output for result in results]

@@ -142,7 +142,7 @@ async def test_agent_reaches_others_only_by_signals_and_delegation(rig: Rig) -> 
     await rig.run(app)
     assert offered == [
         "activation_id", "agent", "approve", "as_completed", "ask", "attempt", "call", "calls", "context", "context_box_id",
-        "defer", "deferrals", "delegate", "delegates", "deps", "document", "emit", "emitted", "idempotency_key", "is_replaying", "logger",
+        "defer", "deferrals", "delegate", "delegates", "deps", "document", "emit", "emitted", "idempotency_key", "is_replaying", "logger", "map",
         "on_cleanup", "pause", "phase", "progress", "recall", "remember", "report_error", "run_id", "signal", "sleep", "state", "step", "task", "task_context", "turn_id",
     ]  # fmt: skip
 

@@ -45,8 +45,12 @@ MISTAKES = {
     "an argument of a step by name has another type": ("amount=3)", 'amount="3")'),
     "a step without an argument": ('ctx.step("send", mail, "Hello")', 'ctx.step("send", mail)'),
     "an unknown effect of a step": ('Step("charge", effect="pure"', 'Step("charge", effect="safe"'),
-    "a timeout of a step that is text": ("timeout=5)", 'timeout="5")'),
+    "a timeout of a step that is text": ("\"pure\", timeout=5)", "\"pure\", timeout=\"5\")"),
     "a transactional step whose argument has another type": ("book, 5)", 'book, "5")'),
+    "an unknown field of the output of an agent": ("return len(review.reason)", "return len(review.reasons)"),
+    "the outputs of a map have another type": ("str, list[int], Any]", "str, list[str], Any]"),
+    "a limit of children that is text": ("limit=2", 'limit="2"'),
+    "a delegation to a number": ("ctx.delegate(title)", "ctx.delegate(5)"),
     "a payload of another type": ("ctx.emit(counted, Counted(words=", "ctx.emit(counted, Review(good=True, reason="),
     "the payload of a definition is no object": ('ctx.emit(noted, {"text": "a title"})', 'ctx.emit(noted, "a title")'),
     "the output of an agent's function has another type": ("counter(ctx) + 1", "counter(ctx).upper()"),
@@ -73,12 +77,14 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.more
+@pytest.mark.timeout(300)  # each checker reads a copy of the file for each mistake
 def test_mypy_accepts_the_file_and_finds_each_mistake(copies: Path) -> None:
     found = _run(copies, "-m", "mypy", "--strict", "--no-incremental", "--no-error-summary", ".")
     _check_found(copies, found, re.compile(r"^(\w+)\.py:(\d+): error:", re.MULTILINE))
 
 
 @pytest.mark.more
+@pytest.mark.timeout(300)
 def test_pyright_accepts_the_file_and_finds_each_mistake(copies: Path) -> None:
     settings = '{"typeCheckingMode": "strict", "reportMissingTypeStubs": false, "reportUnknownLambdaType": false}'
     (copies / "pyrightconfig.json").write_text(settings)
@@ -90,7 +96,7 @@ def test_applications_of_the_file_are_valid_when_they_run() -> None:
     values = runpy.run_path(str(USER_FILE))
     agents = [list(values[name].workflow.agents) for name in ("app", "notes", "anything")]
     assert agents == [
-        ["counter", "editor", "cashier", "title", "Critic", "reviewer", "writer", "critics"],
+        ["counter", "editor", "cashier", "lead", "title", "Critic", "reviewer", "writer", "critics"],
         ["first"],
         ["second"],
     ]

@@ -1,7 +1,7 @@
 """What a user of a strict type checker writes. `test_types.py` runs two checkers over it, and over copies with one mistake each."""
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict, assert_type
+from typing import Any, Literal, TypedDict, assert_type
 
 from pydantic import BaseModel
 
@@ -101,6 +101,16 @@ async def cashier(ctx: Context[Post]) -> int:
     booked = await ctx.step(Step("book", effect="transactional"), book, 5)
     assert_type((charged, slow, sent, booked), tuple[Counted, Counted, bool, bool])
     return charged.words
+
+
+@app.agent(activate_on=["note:taken"])
+async def lead(ctx: Context[Post]) -> int:
+    review = await ctx.delegate(reviewer, ctx.state.text, timeout=5)
+    name = await ctx.delegate(title)
+    counts = await ctx.map(counter, ["one", "two"], limit=2)
+    anything_else = await ctx.delegate("reviewer")
+    assert_type((review, name, counts, anything_else), tuple[Review, str, list[int], Any])
+    return len(review.reason)
 
 
 @app.agent(on_request=True, emits=[counted, noted])

@@ -80,8 +80,35 @@ class CallReplay:
         [result] = await self.all([request])
         return value_of(request, result)
 
-    async def all(self, requests: Sequence[CallRequest]) -> list[CallResult]:
-        """The results of all calls, of their last attempts. Raises Suspended until each has one."""
+    async def all(self, requests: Sequence[CallRequest], limit: int | None = None) -> list[CallResult]:
+        """The results of all calls, of their last attempts. limit: the most that are open at once. Raises Suspended until each has one."""
+        requests, waits, known, rescued = await self._known(requests)
+        if (failed := _failed_fast(requests, waits, rescued)) is not None:  # the kernel cancels only recorded calls
+            error = failed_first_error(failed)
+            for call, wait in zip(requests, waits, strict=True):
+                if wait is None and call.step_id == failed.step_id:  # with a limit, there may be many
+                    known[call.call_id] = (await self.steps.reject(call, error, "canceled") if limit is None else
+                                           CallResult(call.call_id, "canceled", None, error))  # fmt: skip
+        if unresolved := [
+            (call, wait) for call, wait in zip(requests, waits, strict=True) if call.call_id not in known
+        ]:
+            await self._suspend_within(unresolved, limit)
+        return [known[call.call_id] for call in requests]
+
+    async def until_failure(self, requests: Sequence[CallRequest], limit: int | None) -> list[CallResult | None]:
+        """The results of all calls; after a failure no call begins, and those that did not begin have None. Raises Suspended."""
+        newest, waits, known, _ = await self._known(requests)
+        unresolved = [(call, wait) for call, wait in zip(newest, waits, strict=True) if call.call_id not in known]
+        if not all(result.is_good for result in known.values()):
+            unresolved = [(call, wait) for call, wait in unresolved if wait is not None and wait.kind != "timer"]
+        if unresolved:
+            await self._suspend_within(unresolved, limit)
+        return [known.get(call.call_id) for call in newest]
+
+    async def _known(
+        self, requests: Sequence[CallRequest]
+    ) -> tuple[list[CallRequest], list[Wait | None], dict[str, CallResult], set[str]]:
+        """The newest attempt of each call with its record, the final results by call, and the calls whose fallbacks succeeded."""
         requests, waits = self._newest(requests)
         known = {
             call.call_id: final_result(call, self._validated(call, wait))
@@ -91,14 +118,17 @@ class CallReplay:
         replaced = [call for call in requests if call.call_id in known and is_replaced(call, known[call.call_id])]
         for call in replaced:
             known[call.call_id] = await self.fall_back(call, known[call.call_id])
-        rescued = {call.call_id for call in replaced if known[call.call_id].is_good}
-        if (failed := _failed_fast(requests, waits, rescued)) is not None:  # the kernel cancels only recorded calls
-            for call, wait in zip(requests, waits, strict=True):
-                if wait is None and call.step_id == failed.step_id:
-                    known[call.call_id] = await self.steps.reject(call, failed_first_error(failed), "canceled")
-        if unresolved := [call for call in requests if call.call_id not in known]:
-            await self.suspend(unresolved)
-        return [known[call.call_id] for call in requests]
+        return requests, waits, known, {call.call_id for call in replaced if known[call.call_id].is_good}
+
+    async def _suspend_within(
+        self, unresolved: Sequence[tuple[CallRequest, Wait | None]], limit: int | None
+    ) -> NoReturn:
+        """Wait for these calls. Under a limit, wait for those that are open, begin the next ones, and run again with each result."""
+        opened = [call for call, wait in unresolved if wait is not None]
+        new = [call for call, wait in unresolved if wait is None]
+        if limit is None or len(unresolved) <= limit:
+            await self.suspend([call for call, _ in unresolved])
+        await self.suspend([*opened, *new[: max(limit - len(opened), 0)]], each=True)
 
     async def each(self, requests: Sequence[CallRequest]) -> AsyncIterator[CallResult]:
         """The results in the order in which they arrived. Raises Suspended after the last known result."""

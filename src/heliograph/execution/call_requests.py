@@ -15,7 +15,7 @@ from heliograph.definitions.rate_limits import check_rate_limit, rates_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.call_routes import check_delegation
-from heliograph.execution.delegation_targets import Target, target_of
+from heliograph.execution.delegation_targets import Target, name_of_agent, output_type_of, target_of
 from heliograph.execution.step_outcome import is_inside_step
 from heliograph.policy.egress import parse
 from heliograph.policy.retry import RetryPolicy, narrowest, retry_policy
@@ -117,6 +117,10 @@ class CallRequests(Struct, frozen=True, eq=False):
             for c in calls
         ]
 
+    def output_type(self, agent: Any) -> Any:
+        """The type of an agent's output. Raises InvalidInput for one that cannot be resolved."""
+        return output_type_of(agent, self._workflow)
+
     def _call(self, call: Call, step_id: str, shared: RetryPolicy | None) -> CallRequest:
         if not isinstance(call, Call):
             raise InvalidInput(
@@ -145,8 +149,9 @@ class CallRequests(Struct, frozen=True, eq=False):
     def _delegation(self, child: Delegation, step_id: str, shared: RetryPolicy | None) -> CallRequest:
         call_id = self._journal.new_call(child.call_id)
         is_known = self._journal.has_call(call_id)
-        is_remote = isinstance(child.agent, str) and self._is_remote(child.agent, is_known)
-        target = Target(child.agent) if is_remote else target_of(child.agent, self._workflow, self._claimed.run_id)
+        agent = name_of_agent(child.agent, self._workflow)
+        is_remote = isinstance(agent, str) and self._is_remote(agent, is_known)
+        target = Target(agent) if is_remote else target_of(agent, self._workflow, self._claimed.run_id)
         box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
         if child.priority is not None:
             check_one_of(child.priority, "priority", PRIORITIES)

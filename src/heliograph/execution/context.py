@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
 
+from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.circuit_breakers import CircuitBreaker
+from heliograph.definitions.hooks import Agent
 from heliograph.definitions.signal_definition import SignalDefinition, name_of
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.execution.delegation_retries import check_delegations, shared_policy
+from heliograph.execution.child_outputs import delegated, mapped
+from heliograph.execution.delegation_checks import check_delegations, check_limit, shared_policy
 from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_question, approved, open_question
 from heliograph.execution.turn_context import TurnContext
 from heliograph.execution.typed_results import result_type_of, typed_result
@@ -23,6 +26,7 @@ from heliograph.signals.values import to_json
 from heliograph.turn.calls import (
     CALL_EFFECTS,
     After,
+    AgentOf,
     Call,
     CallEffect,
     CallRequest,
@@ -196,15 +200,48 @@ class Context(TurnContext[State_co, Deps_co]):
         result = self._replay.step(request, given, args)
         return result if kind is Any else typed_result(result, request.tool, kind)
 
+    @overload
     def delegate(
-        self, agent: str, payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,
+        self, agent: AgentSpec[R], payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,
         context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
         budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
         retry: RetryPolicy | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
-    ) -> Coroutine[Any, Any, Json]:  # fmt: skip
+    ) -> Coroutine[Any, Any, R]: ...  # fmt: skip
+
+    @overload
+    def delegate(
+        self, agent: Callable[[Context[Any, Any]], Coroutine[Any, Any, R]], payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,
+        context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
+        budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
+    ) -> Coroutine[Any, Any, R]: ...  # fmt: skip
+
+    @overload
+    def delegate(
+        self, agent: Callable[[Context[Any, Any]], R], payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,
+        context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
+        budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
+    ) -> Coroutine[Any, Any, R]: ...  # fmt: skip
+
+    @overload
+    def delegate(
+        self, agent: str | type[Agent], payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,
+        context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
+        budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
+    ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
+
+    def delegate(
+        self, agent: AgentOf, payload: Any = None, *, timeout: Timeout = NOT_GIVEN, instance: str | None = None,
+        context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
+        budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None, fallback: Fallback | None = None,
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
         """Run another agent of the application in a child turn, and wait for its output.
 
-        agent: its name, or its id in this run: `<run id>/<name>`, or `<run id>/<name>/<instance>`. The child finds `payload`
+        agent: the function or the AgentSpec of the agent, whose output has the declared type; its class or its name; or its id in this
+        run: `<run id>/<name>`, or `<run id>/<name>/<instance>`. The child finds `payload`
         in `ctx.task`, and the object `context` in `ctx.task_context`. instance: turns of one instance run one after another;
         by default, each child is an instance of its own. timeout: seconds until the child is stopped, by default those of
         `control_signals`; None sets no limit. context_box_id: the box that the child may read; pass `ctx.context_box_id` to hand
@@ -215,21 +252,63 @@ class Context(TurnContext[State_co, Deps_co]):
         """
         child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
                            callback_url=callback_url, budget=budget, context=context, retry=retry, fallback=fallback)  # fmt: skip
-        return self._replay.value(self._requests.all([child])[0])
+        [request] = self._requests.all([child])
+        return delegated(self._replay, request, self._requests.output_type(agent))
 
     def delegates(
         self, delegations: Sequence[Delegation], *, fail_fast: bool = False, timeout: float | None = None, retries: int = 0,
-        retry: RetryPolicy | Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None, limit: int | None = None,
     ) -> Coroutine[Any, Any, list[CallResult]]:  # fmt: skip
         """Run several children at once, and wait for all results, in the order of `delegations`. Raises InvalidInput.
 
         fail_fast, timeout: as for `calls`. retries: how often failed children run again, as new turns; with fail_fast, also
         the children that it canceled. Each round has the whole `timeout`. Children that hit it are not retried. retry: a
-        complete policy for children without one of their own; with `retries`, the smaller number counts.
+        complete policy for children without one of their own; with `retries`, the smaller number counts. limit: the most children
+        that run at once; with it, give each Delegation its own timeout.
         """
         check_delegations(delegations)
+        check_limit(limit, timeout)
         shared = shared_policy(retries, retry_policy(retry, "/retry"))
-        return self._replay.all(self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout, retry=shared))
+        requests = self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout, retry=shared)
+        return self._replay.all(requests, limit)
+
+    @overload
+    def map(
+        self, agent: AgentSpec[R], items: Iterable[Any], *, limit: int | None = None, timeout: Timeout = NOT_GIVEN, priority: str | None = None,
+        context: Mapping[str, Any] | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, list[R]]: ...  # fmt: skip
+
+    @overload
+    def map(
+        self, agent: Callable[[Context[Any, Any]], Coroutine[Any, Any, R]], items: Iterable[Any], *, limit: int | None = None, timeout: Timeout = NOT_GIVEN, priority: str | None = None,
+        context: Mapping[str, Any] | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, list[R]]: ...  # fmt: skip
+
+    @overload
+    def map(
+        self, agent: Callable[[Context[Any, Any]], R], items: Iterable[Any], *, limit: int | None = None, timeout: Timeout = NOT_GIVEN, priority: str | None = None,
+        context: Mapping[str, Any] | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, list[R]]: ...  # fmt: skip
+
+    @overload
+    def map(
+        self, agent: str | type[Agent], items: Iterable[Any], *, limit: int | None = None, timeout: Timeout = NOT_GIVEN, priority: str | None = None,
+        context: Mapping[str, Any] | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, list[Any]]: ...  # fmt: skip
+
+    def map(
+        self, agent: AgentOf, items: Iterable[Any], *, limit: int | None = None, timeout: Timeout = NOT_GIVEN, priority: str | None = None,
+        context: Mapping[str, Any] | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, list[Any]]:  # fmt: skip
+        """Delegate each item to an agent, and return the outputs in the order of the items.
+
+        agent, timeout, priority, context, retry: as for `delegate`, for each item. limit: the most children that run at once. After
+        a failure no further child starts. Those that run are awaited, and the first of the failures, by index, is raised. For the
+        result of each child, also of those that fail, use `delegates`. Raises DelegationFailed, InvalidInput.
+        """
+        check_limit(limit)
+        children = [Delegation(agent, item, timeout, priority=priority, context=context, retry=retry) for item in items]
+        return mapped(self._replay, self._requests.all(children), limit, self._requests.output_type(agent))
 
     # ── Approvals and questions ──
 

@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from heliograph.error_text import safe_repr
+from heliograph.definitions.agent import AgentSpec
+from heliograph.definitions.hooks import MethodHook
+from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.execution.typed_results import result_type_of
 from heliograph.reactive.workflow import Workflow, hint_of_agents
+
+
+def name_of_agent(given: Any, workflow: Workflow) -> Any:
+    """The name of an agent that is given as its AgentSpec, its function or its class; other values are returned unchanged.
+
+    Raises InvalidInput (`unknown_agent`).
+    """
+    if isinstance(given, AgentSpec):
+        return given.name
+    if isinstance(given, str) or not callable(given):
+        return given
+    names = [spec.name for spec in workflow.agents.values() if _is_made_of(spec, given)]
+    if len(names) == 1:
+        return names[0]
+    why = (
+        f"is registered as {', '.join(names)}; give the name of one"
+        if names
+        else "is no agent of it; register it with @app.agent"
+    )
+    raise InvalidInput(
+        f"application {workflow.name}: {safe_repr(repr_of(given))} {why}", code="unknown_agent", path="/agent"
+    )
+
+
+def output_type_of(given: Any, workflow: Workflow) -> Any:
+    """The type of an agent's output; Any for one that is given by its name or its class, and for text of a model."""
+    if isinstance(given, AgentSpec) and given.run is None:
+        return Any if given.output is None or isinstance(given.output, Mapping) else given.output
+    function = given.run if isinstance(given, AgentSpec) else given
+    if isinstance(given, str | type) or not callable(function):
+        return Any
+    return result_type_of(function, f"agent {name_of_agent(given, workflow)}")
+
+
+def _is_made_of(spec: AgentSpec, given: Any) -> bool:
+    parts = (spec.run, *spec.hooks.values())
+    return spec.run is given or any(isinstance(part, MethodHook) and part.kind is given for part in parts)
 
 
 class Target(NamedTuple):

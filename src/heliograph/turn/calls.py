@@ -23,6 +23,7 @@ After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Join: TypeAlias = Literal["all", "each"]
 OutputValidator: TypeAlias = Callable[[Json], Sequence[str]]
+AgentOf: TypeAlias = Any  # the name, the AgentSpec, the function or the class of an agent
 Fallback: TypeAlias = Callable[[Any], Any]  # receives the error of the rejected call
 ResultStatus: TypeAlias = CallStatus | Literal["partial"]
 
@@ -64,7 +65,7 @@ class Call(Struct, frozen=True):
 class Delegation(Struct, frozen=True):
     """One child turn among several, for `Context.delegates` and `Context.as_completed`; see Context.delegate."""
 
-    agent: str
+    agent: AgentOf
     payload: Any = None
     timeout: Timeout = NOT_GIVEN
     instance: str | None = None

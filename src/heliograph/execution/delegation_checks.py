@@ -1,4 +1,4 @@
-"""The arguments of `Context.delegates`: a list of delegations, and how often failed children run again."""
+"""The arguments of `Context.delegates` and `Context.map`: delegations, how many run at once, and how often failed children run again."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ def check_delegations(delegations: Sequence[Delegation]) -> None:
                 f"the argument of delegates must be a list of Delegation, not {safe_repr(delegation)}",
                 code="wrong_type",
             )
+
+
+def check_limit(limit: int | None, timeout: float | None = None) -> None:
+    """Check the number of children that run at once. Raises InvalidInput (`out_of_range`, `wrong_type`)."""
+    if limit is None:
+        return
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidInput(
+            f"limit must be a number of children from 1, not {safe_repr(limit)}", code="out_of_range", path="/limit"
+        )
+    if timeout is not None:
+        raise InvalidInput("with a limit, children start one after another, so they have no common timeout; give each Delegation its own",
+                           code="wrong_type", path="/timeout")  # fmt: skip
 
 
 def shared_policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy | None:
