@@ -31,7 +31,7 @@ async def test_ending_writes_one_deliverable_and_one_event_and_idles_the_head(ke
         None,
         None,
     )
-    assert (head["phase"], head["trace_id"], head["turn_epoch"]) == (None, None, claimed["epoch"] + 1)
+    assert (head["phase"], head["activation_seq"], head["turn_epoch"]) == (None, None, claimed["epoch"] + 1)
     (lease,) = await kernel.rows("leases")
     assert lease["ended_at"] == kernel.now
     (row,) = await kernel.rows("agent_inbox")

@@ -111,7 +111,8 @@ async def test_claim_that_refers_to_the_start_of_its_run_is_exported_as_the_kern
     await rig.runtime.run(app.workflow, state, run_id="plain", record=RecordingOptions())
     found = await export_recording(rig.runtime.reader, "plain")
     assert found.gaps == []
-    runs = [part.data["claimed"]["run"] for part in found.parts if "claimed" in part.data]
+    claimed: list[Any] = [part.data["claimed"] for part in found.parts if "claimed" in part.data]
+    runs = [each["run"] for each in claimed]
     assert [msgspec.json.encode(run) for run in runs] == claims, "with the order of keys and the form of numbers"
     assert ["yyy" in str(body) for body in bodies] == [False, True], "only the first turn finds the run as it started"
 

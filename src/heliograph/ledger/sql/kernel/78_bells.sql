@@ -38,8 +38,8 @@ begin
          order by 1));
     return jsonb_build_object('bells', (
         select jsonb_object_agg(k || p, concat_ws(':', v_hashes ->> k, (
-                   select string_agg(case when s in ('*', '**') then s else left(v_hashes ->> ('segment:' || s), 10) end,
-                                     ':' order by n)
+                   select string_agg(case when s in ('*', '**') then s
+                                          else left(v_hashes ->> ('segment:' || s), 10) end, ':' order by n)
                      from unnest(string_to_array(p, ':')) with ordinality u (s, n))))
           from unnest(p_patterns) p cross join unnest(v_kinds) k));
 end $$;
