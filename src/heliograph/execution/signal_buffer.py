@@ -69,6 +69,7 @@ class SignalBuffer:
         )
         self._call: tuple[Send, int] | None = None  # that call, and the index of its own drafts; None: an append
         self._is_due = False
+        self._urgent_end = 0  # the index after the last urgent draft
         self._is_closed = False
         self._lost: TurnLost | None = None
         self.phase = "init"
@@ -89,6 +90,7 @@ class SignalBuffer:
             self._pending[-1] = _joined(last, draft)
         else:
             self.add(draft)
+        self._urgent_end = self.mark()
         if not self._is_due:
             self._is_due = True
             self._world.spawn(f"signals {self._claimed.turn_id}", self._send_after_pause())
@@ -100,6 +102,7 @@ class SignalBuffer:
     def rewind(self, mark: int) -> None:
         """Drop the unsent drafts after `mark`."""
         del self._pending[max(0, mark - self._first) :]
+        self._urgent_end = min(self._urgent_end, mark)
 
     async def take(self) -> tuple[Draft, ...]:
         """Close the buffer, and return all unsent drafts for the commit that ends the turn. Raises TurnLost."""
@@ -168,7 +171,8 @@ class SignalBuffer:
         self._is_due = False
         try:
             async with self._sending:
-                if not self._is_closed:
+                # another commit may have logged the urgent drafts; the others wait for the next one, however the tasks ran meanwhile
+                if not self._is_closed and (self._in_flight or self._urgent_end > self._first):
                     await self._send()
         except StoreUnavailable as error:
             log.info("signals of %s wait: %s", self._claimed.turn_id, error.message)
