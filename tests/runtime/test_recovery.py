@@ -214,7 +214,10 @@ async def test_turn_without_its_inbox_row_is_a_protocol_error_and_is_rejected(ri
     ran: list[int] = []
     app.agent(name="a", activate_on=START)(lambda ctx: ran.append(ctx.attempt))
     run_id = await rig.start(app)
-    await rig.fetch("delete from heliograph.agent_inbox where project_id = $1", rig.runtime.settings.project)
+    [lost_row] = await rig.fetch(
+        "with gone as (delete from heliograph.agent_inbox where project_id = $1 returning *) select to_jsonb(gone) from gone",
+        rig.runtime.settings.project,
+    )
     found = await rig.runtime.world.call("doctor", rig.runtime.settings.project, False)
     assert [each["check"].split()[0] for each in found] == ["I10", "I14"]
     async with rig.serving(app):
@@ -222,6 +225,11 @@ async def test_turn_without_its_inbox_row_is_a_protocol_error_and_is_rejected(ri
     assert ran == []
     assert failed["error"]["code"] == "INIT_FAILED"
     assert "protocol error" in failed["error"]["message"]
+    await rig.fetch(  # for the checks that follow each test
+        "insert into heliograph.agent_inbox overriding system value"
+        " select * from jsonb_populate_record(null::heliograph.agent_inbox, $1::jsonb || '{\"status\": \"consumed\"}')",
+        lost_row[0],
+    )
 
 
 # ── The same run id again ──

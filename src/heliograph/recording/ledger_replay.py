@@ -82,7 +82,11 @@ class LedgerReplay:
     def __init__(self, turn: TurnOfLedger):
         self._turn = turn
         ended = msgspec.convert(turn.part.data["claimed"], Claimed)
-        self._claimed = first_claim(ended, turn.claimed_view)
+        own = [s for s in turn.recording.signals if s.turn_id == ended.turn_id]
+        view = turn.claimed_view
+        if any(signal.name == "ready" for signal in own):  # it was claimed before its run began to end, or it would not have begun
+            view = replace(view, status="running")
+        self._claimed = first_claim(ended, view)
         data: Any = turn.part.data[LEDGER]
         self._outcome, self._content = data["outcome"], data["content"]
         self._boxes = msgspec.convert(data.get("boxes", {}), dict[str, list[Card]])
@@ -90,7 +94,6 @@ class LedgerReplay:
         self._is_ended_outside = self._outcome in FROM_OUTSIDE or ended.attempts + 1 >= ended.max_attempts
         self._why_incomplete = why_incomplete(self._outcome, self._content, ended.attempts)
         self._waits = {wait.call_id: wait for wait in ended.waits}
-        own = [s for s in turn.recording.signals if s.turn_id == self._claimed.turn_id]
         reported = {wait.call_id for wait in self._waits.values() if wait.kind != "inline"}
         self._expected = ExpectedSignals(
             own, reported, {wait.call_id for wait in self._waits.values() if is_not_admitted(wait)}

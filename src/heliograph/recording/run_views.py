@@ -51,7 +51,11 @@ class RunViews:
                    "failed": log.failed, "partial": self.partial, "skipped": log.skipped}  # fmt: skip
         if log.untrusted:
             mark_untrusted(memory, log.untrusted)
-        status: Any = "running" if log.ending is None else "terminating"
+        status: Any = "running"
+        if log.ending is not None:
+            status, ending = "terminating", log.ending.payload
+            if isinstance(ending, dict) and "reason" in ending:
+                memory["stopped_by"] = ending["reason"]
         run_id = self._recording.header.run_id
         return RunView(
             run_id, status, self._at, _as_stored(log.state), memory, len(log.in_progress), 0, log.activations
