@@ -16,9 +16,11 @@ from heliograph.cli.output import line
 from heliograph.cli.parser import Parser
 from heliograph.cli.run_arguments import add_bindings, add_manifests, add_runs, add_stopping, add_workers
 from heliograph.cli.shared_arguments import add_filters, add_limit, add_watch
+from heliograph.cli.templates import TEMPLATES
 from heliograph.manifest.schemas import KINDS
 from heliograph.manifest.starters import STARTERS
 
+SHELLS = ("bash", "zsh", "fish")  # of helio completion
 LEVELS = ("parsed", "valid", "runnable")  # of helio validate
 CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = (
@@ -58,12 +60,19 @@ def command_parser() -> Parser:
     _add_upgrade(noun("upgrade", "check new code before workers run it"), command)
     _add_applications(nouns, command)
     _add_validate(command(nouns, "validate", "validate:validate", "check manifests: parsed, valid, runnable"))
-    _add_init(command(nouns, "init", "init:init", "write a commented manifest to start from"))
+    _add_init(command(nouns, "init", "init:init", "write an application or a commented manifest to start from"))
     _add_exports(noun("export", "write an agent in another format"), command)
     _add_schema(command(nouns, "schema", "schema:show", "list the kinds of manifests, or print the JSON Schema of one"))
     _add_conformance(command(nouns, "conformance", "conformance:check", "run the black-box suite against a system"))
     add_logs(nouns, noun, command)
     add_database(noun("db", "install, inspect or maintain the database"), command)
+    dev = command(nouns, "dev", "dev:dev", "serve an application, and start its worker again when a file is saved",
+                  example="helio dev hello.py:app")  # fmt: skip
+    dev.add_argument("app", metavar="FILE.py:app", help="the file, and the name of the application in it")
+    completion = command(
+        nouns, "completion", "completion:completion", "print a script that completes commands in a shell"
+    )
+    completion.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"the shell: {', '.join(SHELLS)}")
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults: see helio sim --help", add_help=False)
     sim.set_defaults(call="sim:main")
     return parser
@@ -119,11 +128,11 @@ def _add_init(init: argparse.ArgumentParser) -> None:
         "kind",
         metavar="KIND",
         nargs="?",
-        choices=STARTERS,
+        choices=(*TEMPLATES, *STARTERS),
         default="Agent",
-        help=f"the kind: {', '.join(STARTERS)} (Agent)",
+        help=f"an application: {', '.join(TEMPLATES)}; or a manifest: {', '.join(STARTERS)} (Agent)",
     )
-    init.add_argument("--output", metavar="FILE", help=f"the file to write ({', '.join(STARTERS.values())})")
+    init.add_argument("--output", metavar="FILE", help=f"the file to write (app.py, {', '.join(STARTERS.values())})")
 
 
 def _add_exports(verbs: Any, command: Any) -> None:

@@ -70,6 +70,16 @@ def _load(reference: str, what: str) -> tuple[str, str, ModuleType]:
     return where, name, _load_file(Path(where)) if is_file else _load_module(where)
 
 
+def file_of(reference: str) -> Path:
+    """The file that `FILE.py:app` names. Raises InvalidInput (`invalid_reference`), NotFound (`file_not_found`)."""
+    where, _, name = reference.rpartition(":")
+    if not where.endswith(".py") or not name.isidentifier():
+        raise InvalidInput(f"'{safe_repr(reference)}' names no file; write FILE.py:app", code="invalid_reference",
+                           hint=_hint_for(reference))  # fmt: skip
+    read_file(Path(where))
+    return Path(where)
+
+
 def _hint_for(reference: str) -> str | None:
     if reference.endswith(".py"):
         return f"helio run {reference}:app"

@@ -1,0 +1,66 @@
+"""`helio init`, `helio dev` and `helio completion`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliograph.cli.commands import command_parser
+from heliograph.cli.completion import script_of
+from heliograph.cli.dev import changed, times_of
+from heliograph.cli.main import main
+from tests.faces.cli_support import open_shell
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "key"),
+    [("tools", '{"request": "Refund 25 EUR to Ada"}', "answer"), ("workflow", '{"text": "a b c"}', "verdict")],
+)
+def test_application_of_a_template_runs(tmp_path: Path, database_url: str, kind: str, state: str, key: str) -> None:
+    shell = open_shell(tmp_path, database_url)
+    assert shell.helio("init", kind).returncode == 0
+    assert shell.helio("check", "app.py:app", "--strict").returncode == 0
+    result = shell.rows("run", "app.py:app", "--state", state)[-1]
+    assert (result["outcome"], bool(result["state"][key])) == ("success", True)
+    again = shell.helio("init", kind)
+    assert (again.returncode, "there is a file app.py already" in again.stderr) == (4, True)
+
+
+def test_saved_new_and_deleted_sources_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    for name in ("app.py", "pkg/tool.py", "notes.txt", ".hidden.py"):
+        (tmp_path / name).write_text("")
+    before = times_of(tmp_path)
+    assert {path.name for path in before} == {"app.py", "tool.py"}
+    (tmp_path / "pkg/tool.py").unlink()
+    (tmp_path / "new.py").write_text("")
+    assert {path.name for path in changed(before, times_of(tmp_path))} == {"tool.py", "new.py"}
+    assert changed(before, before) == set()
+
+
+def test_dev_rejects_what_is_no_file(tmp_path: Path) -> None:
+    assert main(["dev", "app"]) == 2
+    assert main(["dev", f"{tmp_path}/none.py:app"]) == 3
+
+
+def test_bash_completes_commands_options_and_files() -> None:
+    script = script_of(command_parser(), "bash")
+    for words, expected in (
+        (["helio", "run", "sh"], "show"),
+        (["helio", "run", "list", "--outc"], "--outcome"),
+        (["helio", "cal"], "call callback"),
+    ):
+        line = (
+            f'{script}\nCOMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _helio; echo "${{COMPREPLY[*]}}"'
+        )
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=30)
+        assert done.stdout.split() == expected.split()
+    assert script_of(command_parser(), "zsh").startswith("autoload")
+    assert (
+        "complete -c helio -n '__fish_seen_subcommand_from run; and not __fish_seen_subcommand_from start"
+        in script_of(command_parser(), "fish")
+    )
+    assert sys.executable not in script
