@@ -198,7 +198,7 @@ def test_approval_granted_after_its_worker_was_killed_reaches_the_next_worker(
     assert (task["tool"], task["arguments"], task["may_edit"]) == ("pay", {"amount": 500, "to": "bob"}, False)
     turn, call = task["turn_id"], task["call_id"]
     assert shell.rows("approval", "grant", turn, call, "--by", "ann") == [
-        {"turn_id": turn, "call_id": call, "outcome": "applied"}
+        {"type": "decision", "turn_id": turn, "call_id": call, "outcome": "applied"}
     ]
     again = shell.helio("approval", "grant", turn, call, "--by", "ann")
     assert normalised(again.stdout) == f"call {call} of turn_ID is granted already; nothing changed"

@@ -110,7 +110,12 @@ def test_reported_error_fails_the_run(shell: Shell, waiting: Running) -> None:
     done = shell.helio(
         "call", "report", call["turn_id"], "c1", "--token", call["token"], "--error", "too much", "--json"
     )
-    assert json.loads(done.stdout) == {"turn_id": call["turn_id"], "call_id": "c1", "outcome": "applied"}
+    assert json.loads(done.stdout) == {
+        "type": "report",
+        "turn_id": call["turn_id"],
+        "call_id": "c1",
+        "outcome": "applied",
+    }
     assert waiting.end() == 1
     assert "TOOL_ERROR: approve (call c1): too much" in waiting.text
 
