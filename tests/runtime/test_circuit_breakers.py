@@ -204,8 +204,9 @@ def made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made, call = list[str](), rig.runtime.world.call
 
     async def counted(function: str, *args: Any) -> Any:
-        if function in ("begin_call", "record_call", "suspend", "finish", "finish_and_claim"):  # append depends on the time
-            made.append(function.removesuffix("_and_claim"))
+        kind = function.removesuffix("_and_claim")
+        if kind in ("begin_call", "record_call", "suspend", "finish"):  # append depends on the time
+            made.append(kind)
         return await call(function, *args)
 
     monkeypatch.setattr(rig.runtime.world, "call", counted)

@@ -160,7 +160,7 @@ def counted(runtime: Runtime) -> Iterator[Counter[str]]:
         if not function.startswith(
             ("sweep", "claim", "read_outbox", "renew", "beat", "take_", "react", "bell", "mark_")
         ):
-            calls[function] += 1
+            calls[function.removesuffix("_and_claim")] += 1
         return await call(function, *args)
 
     world.call = count
