@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from heliograph.app_checks import check_tools, hooks_of, name_of_function, named
 from heliograph.control.pool_names import DEFAULT_POOL
-from heliograph.definitions.agent import CONTEXT_BYTES, AfterUntrusted, AgentSpec, Effect, Priority, define_agent
+from heliograph.definitions.agent import (
+    CONTEXT_BYTES,
+    HISTORY_TOKENS,
+    AfterUntrusted,
+    AgentSpec,
+    Effect,
+    Priority,
+    define_agent,
+)
 from heliograph.definitions.hooks import Agent
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
@@ -138,7 +146,7 @@ class AgentRegistry(Generic[AppState, AppDeps]):
         must_end_with: str | None = None, asks_human: bool | float = False, model_timeout_seconds: float | None = None,
         max_output_tokens: int | None = None, temperature: float | None = None, price: Mapping[str, float] | None = None,
         budget: Mapping[str, int | float] | None = None, after_untrusted: AfterUntrusted = "confirm", trusted: bool = False,
-        context_bytes_max: int = CONTEXT_BYTES, priority: Priority = "normal", pool: str = DEFAULT_POOL,
+        context_bytes_max: int = CONTEXT_BYTES, history_tokens: int = HISTORY_TOKENS, priority: Priority = "normal", pool: str = DEFAULT_POOL,
         effect: Effect = "idempotent", timeout_seconds: float | NotGiven = NOT_GIVEN, ttl_seconds: float | NotGiven = NOT_GIVEN,
         max_attempts: int = 5, retries: int | None = None, retry: RetryPolicy | Mapping[str, Any] | None = None,
         control_signals: Mapping[str, Any] | None = None, circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
@@ -149,7 +157,7 @@ class AgentRegistry(Generic[AppState, AppDeps]):
     ) -> AgentSpec:  # fmt: skip
         """Add an agent that calls a model. The type of the result, `AgentSpec[Review]`, has the type of its output.
 
-        prompt: text with {state.key}, {signal.name} and {signal.payload}, or a function of the Context.
+        prompt: text with {state.key}, {signal.name}, {signal.payload} and {message}, the text of a message, or a function of the Context.
         model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL; or a list of these, each used
             when the one before it fails.
         output: the type that the reply is validated into; None for text.
@@ -160,7 +168,8 @@ class AgentRegistry(Generic[AppState, AppDeps]):
             it may ask a person, True or a timeout in seconds.
         model_timeout_seconds, max_output_tokens, temperature: of each model call. price: dollars per million `input` and `output` tokens.
         after_untrusted: whether calls with an effect require an approval after untrusted content, "confirm" or "allow".
-        context_bytes_max: the largest text of the context box.
+        context_bytes_max: the largest text of the context box. history_tokens: how much of a session the model receives, see
+            `Heliograph.session`.
 
         The other options are those of `agent`. Raises InvalidInput naming the argument and the rule.
         """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -28,6 +29,7 @@ from heliograph.types import NOT_GIVEN, NotGiven
 if TYPE_CHECKING:
     from heliograph.adapters.base import SignalAdapter
     from heliograph.client.replies import StopResult
+    from heliograph.client.session import Session
     from heliograph.control.observability import Observability
     from heliograph.control.routing import RouteTable
     from heliograph.definitions.signal_definition import SignalDefinition
@@ -294,6 +296,31 @@ class Heliograph(AgentRegistry[AppState, AppDeps]):
                 state, run_id=run_id, on_signal=on_signal, worker=worker, concurrency=concurrency, lease_seconds=lease_seconds,
                 callback_url=callback_url, record=record, mode=mode,
             ))  # fmt: skip
+
+    @asynccontextmanager
+    async def session(
+        self, session_id: str | None = None, *, agent: str | None = None, state: AppState | Mapping[str, Any] | None = None,
+        worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0, record: RecordingOptions | None = None,
+    ) -> AsyncIterator[Session]:  # fmt: skip
+        """Open a conversation, or continue it: `async with app.session("anna") as session: reply = await session.send("Hello")`.
+
+        A session is a run that waits for messages until it is closed. Each message is answered by one turn of its agent, whose model receives
+        the earlier messages with their roles. The start of a session activates no agent.
+        session_id: names the session, and its run; a new one for None. agent: answers the messages; by default the only agent, or the only
+            one with a prompt. state: of a new session.
+        worker: False if only workers in other processes run the turns.
+        Raises InvalidInput, NotFound (`unknown_agent`), Conflict (`id_conflict`) for the id of a run that is no session.
+        """
+        from heliograph.client.session import open_session
+        from heliograph.runtime import open_runtime, telemetry_of
+
+        workflow = self.workflow
+        async with (
+            open_runtime(telemetry=telemetry_of([workflow], os.environ)) as runtime,
+            open_session(runtime, workflow, session_id, agent=agent, state=state, worker=worker, concurrency=concurrency,
+                         lease_seconds=lease_seconds, record=record) as session,
+        ):  # fmt: skip
+            yield session
 
     async def fork(self, run_id: str, at: str | int, *, state: Any = None, new_run_id: str | None = None) -> Fork:
         """Start a new run that continues the log of a run after one of its signals, with this application's code.

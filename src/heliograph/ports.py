@@ -32,10 +32,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class FileReference:
+    """A file that a message names, such as an image: the provider reads it from its URL. media_type: None to derive it from the URL."""
+
+    url: str
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message to the model: the prompt, or a correction of its reply."""
+    """A message to the model: the prompt, an earlier message of a conversation, or a correction of the model's reply."""
 
     content: str
+    files: tuple[FileReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,28 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     stop: StopOrder | None = None
 
 
+class StreamedSignal(msgspec.Struct, frozen=True):
+    """A signal of a model call of an earlier turn: harness:start or text:delta."""
+
+    name: str
+    payload: Any
+
+
+class EarlierTurn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An ended turn of a conversation. seq: the position of its activation. cause: its message. content: of its deliverable.
+
+    waits: its calls with their results. streamed: what the models of a turn without an output had streamed.
+    """
+
+    turn_id: str
+    seq: int
+    cause: Cause
+    outcome: Outcome
+    content: Any
+    waits: list[Wait] = []
+    streamed: list[StreamedSignal] | None = None
+
+
 class CallRejection(msgspec.Struct, frozen=True):
     """Why a circuit breaker or a rate limit did not admit a call.
 
@@ -237,7 +259,7 @@ class RunStop(msgspec.Struct, frozen=True):
     """The result of the stop of one run. run_outcome: the outcome of a run that had already ended."""
 
     run_id: str
-    outcome: Literal["stopping", "already_done", "unknown_run"]
+    outcome: Literal["stopping", "already_done", "unknown_run", "no_session"]
     run_outcome: str | None = None
 
 
@@ -326,6 +348,7 @@ class CheckpointMemory(msgspec.Struct, frozen=True):
     partial: int = 0
     skipped: int = 0
     untrusted_keys: list[str] = []
+    session: str | None = None
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from heliograph.open_database import open_database, prepare_schema
 from heliograph.policy.egress import server_policy
 from heliograph.policy.heartbeat import HeartbeatPolicy
 from heliograph.ports import Tracer
+from heliograph.reactive.run_memory import OPEN, SESSION
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.options import RecordingOptions
 from heliograph.recording.start import start_of_run
@@ -167,33 +168,40 @@ class Runtime:
 
     async def start(
         self, workflow: Workflow, state: Any = None, run_id: str | None = None, callback_url: str | None = None,
-        record: RecordingOptions | None = None,
+        record: RecordingOptions | None = None, is_session: bool = False,
     ) -> tuple[str, bool]:  # fmt: skip
         """Start a run; return its id, and whether it is new.
 
         A second call with the same id and the same given state returns the same run. callback_url: receives a signed
-        POST when the run ends. record: the workers of the run record it, under this name and these tags.
-        Raises Conflict (`id_conflict`) if the id exists with another state or callback, EgressRejected.
+        POST when the run ends. record: the workers of the run record it, under this name and these tags. is_session: it waits for
+        messages until it is closed. Raises Conflict (`id_conflict`) if the id exists with another state or callback, EgressRejected.
         """
         target = None if callback_url is None else check_callback(callback_url)
         given = {} if state is None else state
-        document = workflow.shape.dump(given)
+        document, asked = workflow.shape.dump(given), workflow.shape.as_given(given)
         name = check_run_id(run_id) if run_id is not None else self.world.new_id("run")
-        caller = self.tracer.memory_of_start()
+        caller = {**self.tracer.memory_of_start(), **({SESSION: OPEN} if is_session else {})}
         reaction, item = start_of_run(self.world, workflow, name, document, caller, record)
         [answer] = await self.ledger.start_runs([{
-            **item, "request_hash": request_hash(workflow.name, workflow.shape.as_given(given), target), "callback_url": target,
+            **item, "request_hash": request_hash(workflow.name, [SESSION, asked] if is_session else asked, target), "callback_url": target,
         }])  # fmt: skip
         if answer["outcome"] == "rejected":
             raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")
         if answer["outcome"] == "conflict":
-            if state is None and target is None and (await self.reader.run(name)).target == workflow.name:
+            if state is None and target is None and await self._may_continue(workflow, name, is_session=is_session):
                 return name, False  # such as a fork, whose state comes from another run
             raise Conflict(f"run {name} exists and was started with another state or application; choose another run id",
                           code="id_conflict")  # fmt: skip
         if answer["outcome"] == "started":
             self.tracer.started(workflow.name, name, reaction)
         return name, answer["outcome"] == "started"
+
+    async def _may_continue(self, workflow: Workflow, run_id: str, *, is_session: bool) -> bool:
+        """Whether a run that exists is one of this application, and a session if one is asked for."""
+        if (await self.reader.run(run_id)).target != workflow.name:
+            return False
+        first = await self.reader.signals(run_id, 0, 1) if is_session else []
+        return not is_session or any(isinstance(s.payload, dict) and s.payload.get(SESSION) is True for s in first)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
         """Yield the run's signals after position `after` as they are recorded, up to workflow:end.
@@ -248,6 +256,22 @@ class Runtime:
             if on_signal is not None:
                 on_signal(signal)
         return signals
+
+
+@asynccontextmanager
+async def served_run(
+    runtime: Runtime, workflow: Workflow, run_id: str, concurrency: int, lease_seconds: float
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the turns of a run in a block; yield the task of the worker, which ends only by an error."""
+    async with runtime.serving_subscribers([workflow]):
+        worker = runtime.worker(
+            workflow, concurrency=concurrency, lease_seconds=lease_seconds, run_id=run_id, pools=workflow.pools
+        )
+        serving = asyncio.create_task(worker.run())
+        try:
+            yield serving
+        finally:
+            await _wind_down(worker, serving)
 
 
 async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:

@@ -249,6 +249,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("open turns of a run", "select heliograph.read_open_turns('filled', 'newsroom', 'run_a', '', 0, 10, now())", [],
      {"turn_of_run", "agent_state_head_pkey"}),
     ("ended turns of a run", "select heliograph.read_ended_turns('filled', 'run_7', 0, 10, now())", [], {"turn_of_run", "runs_pkey"}),
+    ("a conversation", "select heliograph.read_conversation('filled', 'run_7', 'writer', 1000, 20)", [], {"turn_of_run", "runs_pkey"}),
     ("a page of a log", "select * from heliograph.read_log('filled', 'run_7', 3, 1000)", [], {"signals_pkey", "runs_pkey"}),
 ]  # fmt: skip
 

@@ -114,6 +114,7 @@ async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Ke
         "read_tree",
         "read_graph",
         "read_box",
+        "read_conversation",
         "recall",
         "doctor",
         "liveness",

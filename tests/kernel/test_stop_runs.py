@@ -107,3 +107,19 @@ async def test_ending_after_the_stop_of_its_run_is_recomputed(kernel: Kernel) ->
     assert (answer["outcome"], answer["run"]["status"], answer["run"]["memory"]["stopped_by"]) == (
         "conflict", "terminating", "external_signal",
     )  # fmt: skip
+
+
+async def test_closed_session_takes_no_more_messages_and_waits_for_its_reaction(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
+    assert (await kernel.stop("run_a", "close"))["outcome"] == "no_session"
+    await kernel.connection.execute('update heliograph.runs set memory = memory || \'{"session": "open"}\'')
+    before = await kernel.run("run_a")
+    for _ in range(2):  # a second call has no effect
+        assert await kernel.stop("run_a", "close", actor="ann") == {"run_id": "run_a", "outcome": "stopping"}
+    run = await kernel.run("run_a")
+    assert (run["status"], run["memory"]["session"], run["stop_reason"]) == ("terminating", "closed", None)
+    assert (run["version"], run["pending_reactions"]) == (before["version"] + 1, 1)
+    assert (await kernel.enqueue("run_a", "writer", "turn_9"))["outcome"] == "ended"
+    (said,) = await kernel.rows("signal_log", "*", "name = 'workflow:terminating'")
+    assert said["payload"] == {"reason": "closed", "actor": "ann"}
+    assert (await kernel.claim_one())["turn_id"] == "turn_1"  # it answers the messages that it has

@@ -51,7 +51,7 @@ async def live(kernel: Kernel, seen: list[Any]) -> None:
     seen.append(await kernel.stop("run_a", "graceful"))
     seen.append(await kernel.pending())
     seen.append([card | {"position": 0} for card in await kernel.call("read_box", "context", 0, 10)])
-    for function, *args in (("read_open_turns", TARGET, None, "", 0, 10), ("read_ended_turns", "run_a", 0, 10), ("why", "sig_run_a_9", 10), ("read_tree", "run_a", 0, 100), ("read_graph", "run_a", 0, 100),
+    for function, *args in (("read_open_turns", TARGET, None, "", 0, 10), ("read_ended_turns", "run_a", 0, 10), ("read_conversation", "run_a", "writer", 1000, 10), ("why", "sig_run_a_9", 10), ("read_tree", "run_a", 0, 100), ("read_graph", "run_a", 0, 100),
                             ("why_not", "run_a", "critic", 0, 100)):  # fmt: skip
         seen.append(await kernel.call(function, *args))
     seen.append(await kernel.call("sweep_bells", 1.0))
@@ -142,6 +142,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("fork_boxes", ([fork],), [{"box_id": "fork_new", "outcome": "unknown_box"}]),
         ("replace_boxes", ([turn_item(claimed, context_box_id="context_1")],), [stale]),
         ("read_box", ("context_1", 0, 1000), []),
+        ("read_conversation", (run, "writer", 1000, 10), []),
         ("read_shared_log", (run, 1, [], None), None), ("first_failure", (run,), None),
         ("read_open_turns", (TARGET, run, "", 0, 1000), {"turns": [], "next": None}),
         ("read_ended_turns", (run, 0, 1000), {"turns": [], "next": None, "memory": None}),

@@ -79,6 +79,14 @@ class WaitCalls(TurnCalls):
         names = self.dice.choice([None, [], ["user:message", "note"]])
         return self.run(), self.dice.choice([0, 1, 2, 3, 5, 9, 20, 10**6]), names, self.dice.choice([0, 0, 2, 4])
 
+    def read_conversation(self) -> tuple[Any, ...]:
+        return (
+            self.run(),
+            self.dice.choice(["one", "two", "three"]),
+            self.dice.choice([0, 3, 20, 10**6]),
+            self.dice.choice([0, 1, 2, 100]),
+        )
+
     def first_failure(self) -> tuple[Any, ...]:
         return (self.run(),)
 
@@ -117,7 +125,12 @@ class WaitCalls(TurnCalls):
         return ([{"turn_id": turn_id, **self._stop()} for turn_id in turns],)
 
     def stop_runs(self) -> tuple[Any, ...]:
-        return ([{"run_id": self.run(), **self._stop()} for _ in range(self.dice.choice([1, 1, 2]))],)
+        return (
+            [{"run_id": self.run(), **self._stop(), **self._closing()} for _ in range(self.dice.choice([1, 1, 2]))],
+        )
+
+    def _closing(self) -> dict[str, Any]:
+        return {"mode": "close"} if self.dice.random() < 0.3 else {}
 
     def sweep_stuck(self) -> tuple[Any, ...]:
         return self.dice.choice([1, 2, 100, None]), self.dice.choice(["", None, f"{self.run()}/two"])

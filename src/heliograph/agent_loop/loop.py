@@ -31,12 +31,13 @@ from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.phase_context import PhaseContext
-from heliograph.ports import ModelReply, ModelRequest
+from heliograph.ports import Message, ModelReply, ModelRequest, UserMessage
 from heliograph.records import Claimed
 from heliograph.redaction import redacted_text
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.context_box import context_text
 from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, record_of, replies_in, reply_of
+from heliograph.turn.earlier_turns import earlier_messages, files_of_message, is_of_session, text_of_message
 from heliograph.turn.journal import Journal
 from heliograph.turn.taint import Taint
 from heliograph.turn.untrusted import framed_within
@@ -47,16 +48,36 @@ async def run_agent_loop(
     owned: OwnedTurn, context: Context, replay: CallReplay, *, harness_of: HarnessOf
 ) -> AgentOutput:
     """Run the agent loop of one turn. Raises AgentFailed, Suspended, and the errors of the model's harness."""
-    given = [*box_messages(owned), redacted_text(prompt_of(owned, context))]
+    given: list[Message] = [
+        *map(UserMessage, box_messages(owned)),
+        *earlier_messages_of(owned),
+        _prompt_message(owned, context),
+    ]
     if isinstance(context, PhaseContext):  # the messages of its earlier phases
-        given += map(redacted_text, reflection_text(context.working_memory.get("last_reflection")))
-        given += map(redacted_text, plan_text(context.working_memory.get("current_plan")))
+        given += map(_user_message, reflection_text(context.working_memory.get("last_reflection")))
+        given += map(_user_message, plan_text(context.working_memory.get("current_plan")))
     conversation = Conversation(given, replay.journal)
     _resume(owned.claimed, replay.journal)
     try:
         return await _loop(owned, context, replay, conversation, Models(owned, harness_of))
     except BudgetExceeded as error:
         return cut_short(owned, conversation.last_text, error.error)
+
+
+def earlier_messages_of(owned: OwnedTurn) -> list[Message]:
+    """The messages of the conversation before this one; none for a turn of no session."""
+    resources = owned.resources
+    return earlier_messages(resources.earlier, owned.taint, is_whole=resources.has_all_earlier)
+
+
+def _prompt_message(owned: OwnedTurn, context: Context) -> Message:
+    """The prompt, with the files of the message that it answers."""
+    files = files_of_message(owned.claimed.cause.payload) if is_of_session(owned.claimed) else ()
+    return UserMessage(redacted_text(prompt_of(owned, context)), files)
+
+
+def _user_message(text: str) -> Message:
+    return UserMessage(redacted_text(text))
 
 
 def prompt_of(owned: OwnedTurn, context: Context) -> str:
@@ -192,13 +213,13 @@ def _prompt(function: Callable[[Context], str], context: Context, taint: Taint) 
 
 
 def _fill_template(template: str, claimed: Claimed, taint: Taint) -> str:
-    """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never read as templates (S8).
+    """`template` with {state.key}, {signal.name} and {signal.payload} and {message} filled in; values are never read as templates (S8).
 
     Untrusted values get frames. Raises InvalidInput (`template_undefined`) with the names that exist.
     """
     cause = claimed.cause
     values: dict[str, Any] = {f"state.{key}": value for key, value in claimed.run.state.items()}
-    values |= {"signal.name": cause.name, "signal.payload": cause.payload}
+    values |= {"signal.name": cause.name, "signal.payload": cause.payload, "message": text_of_message(cause.payload)}
     for name in {*placeholders(template)} & values.keys():
         values[name] = taint.rendered(name, values[name])
     return substitute(template, values)

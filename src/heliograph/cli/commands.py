@@ -15,6 +15,7 @@ from heliograph.cli.log_arguments import add_logs
 from heliograph.cli.output import line
 from heliograph.cli.parser import Parser
 from heliograph.cli.run_arguments import add_bindings, add_manifests, add_runs, add_stopping, add_workers
+from heliograph.cli.session_arguments import add_sessions
 from heliograph.cli.shared_arguments import add_filters, add_limit, add_watch
 from heliograph.cli.templates import TEMPLATES
 from heliograph.manifest.schemas import KINDS
@@ -64,6 +65,7 @@ def command_parser() -> Parser:
     _add_exports(noun("export", "write an agent in another format"), command)
     _add_schema(command(nouns, "schema", "schema:show", "list the kinds of manifests, or print the JSON Schema of one"))
     _add_conformance(command(nouns, "conformance", "conformance:check", "run the black-box suite against a system"))
+    add_sessions(nouns, command)
     add_logs(nouns, noun, command)
     add_database(noun("db", "install, inspect or maintain the database"), command)
     dev = command(nouns, "dev", "dev:dev", "serve an application, and start its worker again when a file is saved",

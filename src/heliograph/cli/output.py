@@ -66,6 +66,13 @@ def block(text: str, file: TextIO | DirectOutput | None = None) -> None:
     _write(printable_lines(text.rstrip("\n")), file)
 
 
+def text(piece: str) -> None:
+    """Print a piece of a line, at once. Raises OutputClosed, OutputFailed."""
+    with _writing(sys.stdout):
+        sys.stdout.write(printable_lines(piece))
+        sys.stdout.flush()
+
+
 def note(text: str) -> None:
     """Print a remark of one line to stderr. A closed or full stderr is ignored."""
     with suppress(OutputClosed, OutputFailed):

@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.client.replies import StopResult, unknown_turn
 from heliograph.error_text import safe_repr
-from heliograph.errors import NotFound, SetupError, StoreUnavailable
+from heliograph.errors import NotFound, Rejected, SetupError, StoreUnavailable
 from heliograph.runtime import Runtime
 from heliograph.world.seam import bell_keys
 
@@ -36,6 +36,18 @@ async def stop_run(runtime: Runtime, run_id: str, request: dict[str, Any]) -> St
     with suppress(NotFound, StoreUnavailable):
         await _propagate_stop(runtime, run_id)
     return StopResult(result.outcome, result.run_outcome)
+
+
+async def close_session(runtime: Runtime, run_id: str) -> bool:
+    """Let a session end after its replies; return False if it has ended. Raises NotFound (`unknown_run`), Rejected (`no_session`)."""
+    [result] = await runtime.ledger.stop_runs([{"run_id": run_id, "mode": "close"}])
+    if result.outcome == "unknown_run":
+        raise NotFound(f"no session {safe_repr(run_id)} in project {runtime.settings.project}", code="unknown_run")
+    if result.outcome == "no_session":
+        raise Rejected(f"run {run_id} is no session, so nothing closes it; helio stop ends it", code="no_session")
+    with suppress(NotFound, StoreUnavailable):
+        await _propagate_stop(runtime, run_id)
+    return result.outcome == "stopping"
 
 
 async def _propagate_stop(runtime: Runtime, run_id: str) -> None:

@@ -64,6 +64,8 @@ AFTER_UNTRUSTED: tuple[AfterUntrusted, ...] = ("confirm", "allow")
 
 CONTEXT_BYTES = 262_144  # about 60,000 tokens of English, half the context of common models
 CONTEXT_BYTES_MAX = 16_777_216
+HISTORY_TOKENS = 16_000  # of the earlier messages of a conversation
+HISTORY_TOKENS_MAX = 4_000_000
 
 RETRIES = 3
 TIMEOUT_SECONDS = 300.0
@@ -97,6 +99,7 @@ class AgentSpec(Generic[Output_co]):
     in seconds. `model_timeout_seconds` and `max_output_tokens` bound one model call. Without `model_timeout_seconds`, several
     models share most of `timeout_seconds` equally. `price` gives dollars per million input and output tokens, for models
     whose price the harness cannot look up. `context_bytes_max` bounds the text of the context box, in bytes.
+    `history_tokens` bounds the earlier messages of a session, in tokens as `turn.earlier_turns` estimates them.
 
     `budget` limits what each turn uses, including its delegations: tokens, usd, model_calls, tool_calls.
     `after_untrusted` applies once the turn has read untrusted content (see `Tool.trusted`): calls with an effect require the
@@ -146,6 +149,7 @@ class AgentSpec(Generic[Output_co]):
     after_untrusted: str = "confirm"
     trusted: bool = False
     context_bytes_max: int = CONTEXT_BYTES
+    history_tokens: int = HISTORY_TOKENS
     hooks: Mapping[str, Hook] = field(default_factory=dict)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     credentials: tuple[str, ...] = ()
@@ -219,7 +223,8 @@ def define_agent(
     max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
     model_timeout_seconds: float | None = None, max_output_tokens: int | None = None, temperature: float | None = None,
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
-    after_untrusted: AfterUntrusted = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
+    after_untrusted: AfterUntrusted = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES,
+    history_tokens: int = HISTORY_TOKENS, version: str = "1",
     init: Any = None, plan: Any = None, reflect: Any = None, terminate: Any = None, lifecycle: Lifecycle | None = None,
     credentials: Sequence[str] = (), task_schema: Any = None, circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None,
     rate_limit: str | None = None, **unknown: Any,
@@ -244,6 +249,7 @@ def define_agent(
     delegates = each_of(name, "agents", agents, check_delegate)
     check_for_models(name, run is not None, [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, temperature is not None, price])  # fmt: skip
     _check_contexts(name, contexts, delegates, context_bytes_max)
+    check_number(name, "history_tokens", history_tokens, 0, HISTORY_TOKENS_MAX, whole=True)
     check_tool_names(name, own_tools, delegates, asks_human=bool(asks_human))
     check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
@@ -260,7 +266,7 @@ def define_agent(
         must_end_with=must_end_with, asks_human=asks_human, model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         temperature=temperature, price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
-        trusted=trusted, context_bytes_max=context_bytes_max, version=version, hooks=hooks,
+        trusted=trusted, context_bytes_max=context_bytes_max, history_tokens=history_tokens, version=version, hooks=hooks,
         lifecycle=check_lifecycle(name, lifecycle, ttl_seconds, hooks), credentials=check_credentials(name, credentials),
         task_problems=_task_problems(name, task_schema), rate_limit=check_rate_limit(rate_limit, f"/agents/{name}/rate_limit"),
         circuit_breaker=check_circuit_breaker(circuit_breaker, f"/agents/{name}/circuit_breaker"), own_limits=own_limits,

@@ -70,3 +70,4 @@ class PromptAgentOptions(SharedOptions, total=False):
     price: Mapping[str, float] | None
     after_untrusted: AfterUntrusted
     context_bytes_max: int
+    history_tokens: int

@@ -12,10 +12,14 @@ from heliograph.definitions.tool import Tool
 from heliograph.errors import AgentFailed, InvalidInput, KernelRejected
 from heliograph.execution.owned_turn import OwnedTurn, Resources
 from heliograph.execution.step_recorder import store_call
-from heliograph.records import Card
+from heliograph.ids import split_signal_id
+from heliograph.records import Card, EarlierTurn
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.context_box import context_text, result_fields_in
+from heliograph.turn.earlier_turns import MESSAGE, fitting_turns, is_of_session
+
+_TURNS_PER_PAGE = 20  # of a conversation: most windows need no more
 
 
 def reads_nothing(owned: OwnedTurn) -> bool:
@@ -31,7 +35,8 @@ async def hydrate(owned: OwnedTurn, toolbox: Toolbox, *, lists_tools: bool) -> R
         fields = result_fields_in(cards)
     except InvalidInput as wrong:
         raise AgentFailed(f"context box {owned.claimed.context_box_id}: {wrong.message}") from wrong
-    return Resources(tools, error, cards, await _inherited(owned), fields)
+    earlier, has_all = await _earlier_turns(owned)
+    return Resources(tools, error, cards, await _inherited(owned), fields, earlier, has_all)
 
 
 async def _tools_of(owned: OwnedTurn, toolbox: Toolbox) -> tuple[Mapping[int, Sequence[BoundTool]], Exception | None]:
@@ -57,6 +62,23 @@ async def _inherited(owned: OwnedTurn) -> Sequence[Card]:
     if owned.spec.prompt is None or claimed.output_box_id == f"box_{claimed.turn_id}":
         return ()
     return await _cards_of(owned, claimed.output_box_id, skips_own=True)
+
+
+async def _earlier_turns(owned: OwnedTurn) -> tuple[Sequence[EarlierTurn], bool]:
+    """The turns that came before in a conversation and fit into the model's window, the newest first; and whether these are all."""
+    claimed, spec = owned.claimed, owned.spec
+    if spec.prompt is None or not is_of_session(claimed):
+        return (), True
+    turns, place = list[EarlierTurn](), split_signal_id(claimed.activation_id)
+    assert place is not None
+    before = place[1]
+    while True:
+        page = await store_call(owned.ledger.earlier_turns(claimed.run_id, claimed.agent, before, _TURNS_PER_PAGE))
+        turns += [turn for turn in page if turn.cause.name == MESSAGE]
+        fitting = fitting_turns(turns, spec.history_tokens)
+        if len(fitting) < len(turns) or not page or 1 < len(page) < _TURNS_PER_PAGE:  # one: of a row that is large
+            return fitting, len(fitting) == len(turns)
+        before = page[-1].seq
 
 
 async def _cards_of(owned: OwnedTurn, box_id: str | None, *, skips_own: bool = False) -> Sequence[Card]:

@@ -15,7 +15,7 @@ from heliograph.execution.turn_inputs import LIVE, TurnInputs
 from heliograph.execution.turn_ledger import TurnLedger
 from heliograph.ports import TurnTrace
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Card, Claimed, Wait
+from heliograph.records import Card, Claimed, EarlierTurn, Wait
 from heliograph.telemetry.null_tracer import NULL_TURN
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.turn.phases import Phase
@@ -29,7 +29,8 @@ class Resources(Struct, frozen=True):
 
     tools: the tools of each toolset, by its place in the agent's `tools`. tools_error: the error of listing them; the turn
     raises it when it acts, so that it may be deferred. cards: the cards of the context box. inherited: the cards by
-    other turns in a replaced output box. result_fields: the fields that a card of the context box adds.
+    other turns in a replaced output box. result_fields: the fields that a card of the context box adds. earlier: the newest turns
+    of the conversation that fit into the model's window, the newest first. has_all_earlier: no others came before them.
     """
 
     tools: Mapping[int, Sequence[BoundTool]] = field(default_factory=dict)
@@ -37,6 +38,8 @@ class Resources(Struct, frozen=True):
     cards: Sequence[Card] = ()
     inherited: Sequence[Card] = ()
     result_fields: Sequence[JsonObject] = ()
+    earlier: Sequence[EarlierTurn] = ()
+    has_all_earlier: bool = True
 
 
 _NO_RESOURCES = Resources()

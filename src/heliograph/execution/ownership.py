@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
 from heliograph.ledger.client import Ledger
-from heliograph.records import BeginResult, Card, Claimed, WriteResult
+from heliograph.records import BeginResult, Card, Claimed, EarlierTurn, WriteResult
 from heliograph.turn.interruptions import TurnLost
 from heliograph.world.seam import Transaction
 
@@ -51,6 +51,9 @@ class OwnedLedger:
 
     def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
         return self._ledger.pages_of_box(box_id)
+
+    async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
+        return await self._ledger.earlier_turns(run_id, agent, before, limit)
 
     def _checked(self, result: T) -> T:
         """Return `result`. Raises TurnLost if its outcome is `stale`."""

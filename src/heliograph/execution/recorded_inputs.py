@@ -192,7 +192,10 @@ def hash_of_request(request: ModelRequest) -> str:
 
 
 def _message_item(message: Any) -> JsonObject:
-    return {"role": type(message).__name__.removesuffix("Message").lower(), **msgspec.to_builtins(message)}
+    item = msgspec.to_builtins(message)
+    if not item.get("files", True):  # most messages have none, and earlier recordings have no key for them
+        del item["files"]
+    return {"role": type(message).__name__.removesuffix("Message").lower(), **item}
 
 
 def _tool_item(tool: Tool) -> JsonObject:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from heliograph.execution.ownership import OwnedLedger
 from heliograph.execution.tape import Tape, without_intents, without_targets
 from heliograph.ledger.client import Ledger
-from heliograph.records import BeginResult, Card, Claimed, WriteResult
+from heliograph.records import BeginResult, Card, Claimed, EarlierTurn, WriteResult
 from heliograph.world.seam import Transaction
 
 R = TypeVar("R", BeginResult, WriteResult)
@@ -65,6 +65,17 @@ class RecordedLedger(OwnedLedger):
         self._tape.answer(number, pages)
         for page in pages:
             yield page
+
+    async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
+        item = {"agent": agent, "before": before, "limit": limit}
+        number = self._tape.begin("call", "read_conversation", item, {})
+        try:
+            turns = await self._ledger.earlier_turns(run_id, agent, before, limit)
+        except Exception as error:
+            self._tape.raised(number, error)
+            raise
+        self._tape.answer(number, turns)
+        return turns
 
     async def _recorded(
         self, function: str, item: Mapping[str, Any], write: Callable[[dict[str, Any]], Awaitable[R]], *, is_certain: bool = True

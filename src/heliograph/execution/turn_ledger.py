@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from heliograph.records import BeginResult, Card, WriteResult
+from heliograph.records import BeginResult, Card, EarlierTurn, WriteResult
 from heliograph.world.seam import Transaction
 
 
@@ -50,4 +50,8 @@ class TurnLedger(Protocol):
 
     def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
         """The cards of a box, a page at a time."""
+        ...
+
+    async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
+        """The ended turns of an agent that were activated before a position of the log, the newest first."""
         ...

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import mimetypes
 import re
 from dataclasses import replace
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from pydantic_ai.messages import (
+    DocumentUrl,
+    ImageUrl,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelResponse,
@@ -24,7 +28,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 
 from heliograph.errors import InvalidInput
-from heliograph.ports import AssistantMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
+from heliograph.ports import AssistantMessage, FileReference, ModelRequest, ToolCall, ToolMessage, UserMessage
 from heliograph.signals.payload import check_json, cleaned
 from heliograph.turn.untrusted import readable_text, system_of
 from heliograph.types import Json, JsonObject
@@ -45,8 +49,8 @@ def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[Model
     parts: list[Any] = [SystemPromptPart(system)] if system else []
     for message in request.messages:
         match message:
-            case UserMessage(content):
-                parts.append(UserPromptPart(content))
+            case UserMessage(content, files):
+                parts.append(UserPromptPart([content, *map(_file, files)] if files else content))
             case ToolMessage(call_id, tool, _, is_error):
                 # as text: pydantic-ai interprets lists and objects, for example as links to images that it fetches
                 text = readable_text(message)
@@ -57,6 +61,14 @@ def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[Model
                 messages += _responses(message)
                 parts = _rejected_outputs(messages[-1])
     return [*messages, ModelMessageRequest(parts=parts)] if parts else messages
+
+
+def _file(file: FileReference) -> ImageUrl | DocumentUrl:
+    """Return a file as a reference: the provider reads it from its URL."""
+    kind = file.media_type or mimetypes.guess_type(urlsplit(file.url).path)[0] or "application/octet-stream"
+    if kind.startswith("image/"):
+        return ImageUrl(file.url, media_type=kind)
+    return DocumentUrl(file.url, media_type=kind)
 
 
 def _responses(message: AssistantMessage) -> list[ModelMessage]:

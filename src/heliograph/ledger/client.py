@@ -29,6 +29,7 @@ from heliograph.records import (
     Callback,
     Card,
     Claimed,
+    EarlierTurn,
     Event,
     PendingRun,
     Reported,
@@ -258,6 +259,14 @@ class Ledger:
         while page := await self._page(box_id, after):
             yield page
             after = page[-1].position
+
+    async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
+        """Read ended turns of an agent that were activated before a position, the newest first (89_conversations.sql).
+
+        Raises KernelRejected for a row that cannot be decoded.
+        """
+        rows = await fitting(lambda most: self._retried("read_conversation", run_id, agent, before, most), limit)
+        return msgspec.convert(checked(rows), list[EarlierTurn])
 
     async def remember(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Store memories (86_memories.sql)."""

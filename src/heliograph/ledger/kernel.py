@@ -128,6 +128,7 @@ _FUNCTIONS = (
     KernelFunction("read_graph", ("text", "text", "bigint", "integer"), takes_now=False),
     KernelFunction("read_open_turns", ("text", "text", "text", "text", "bigint", "integer")),
     KernelFunction("read_ended_turns", ("text", "text", "bigint", "integer")),
+    KernelFunction("read_conversation", ("text", "text", "text", "bigint", "integer"), takes_now=False),
     KernelFunction("read_box", ("text", "text", "bigint", "integer"), takes_now=False),
     KernelFunction("remember", ("text", "jsonb")),
     KernelFunction("recall", ("text", "text", "text", "integer")),

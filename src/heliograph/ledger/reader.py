@@ -37,7 +37,7 @@ from heliograph.ledger.rows import (
     WaitRow,
     WorkerRow,
 )
-from heliograph.records import Card
+from heliograph.records import Card, EarlierTurn
 from heliograph.signals.model import Signal, Source
 
 log = logging.getLogger("heliograph.ledger")
@@ -175,6 +175,13 @@ class Reader:
     async def ended_turns(self, run_id: str) -> tuple[list[EndedTurnRow | UnreadableTurn], Any]:
         """Read the ended turns of a run, and its memory; see `read_ended_turns`."""
         return await read_ended_turns(self._database, self._project, run_id)
+
+    async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int = 100) -> list[EarlierTurn]:
+        """Read ended turns of an agent that were activated before a position of the log, the newest first."""
+        rows = await fitting(
+            lambda most: self._database.call("read_conversation", self._project, run_id, agent, before, most), limit
+        )
+        return msgspec.convert(rows, list[EarlierTurn])
 
     async def callbacks(self, state: str | None = None, limit: int = 50) -> list[CallbackRow]:
         """Read the newest callbacks. state: due, delivered or dead."""

@@ -12,7 +12,7 @@ from heliograph.ids import split_signal_id
 from heliograph.reactive.joined_signals import placed
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.reaction_builder import ReactionBuilder
-from heliograph.reactive.run_memory import new_memory
+from heliograph.reactive.run_memory import OPEN, SESSION, new_memory
 from heliograph.reactive.shared_log import SharedLog
 from heliograph.reactive.state_taint import mark_untrusted
 from heliograph.reactive.workflow import Workflow
@@ -71,6 +71,8 @@ def react_to_fork(
     assert place is not None
     memory = {**new_memory(workflow, now), "joins": dict(log.joins), "join_signals": log.join_signals, "turns": log.turns, "failed": log.failed,
               "partial": log.partial, "skipped": log.skipped}  # fmt: skip
+    if log.is_session:
+        memory[SESSION] = OPEN
     activations = log.activations - len(log.in_progress)
     memory["activations_before"] = activations  # a fork may activate as many turns as a new run
     if state is None and log.untrusted:
@@ -83,6 +85,7 @@ def react_to_fork(
         "run_id": request.origin,
         "signal": request.signal,
         "turns": [_line(turn, started) for turn in turns],
+        **({SESSION: True} if log.is_session else {}),
     }
     builder.add(
         Draft("workflow:forked", forked if state is None else {**forked, "state": state}, None, request.signal, now)

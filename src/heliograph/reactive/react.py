@@ -20,7 +20,7 @@ from heliograph.ids import signal_id
 from heliograph.reactive.ending import Ending
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.reaction_builder import ReactionBuilder
-from heliograph.reactive.run_memory import count_ending, new_memory
+from heliograph.reactive.run_memory import SESSION, count_ending, new_memory
 from heliograph.reactive.state_taint import (
     mark_untrusted,
     readable_untrusted_keys,
@@ -36,11 +36,17 @@ def react_to_start(
     workflow: Workflow, run_id: str, state: JsonObject, now: datetime, new_id: Callable[[str], str],
     caller: Mapping[str, Any] | None = None,
 ) -> Reaction:  # fmt: skip
-    """The first reaction of a run: workflow:start {state}, and the agents that it activates. caller: what its memory keeps of a trace."""
+    """The first reaction of a run: workflow:start {state}, and the agents that it activates.
+
+    caller: what its memory keeps of a trace; of a session also that it is one. A session's start activates nobody: it waits for messages.
+    """
     view = RunView(run_id, "running", 0, state, {**new_memory(workflow, now), **(caller or {})}, 0, 0, 0)
     builder = ReactionBuilder(workflow, view, now, new_id, closing=0, base=0)
     builder.reaction.state = state
-    builder.add(Draft("workflow:start", {"state": state}, at=now))
+    if builder.memory.get(SESSION) is None:
+        builder.add(Draft("workflow:start", {"state": state}, at=now))
+    else:
+        builder.reaction.drafts.append(Draft("workflow:start", {"state": state, SESSION: True}, at=now))
     return builder.finished()
 
 

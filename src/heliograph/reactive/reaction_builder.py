@@ -14,7 +14,7 @@ from heliograph.reactive.guard import NO_GUARD, GuardResult, evaluate_guard
 from heliograph.reactive.joined_signals import JoinedSignals
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import END_WHEN, end_of_run
-from heliograph.reactive.run_memory import complete_memory, metrics_of, stored_memory
+from heliograph.reactive.run_memory import OPEN, SESSION, complete_memory, metrics_of, stored_memory
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
     is_value_untrusted,
@@ -137,7 +137,8 @@ class ReactionBuilder:
                 self.add(
                     Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now, is_untrusted)
                 )
-        if self.open_turns + len(self.reaction.activations) == 0 and self.pending == 0:
+        is_open = is_running and reason is None and self.memory.get(SESSION) == OPEN  # it waits for messages
+        if not is_open and self.open_turns + len(self.reaction.activations) == 0 and self.pending == 0:
             self._end()
         self._joined.store(self.memory, self._base)
         self.reaction.memory = stored_memory(self.memory)

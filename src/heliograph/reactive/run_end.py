@@ -8,11 +8,13 @@ from typing import Any
 from msgspec import Struct
 
 from heliograph.codes import NOTHING_RAN, RESOURCE_EXHAUSTED
+from heliograph.reactive.run_memory import SESSION
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Outcome, RunFailure
 from heliograph.signals.model import Draft
 
 END_WHEN = "end_when"  # the reason of a run whose goal is met
+CLOSED = "closed"  # the reason of a session that takes no more messages
 
 
 class RunEnd(Struct, frozen=True):
@@ -32,6 +34,8 @@ def state_too_large(message: str | None) -> RunFailure:
 def end_of_run(workflow: Workflow, memory: Mapping[str, Any], drafts: Iterable[Draft]) -> RunEnd:
     """The end of a run without open turns and without pending reactions. drafts: the signals of its last reaction."""
     reason, code = memory.get("stopped_by"), memory.get("code")
+    if reason is None and memory.get(SESSION) is not None:  # each sender knows how its message ended
+        return RunEnd("success", CLOSED)
     if memory.get("is_canceled"):  # the kernel recorded that a person stopped the run
         return RunEnd("canceled", reason, code)
     if reason != END_WHEN and (reason is not None or memory["failed"]):

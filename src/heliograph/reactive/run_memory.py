@@ -21,6 +21,9 @@ TRACE_PARENT = (
 )
 
 
+SESSION = "session"  # in the memory of a session: `open`, or `closed` once it takes no more messages
+OPEN = "open"
+
 CHANGED_IN_PLACE = frozenset(("joins", "usage"))  # by reactions; they replace all other values
 
 

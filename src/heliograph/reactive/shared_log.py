@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.ids import signal_id
+from heliograph.reactive.run_memory import SESSION
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Checkpoint
 from heliograph.signals.model import LogEntry
@@ -48,6 +49,7 @@ class SharedLog:
     ended: list[str] = field(default_factory=list)
     deferred: dict[str, LogEntry] = field(default_factory=dict)
     ending: LogEntry | None = None
+    is_session: bool = False
     # by signal: the agents whose joins it matched
     _joined: dict[str, set[str]] = field(default_factory=dict)
 
@@ -72,6 +74,7 @@ class SharedLog:
         return cls(
             workflow, checkpoint.state, set(memory.untrusted_keys), joins, {agent: members for agent, members in signals.items() if members},
             memory.turns, memory.failed, memory.partial, memory.skipped, checkpoint.activations, {entry.id: entry for entry in open_entries},
+            is_session=memory.session is not None,
         )  # fmt: skip
 
     def add(self, entry: LogEntry) -> None:
@@ -103,6 +106,7 @@ class SharedLog:
         if isinstance(payload.get("state"), dict):
             self.state = dict(payload["state"])
             self.untrusted.clear()
+        self.is_session = payload.get(SESSION) is True
         self.activations -= len(self.in_progress)
         self.in_progress.clear()
         self.deferred.clear()

@@ -10,22 +10,29 @@ from heliograph.errors import SetupError
 from heliograph.execution.run_serializer import RunSerializer
 from heliograph.execution.turn_inputs import TurnInputs
 from heliograph.ledger.client import Ledger
-from heliograph.records import Card, RunView
+from heliograph.records import Card, EarlierTurn, RunView
 from heliograph.secrets import Resolver
 from heliograph.tools.toolbox import Toolbox
 from heliograph.world.seam import World
 
 
 class DetachedLedger(Ledger):
-    """A ledger without a connection. boxes: the cards that its turn may read, by the ids of their boxes."""
+    """A ledger without a connection. boxes: the cards that its turn may read, by the ids of their boxes. earlier: the turns of its
+    conversation, the newest first."""
 
-    def __init__(self, world: World, project: str, boxes: Mapping[str, Sequence[Card]]):
+    def __init__(
+        self, world: World, project: str, boxes: Mapping[str, Sequence[Card]], earlier: Sequence[EarlierTurn] = ()
+    ):
         self.world = world
         self.project = project
         self._boxes = boxes
+        self._earlier = earlier
 
     def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
         return self._pages(box_id)
+
+    async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
+        return [turn for turn in self._earlier if turn.seq < before][:limit]
 
     async def _pages(self, box_id: str) -> AsyncIterator[list[Card]]:
         yield list(self._boxes.get(box_id, ()))

@@ -12,16 +12,20 @@ from typing import Any
 import msgspec
 
 from heliograph.errors import KernelRejected
+from heliograph.ids import split_signal_id
 from heliograph.ledger.open_turns import UnreadableTurn
 from heliograph.ledger.reader import Reader
 from heliograph.ledger.rows import EndedTurnRow
+from heliograph.reactive.run_memory import OPEN, SESSION
 from heliograph.recording.entries import is_texts
 from heliograph.recording.recording import Gap, Part
-from heliograph.records import Card, Claimed
+from heliograph.records import Card, Claimed, EarlierTurn
 from heliograph.signals.model import Signal
+from heliograph.turn.earlier_turns import MESSAGE
 from heliograph.types import JsonObject
 
 LEDGER = "ledger"  # in the data of a part: what only such parts have
+EARLIER = "earlier"  # in it: of the first turn of an agent in a fork of a session, the turns that the fork shares
 UNRECORDED = (
     "it was not recorded: its parts come from the ledger, which has no clock, no ids, no order of parallel steps, and of system texts "
     "and tools only hashes"
@@ -48,7 +52,7 @@ async def ledger_parts(reader: Reader, run_id: str) -> tuple[Sequence[Signal], I
         gaps.append(Gap("start", DAMAGED))
     else:
         parts.append(part)
-    read, continued = set[str](), _continued_turns(signals, run_id)
+    read, continued, agents = set[str](), _continued_turns(signals, run_id), set[str]()
     for turn in turns:
         turn_id = turn.turn_id if isinstance(turn, UnreadableTurn) else turn.claimed.turn_id
         read.add(turn_id)
@@ -61,6 +65,15 @@ async def ledger_parts(reader: Reader, run_id: str) -> tuple[Sequence[Signal], I
             gaps.append(found)
         else:
             parts.append(found)
+            if (
+                shared
+                and isinstance(turn, EndedTurnRow)
+                and turn.claimed.agent not in agents
+                and turn.claimed.cause.name == MESSAGE
+            ):
+                agents.add(turn.claimed.agent)
+                ledger: Any = found.data[LEDGER]
+                ledger[EARLIER] = await _shared_turns(reader, turn.claimed)
     ended = {s.turn_id for s in signals if s.name in ("agent:completed", "agent:failed")}
     begun = dict.fromkeys(s.turn_id for s in signals if s.turn_id is not None and s.run_id == run_id)
     gaps += [Gap(each, ENDED_SINCE if each in ended else NOT_ENDED) for each in begun if each not in read]
@@ -82,6 +95,16 @@ async def _part_or_gap(reader: Reader, turn: EndedTurnRow | UnreadableTurn, sign
     return turn_part(turn, read)
 
 
+async def _shared_turns(reader: Reader, claimed: Claimed) -> Any:
+    """The turns before the first one of an agent in a fork: those of the runs whose log it shares."""
+    place, turns = split_signal_id(claimed.activation_id), list[EarlierTurn]()
+    before = 0 if place is None else place[1]
+    while page := await reader.earlier_turns(claimed.run_id, claimed.agent, before):
+        turns += page
+        before = page[-1].seq
+    return msgspec.to_builtins([turn for turn in turns if turn.cause.name == MESSAGE])
+
+
 def _continued_turns(signals: Iterable[Signal], run_id: str) -> set[str]:
     """The turns of a fork that found calls of the turns which they continue."""
     found = set[str]()
@@ -100,7 +123,8 @@ def start_part(run_id: str, signals: Sequence[Signal], memory: Any) -> Part | No
     agents = memory.get("agents") if isinstance(memory, dict) else None
     if not isinstance(state, dict) or not is_texts(agents):
         return None
-    return Part("start", {"run_id": run_id, "state": state, "caller": {}, LEDGER: {"agents": agents}}, [])
+    caller: JsonObject = {SESSION: OPEN} if isinstance(payload, dict) and payload.get(SESSION) is True else {}
+    return Part("start", {"run_id": run_id, "state": state, "caller": caller, LEDGER: {"agents": agents}}, [])
 
 
 def turn_part(turn: EndedTurnRow, boxes: Mapping[str, Iterable[Card]]) -> Part:

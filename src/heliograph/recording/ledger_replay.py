@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -50,7 +50,7 @@ from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.server_tools import ServerTools
 from heliograph.recording.step_arguments import StepArguments
 from heliograph.recording.virtual_world import VirtualWorld
-from heliograph.records import BeginResult, Card, Claimed, RunView, Wait, WriteResult
+from heliograph.records import BeginResult, Card, Claimed, EarlierTurn, RunView, Wait, WriteResult
 from heliograph.signals.model import Signal
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import CallRequest, CallResult, result_of
@@ -66,7 +66,8 @@ _ENDS = ("agent:completed", "agent:failed")
 
 @dataclass(frozen=True, slots=True)
 class TurnOfLedger:
-    """What a replay reads of an ended turn. view_before: returns the run before the signal at a position."""
+    """What a replay reads of an ended turn. view_before: returns the run before the signal at a position. conversations: the
+    turns of each agent that answered messages."""
 
     recording: Recording
     part: Part
@@ -74,6 +75,7 @@ class TurnOfLedger:
     policy: ReplayPolicy
     claimed_view: RunView
     view_before: Callable[[int], RunView]
+    conversations: Mapping[str, Sequence[EarlierTurn]] = field(default_factory=dict)
 
 
 class LedgerReplay:
@@ -148,7 +150,7 @@ class LedgerReplay:
         turn, claimed = self._turn, self._claimed
         world = VirtualWorld(turn.recording.signals[0].timestamp)
         servers = ServerTools().of(self._spec, self._waits.values())
-        ledger = LedgerOfTurn(world, "replayed", self, self._boxes)
+        ledger = LedgerOfTurn(world, "replayed", self, self._boxes, turn.conversations.get(claimed.agent, ()))
         services = ProjectServices(world, ledger, {claimed.target: turn.workflow}, inputs=InputsOfTurn(self, servers))
         try:
             while True:

@@ -10,6 +10,7 @@ from heliograph.codes import RESULT_MISSING
 from heliograph.json_differences import differences
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
+from heliograph.recording.conversations import conversations_of
 from heliograph.recording.divergence import Divergence
 from heliograph.recording.expected_signals import is_outside
 from heliograph.recording.ledger_parts import LEDGER
@@ -46,9 +47,12 @@ def replays_from_ledger(recording: Recording, workflow: Workflow, policy: Replay
     pending = {cause.id for each in reactions for cause in each.causes}
     views = claimed_views(recording, workflow, agents, activations, pending)
     ends = {s.turn_id: s.seq for s in recording.signals if s.name in ("agent:completed", "agent:failed")}
+    conversations = conversations_of(recording)
     newest, at_reactions = (RunViews(recording, workflow, agents, pending) for _ in range(2))
     for name, part in sorted(turns.items(), key=lambda each: ends.get(each[0], 0)):
-        turns_at = [TurnOfLedger(recording, part, workflow, policy, view, newest.before) for view in views[name]]
+        turns_at = [
+            TurnOfLedger(recording, part, workflow, policy, view, newest.before, conversations) for view in views[name]
+        ]
         try:
             turn, replay = _first_that_matches(turns_at)
             yield _with_reads(turn, replay, _unmarked(replay, name))
@@ -123,7 +127,8 @@ def _is_received(signals: Sequence[Signal]) -> bool:
 def _replayed_start(recording: Recording, part: Part, workflow: Workflow) -> ReplayedPart:
     first, data = recording.signals[0], part.data
     state: Any = data["state"]
-    reaction = react_to_start(workflow, str(data["run_id"]), state, first.timestamp, lambda kind: kind, {})
+    caller: Any = data["caller"]
+    reaction = react_to_start(workflow, str(data["run_id"]), state, first.timestamp, lambda kind: kind, caller)
     found: dict[int, Signal] = {}
     for n, draft in enumerate(reaction.drafts[:1] if _is_received(recording.signals) else reaction.drafts):
         signal = recording.signals[n] if n < len(recording.signals) else None

@@ -10,7 +10,7 @@ from heliograph.execution.tape import without_intents
 from heliograph.ports import Harness
 from heliograph.recording.detached_turn import DetachedInputs, DetachedLedger
 from heliograph.recording.logged_replies import LoggedHarness, ReplyJudge
-from heliograph.records import BeginResult, Card, WriteResult
+from heliograph.records import BeginResult, Card, EarlierTurn, WriteResult
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.world.seam import Transaction, World
 
@@ -50,8 +50,10 @@ class TurnJudge(ReplyJudge, Protocol):
 class LedgerOfTurn(DetachedLedger):
     """The ledger of a turn that is replayed from its calls."""
 
-    def __init__(self, world: World, project: str, judge: TurnJudge, boxes: Mapping[str, Sequence[Card]]):
-        super().__init__(world, project, boxes)
+    def __init__(
+        self, world: World, project: str, judge: TurnJudge, boxes: Mapping[str, Sequence[Card]], earlier: Sequence[EarlierTurn] = ()
+    ):  # fmt: skip
+        super().__init__(world, project, boxes, earlier)
         self._judge = judge
 
     async def append(self, item: dict[str, Any]) -> WriteResult:

@@ -20,7 +20,7 @@ from heliograph.ledger.client import Ledger
 from heliograph.ports import Chunk, Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolCall
 from heliograph.recording.detached_world import DetachedWorld, never
 from heliograph.recording.script import Key, Missing, Script, key_of_call
-from heliograph.records import BeginResult, Card, RunView, WriteResult
+from heliograph.records import BeginResult, Card, EarlierTurn, RunView, WriteResult
 from heliograph.secrets import Resolver
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.calls import CallRequest, CallResult
@@ -195,6 +195,10 @@ class ReplayedLedger(Ledger):
         pages = await self._answer("read_box", {"box_id": box_id})
         for page in msgspec.convert(pages, list[list[Card]]):
             yield page
+
+    async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
+        item = {"agent": agent, "before": before, "limit": limit}
+        return msgspec.convert(await self._answer("read_conversation", item), list[EarlierTurn])
 
     async def _call(self, function: str, item: Mapping[str, Any], kind: type[R]) -> R:
         return msgspec.convert(await self._answer(function, item), kind)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from heliograph.reactive.run_memory import new_memory
+from heliograph.reactive.run_end import CLOSED
+from heliograph.reactive.run_memory import OPEN, SESSION, new_memory
 from heliograph.reactive.shared_log import SharedLog
 from heliograph.reactive.state_taint import mark_untrusted
 from heliograph.reactive.workflow import Workflow
@@ -49,6 +50,8 @@ class RunViews:
         joins: Mapping[str, Any] = {agent: dict(members) for agent, members in log.join_signals.items()}
         memory |= {"agents": list(self._agents), "joins": dict(log.joins), "join_signals": joins, "turns": log.turns,
                    "failed": log.failed, "partial": self.partial, "skipped": log.skipped}  # fmt: skip
+        if log.is_session:
+            memory[SESSION] = OPEN if log.ending is None else CLOSED
         if log.untrusted:
             mark_untrusted(memory, log.untrusted)
         status: Any = "running"

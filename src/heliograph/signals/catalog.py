@@ -33,7 +33,13 @@ _CHUNK: Shape = {"content": "string", "offset?": "integer"}
 _FAILURE: Shape = {"code": "string", "message": "string", "recoverable": "boolean"}
 
 CATALOG: tuple[Entry, ...] = (
-    Entry("workflow:start", {"state": "object"}, "runtime", "A run starts with this state.", "SIG-20"),
+    Entry(
+        "workflow:start",
+        {"state": "object", "session?": "boolean"},
+        "runtime",
+        "A run starts with this state; a session waits for messages.",
+        "SIG-20",
+    ),
     Entry(
         "workflow:forked",
         {
@@ -41,6 +47,7 @@ CATALOG: tuple[Entry, ...] = (
             "signal": "string",
             "turns": "list",
             "state?": "object",
+            "session?": "boolean",
         },
         "runtime",
         "A run continues the log of another run after one of its signals, perhaps with another state; "

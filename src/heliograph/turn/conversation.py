@@ -20,10 +20,10 @@ from heliograph.types import Json, JsonObject
 class Conversation:
     """The messages so far, oldest first, and the last text of the model. Updates the token count of the journal."""
 
-    def __init__(self, given: Sequence[str], journal: Journal):
-        """given: the first messages: the boxes, then the prompt."""
+    def __init__(self, given: Sequence[Message], journal: Journal):
+        """given: the first messages: the boxes, the earlier messages of a session, then the prompt."""
         self._journal = journal
-        self.messages: list[Message] = [UserMessage(text) for text in given]
+        self.messages: list[Message] = list(given)
         self._input_tokens, self._output_tokens = 0, 0  # of the replies so far
         self.last_text = ""
 

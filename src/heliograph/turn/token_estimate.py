@@ -18,6 +18,7 @@ from heliograph.types import Json
 _PER_REQUEST = 16
 _PER_MESSAGE = 16
 _PER_TOOL = 32
+_PER_FILE = 4096  # an image; a document may have more
 _ANY_TOOLS = 600  # instructions of the provider about tool calls
 
 
@@ -38,8 +39,8 @@ def input_tokens_max(request: ModelRequest) -> int:
 
 def _message(message: Message) -> int:
     match message:
-        case UserMessage(content):
-            return _bytes(content)
+        case UserMessage(content, files):
+            return _bytes(content) + sum(_PER_FILE + _bytes(each.url) for each in files)
         case ToolMessage(call_id, tool):
             return _bytes(call_id) + _bytes(tool) + _bytes(readable_text(message))
         case AssistantMessage(text, calls, raw):

@@ -15,7 +15,7 @@ from heliograph.testing.kernel.jsonb import get, get_text
 from heliograph.testing.kernel.transaction import Transaction
 
 _DISTANCE = 16
-_KEPT = ("joins", "join_signals", "join_base", "turns", "failed", "partial", "skipped", "untrusted_keys")
+_KEPT = ("joins", "join_signals", "join_base", "turns", "failed", "partial", "skipped", "untrusted_keys", "session")
 _ENDS = ("agent:completed", "agent:failed")
 
 

@@ -23,6 +23,7 @@ from heliograph.testing.kernel import (
     boxes,
     claim,
     commands,
+    conversations,
     defer,
     endings,
     enqueue,
@@ -48,7 +49,7 @@ from heliograph.testing.kernel.transaction import Transaction
 
 _MODULES = (
     start, reactions, enqueue, claim, append, begin_call, record_call, defer, commands, suspend, endings, finish, finish_and_claim, reports, stops, sweeps, pending_reactions, outbox, limits,
-    boxes, unclaimed, shared_log,
+    boxes, unclaimed, shared_log, conversations,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)

@@ -33,7 +33,7 @@ def stop(tx: Transaction, items: Any) -> list[Row]:
 
 def stop_runs(tx: Transaction, items: Any) -> list[Row]:
     for item in j.elements(items):
-        _check_stop(item)
+        _check_stop(j.joined(item, {"mode": "graceful"}) if get_text(item, "mode") == "close" else item)
     return [{"run_id": get_raw(item, "run_id"), **_stop_run(tx, item)} for item in j.elements(items)]
 
 
@@ -122,6 +122,8 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
         return {"outcome": "unknown_run"}
     if run["status"] == "ended":
         return {"outcome": "already_done", "run_outcome": run["outcome"]}
+    if get_text(item, "mode") == "close":
+        return _close_session(tx, run, item)
     reason = "external_signal" if reason is None else reason
     was_running = run["status"] == "running"
     if was_running:
@@ -141,6 +143,18 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
     body = {"mode": get_raw(item, "mode"), "grace_seconds": get_raw(item, "grace_seconds"), "reason": reason,
             "actor": get_raw(item, "actor")}  # fmt: skip
     order_stops(tx, run_id, body)
+    return {"outcome": "stopping"}
+
+
+def _close_session(tx: Transaction, run: Row, item: Any) -> Row:
+    if get_text(run["memory"], "session") is None:
+        return {"outcome": "no_session"}
+    if run["status"] == "running":
+        actor = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
+        log(tx, run["run_id"], None, [{"name": "workflow:terminating", "parent": root_id(tx.tables, run["run_id"]),
+                                       "is_pending": True, "payload": {"reason": "closed"} | actor}])  # fmt: skip
+        tx.update(tx.tables.runs, run, status="terminating", memory=j.joined(run["memory"], {"session": "closed"}),
+                  updated_at=tx.now)  # fmt: skip
     return {"outcome": "stopping"}
 
 

@@ -39,7 +39,8 @@ begin
     end if;
     select coalesce(jsonb_object_agg(m.key, m.value), '{}') into v_memory
       from jsonb_each(heliograph._as_object(v_run.memory)) m
-     where m.key in ('joins', 'join_signals', 'join_base', 'turns', 'failed', 'partial', 'skipped', 'untrusted_keys')
+     where m.key in ('joins', 'join_signals', 'join_base', 'turns', 'failed', 'partial', 'skipped', 'untrusted_keys',
+                     'session')
        and m.value not in ('{}', '[]', '0', 'null');  -- a reader has these defaults
     v_bytes := 50 * (100 + octet_length(p_project) + octet_length(p_run_id) + pg_column_size(v_run.state)
                      + pg_column_size(v_memory) + 8 * v_run.open_turns);

@@ -40,8 +40,10 @@ end $$;
 
 -- stop_runs: stop runs. A stopped run wakes no more agents. The outbox delivers the stops of its open turns, each in
 --   its own transaction. The reaction to the last one ends the run as canceled.
---   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins.
+--   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins. mode
+--   'close' is for sessions: the run takes no more messages, answers those that it has, and ends as success.
 --   Returns [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.
+--   'no_session' for the mode 'close'.
 --   raises: see stop
 --   locks:  the runs, then the rows of the outbox: every writer of a turn's stop has locked its run
 create function heliograph.stop_runs(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -53,7 +55,8 @@ declare
 begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_keys('p_items[]', p_items, '{run_id,mode,grace_seconds,reason,actor}');
-    perform heliograph._check_stop(i) from jsonb_array_elements(p_items) i;
+    perform heliograph._check_stop(case when i ->> 'mode' = 'close' then i || '{"mode": "graceful"}' else i end)
+       from jsonb_array_elements(p_items) i;
     perform heliograph._lock_runs(p_project, array(select i ->> 'run_id' from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_answer := v_answer || (jsonb_build_object('run_id', v_item -> 'run_id')
@@ -166,6 +169,8 @@ begin
         return heliograph._was_pruned(p_project, 'run', p_item ->> 'run_id');
     elsif v_run.status = 'ended' then
         return jsonb_build_object('outcome', 'already_done', 'run_outcome', v_run.outcome);
+    elsif p_item ->> 'mode' = 'close' then
+        return heliograph._close_session(p_project, v_run, p_item, p_now);
     elsif v_run.status = 'running' then
         perform heliograph._log(p_project, v_run.run_id, null, jsonb_build_array(jsonb_build_object(
             'name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, v_run.run_id), 'payload',
@@ -181,6 +186,27 @@ begin
     perform heliograph._order_stops(p_project, v_run.run_id, false, jsonb_build_object('mode', p_item -> 'mode',
                 'grace_seconds', p_item -> 'grace_seconds', 'reason', v_reason, 'actor', p_item -> 'actor'), p_now);
     return jsonb_build_object('outcome', 'stopping');
+end $$;
+
+-- _close_session: let a session end once it has answered the messages that it has. The signal waits for a reaction,
+--   which ends the run if it has no turn.
+--   The caller holds the run.
+create function heliograph._close_session(
+    p_project text, p_run heliograph.runs, p_item jsonb, p_now timestamptz
+) returns jsonb language plpgsql as $$
+begin
+    if p_run.memory ->> 'session' is null then
+        return '{"outcome": "no_session"}';
+    elsif p_run.status = 'running' then
+        perform heliograph._log(p_project, p_run.run_id, null, jsonb_build_array(jsonb_build_object(
+            'name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, p_run.run_id), 'is_pending', true,
+            'payload', '{"reason": "closed"}' || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))),
+            p_now);
+        update heliograph.runs
+           set status = 'terminating', memory = memory || '{"session": "closed"}', updated_at = p_now
+         where project_id = p_project and run_id = p_run.run_id;
+    end if;
+    return '{"outcome": "stopping"}';
 end $$;
 
 -- _was_pruned: the outcome for a turn or a run without a row: it was pruned, or it never existed.

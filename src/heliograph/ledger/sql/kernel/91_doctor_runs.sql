@@ -47,6 +47,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
     union all
     select 'R6 no run stays open without work', r.run_id from r
      where r.status <> 'ended' and r.open_turns = 0 and r.pending_reactions = 0
+       and not (r.status = 'running' and r.memory ->> 'session' is not distinct from 'open')
     union all
     select 'R7 every run has ended', r.run_id from r where p_quiescent and r.status <> 'ended'
     union all

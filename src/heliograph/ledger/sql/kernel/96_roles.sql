@@ -173,7 +173,8 @@ begin
                  array['bell_key', 'list_signal_grants']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
                  array['read_log', 'read_recorded', 'read_open_turns', 'read_ended_turns', 'why', 'why_not',
-                       'read_tree', 'read_graph', 'read_box', 'recall', 'doctor', 'liveness', 'measure', 'list_workers',
+                       'read_tree', 'read_graph', 'read_box', 'read_conversation', 'recall', 'doctor',
+                       'liveness', 'measure', 'list_workers',
                        'read_shared_log', 'first_failure',
                        'list_subscriptions'])) g (roles, names)
           join pg_proc p on p.pronamespace = 'heliograph'::regnamespace and p.proname = any (g.names) order by p.oid

@@ -1,0 +1,116 @@
+"""`helio chat FILE.py:app [ID]`: a conversation at a terminal, or with the lines of a pipe as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from heliograph.cli.interrupts import run_agents
+from heliograph.cli.load_application import load_app
+from heliograph.cli.logs import show_logs
+from heliograph.cli.output import block, error, json_line, note, reserved_stdout, text
+from heliograph.client.session import PendingReply, Reply, Session, open_session
+from heliograph.error_text import safe_repr
+from heliograph.reactive.workflow import Workflow
+from heliograph.runtime import open_runtime, telemetry_of
+
+_SHOWN = 5  # turns of a session that continues
+_CLOSE = "/close"
+
+
+def chat(options: Namespace) -> int:
+    """Talk until the end of the input. Returns 0, and 1 if a message of a pipe got no reply."""
+    show_logs(logging.WARNING)
+    if not options.json:
+        return _load_and_chat(options, None)
+    with reserved_stdout() as own:  # the application's file may print while it is loaded
+        return _load_and_chat(options, own)
+
+
+def _load_and_chat(options: Namespace, own: TextIO | None) -> int:
+    return run_agents(_chat(options, load_app(options.app).workflow, own))
+
+
+async def _chat(options: Namespace, workflow: Workflow, own: TextIO | None) -> int:
+    is_terminal, has_failed = sys.stdin.isatty() and own is None, False
+    async with (
+        open_runtime(telemetry=telemetry_of([workflow], os.environ)) as runtime,
+        open_session(runtime, workflow, options.session, agent=options.agent, worker=not options.no_worker) as session,
+    ):
+        if is_terminal:
+            await _greet(session)
+        async for message in _lines(is_terminal=is_terminal):
+            if message == _CLOSE:
+                await session.close()
+                return int(has_failed)
+            reply = await _answer(await session.post(message), own, streams=is_terminal)
+            has_failed |= reply.outcome not in ("success", "partial")
+        if is_terminal:
+            note(f"session {session.id} stays open; continue it with: helio chat {options.app} {session.id}")
+    return 0 if is_terminal else int(has_failed)
+
+
+async def _greet(session: Session) -> None:
+    note(f"session {session.id} with {session.agent}; Ctrl-C stops a reply, Ctrl-D leaves, {_CLOSE} closes the session")
+    for each in await session.history(_SHOWN):
+        block(f"{'>' if each.role == 'user' else ' '} {each.text}")
+
+
+async def _lines(*, is_terminal: bool) -> AsyncIterator[str]:
+    """The messages of the user, without empty lines."""
+    while True:
+        if is_terminal:
+            text("> ")
+        line = await asyncio.to_thread(sys.stdin.readline)
+        if not line:
+            return
+        if stripped := line.strip():
+            yield stripped
+
+
+async def _answer(pending: PendingReply, own: TextIO | None, *, streams: bool) -> Reply:
+    """Print the reply to a message, and return it. SIGINT stops it."""
+    with _stopping(pending):
+        if streams:
+            async for piece in pending:
+                text(piece)
+        reply = await pending.reply()
+    if own is not None:
+        json_line("reply", {"turn_id": reply.turn_id, "outcome": reply.outcome, "text": reply.text, "output": reply.output,
+                   "error": reply.error}, own)  # fmt: skip
+    elif streams:
+        block("")
+    else:
+        block(reply.text)
+    if reply.outcome not in ("success", "partial"):
+        why = (reply.error or {}).get("message", reply.outcome)
+        error(
+            "the reply was stopped"
+            if reply.was_stopped
+            else f"no reply: {safe_repr(str(why), 2000)}; helio turn show {reply.turn_id}"
+        )
+    return reply
+
+
+@contextmanager
+def _stopping(pending: PendingReply) -> Iterator[None]:
+    """Let SIGINT stop a reply while it is written."""
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop() -> None:
+        tasks.add(asyncio.create_task(pending.stop()))
+
+    signal.signal(signal.SIGINT, lambda _number, _frame: loop.call_soon_threadsafe(stop))
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            signal.signal(signal.SIGINT, before)

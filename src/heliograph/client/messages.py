@@ -1,0 +1,38 @@
+"""The messages of a session as payloads of signals, and the ids of their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from heliograph.client.arguments import check_id
+from heliograph.error_text import repr_of, safe_repr
+from heliograph.errors import InvalidInput
+from heliograph.ports import FileReference
+from heliograph.types import JsonObject
+from heliograph.world.seam import World
+
+
+def message_payload(text: Any, files: Sequence[str | FileReference] = ()) -> JsonObject:
+    """The payload of a message: its text, and its files by reference. Raises InvalidInput (`wrong_type`, `invalid_url`)."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"a message must be a text, not {safe_repr(repr_of(text))}", code="wrong_type", path="/text")
+    if not files:
+        return {"text": text}
+    return {"text": text, "files": [_file(each) for each in files]}
+
+
+def turn_of_message(world: World, run_id: str, message_id: str | None) -> str:
+    """The id of the turn that answers a message: the same for a message that is sent again under its id. Raises InvalidInput (`invalid_id`)."""
+    if message_id is None:
+        return world.new_id("turn")
+    return f"turn_{run_id}_{check_id(message_id, 'a message id', '/message_id')}"
+
+
+def _file(file: str | FileReference) -> JsonObject:
+    found = FileReference(file) if isinstance(file, str) else file
+    if not isinstance(found, FileReference) or urlsplit(found.url).scheme != "https":
+        raise InvalidInput(f"a file of a message must be an https URL, not {safe_repr(repr_of(file))}", code="invalid_url",
+                           path="/files")  # fmt: skip
+    return {"url": found.url} if found.media_type is None else {"url": found.url, "media_type": found.media_type}

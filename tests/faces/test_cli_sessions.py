@@ -1,0 +1,42 @@
+"""`helio send` and `helio chat`: conversations at a terminal and in pipes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.faces.cli_support import HELIO, SECONDS, Shell
+
+CHAT = """
+from heliograph import Heliograph, ScriptedModel
+
+app = Heliograph("chat")
+model = ScriptedModel(lambda request: f"{len(request.messages)}: {request.prompt}")
+app.prompt_agent("assistant", "{message}", model=model)
+"""
+
+
+def _chat(shell: Shell, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HELIO, "chat", "chat.py:app", *options], input=text, cwd=shell.folder, env=shell.environment, text=True,
+                          check=False, capture_output=True, timeout=SECONDS)  # fmt: skip
+
+
+def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_session(
+    tmp_path: Path, database_url: str
+) -> None:
+    shell = Shell(tmp_path, database_url)
+    (tmp_path / "chat.py").write_text(CHAT)
+    talked = _chat(shell, "Hello\n\nAgain\n", "anna")
+    assert (talked.returncode, talked.stdout, talked.stderr) == (0, "1: Hello\n3: Again\n", "")
+    for _ in range(2):  # the same message
+        sent = shell.helio("send", "anna", "assistant", "From afar", "--message-id", "1")
+        assert (sent.returncode, sent.stdout) == (0, "turn_anna_1\n")
+    talked = _chat(shell, "Last\n/close\n", "anna", "--json")
+    [reply] = [json.loads(line) for line in talked.stdout.splitlines()]
+    assert (talked.returncode, reply["type"], reply["text"], reply["outcome"]) == (0, "reply", "7: Last", "success")
+    waited = shell.helio("send", "anna", "assistant", "From afar", "--message-id", "1", "--wait")
+    assert (waited.returncode, waited.stdout) == (0, "5: From afar\n")
+    closed = shell.helio("send", "anna", "assistant", "Anybody?")
+    assert closed.returncode == 4
+    assert "takes no more messages" in closed.stderr
