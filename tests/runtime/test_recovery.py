@@ -227,7 +227,7 @@ async def test_turn_without_its_inbox_row_is_a_protocol_error_and_is_rejected(ri
     assert "protocol error" in failed["error"]["message"]
     await rig.fetch(  # for the checks that follow each test
         "insert into heliograph.agent_inbox overriding system value"
-        " select * from jsonb_populate_record(null::heliograph.agent_inbox, $1::jsonb || '{\"status\": \"consumed\"}')",
+        ' select * from jsonb_populate_record(null::heliograph.agent_inbox, $1::jsonb || \'{"status": "consumed"}\')',
         lost_row[0],
     )
 

@@ -86,7 +86,9 @@ class LedgerReplay:
         ended = msgspec.convert(turn.part.data["claimed"], Claimed)
         own = [s for s in turn.recording.signals if s.turn_id == ended.turn_id]
         view = turn.claimed_view
-        if any(signal.name == "ready" for signal in own):  # it was claimed before its run began to end, or it would not have begun
+        if any(
+            signal.name == "ready" for signal in own
+        ):  # it was claimed before its run began to end, or it would not have begun
             view = replace(view, status="running")
         self._claimed = first_claim(ended, view)
         data: Any = turn.part.data[LEDGER]
