@@ -109,6 +109,7 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_quiescent": lambda *_: True,
     "p_now": lambda _, known: known.at,
     "p_before": lambda _, known: known.at - timedelta(seconds=1),
+    "p_before_seq": lambda *_: 1_000_000,
     "p_run_id": lambda _, known: known.items[0]["run_id"],
     "p_signal_id": lambda _, known: f"sig_{known.items[0]['run_id']}_1",
     "p_subject": lambda _, known: known.items[0]["run_id"],

@@ -18,7 +18,7 @@ _ENDS = ("agent:completed", "agent:failed")
 def read_conversation(tx: Transaction, run_id: str, agent: str, before: int, limit: int) -> list[Row]:
     """The ended turns of an agent that were activated before a position, the newest first."""
     if not 1 <= limit <= 1000 or before < 0:
-        raise SqlError("22023", "p_limit must be from 1 to 1000, and p_before 0 or more")
+        raise SqlError("22023", "p_limit must be from 1 to 1000, and p_before_seq 0 or more")
     found = [
         (turn, upto)
         for part, start, upto in log_parts(tx.tables, run_id)

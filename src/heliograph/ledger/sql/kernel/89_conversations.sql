@@ -8,13 +8,13 @@
 --   without an output, [{name, payload}], the signals harness:start and text:delta; else null.
 --   raises: see _enter; 22023 for a limit or a position out of range
 create function heliograph.read_conversation(
-    p_project text, p_run_id text, p_agent text, p_before bigint, p_limit integer
+    p_project text, p_run_id text, p_agent text, p_before_seq bigint, p_limit integer
 ) returns json language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);
 begin
-    if not coalesce(p_limit between 1 and 1000 and p_before >= 0, false) then
-        raise exception using errcode = '22023', message = 'p_limit must be from 1 to 1000, and p_before 0 or more';
+    if not coalesce(p_limit between 1 and 1000 and p_before_seq >= 0, false) then
+        raise exception using errcode = '22023', message = 'p_limit must be from 1 to 1000, and p_before_seq 0 or more';
     end if;
     return (
         select coalesce(json_agg(json_build_object(
@@ -30,7 +30,7 @@ begin
                               y.agent_id, y.deliverable_card_id, p.upto
                          from heliograph.agent_turns y
                         where y.project_id = p_project and y.run_id = p.run_id and y.activation_seq > p.after
-                          and y.activation_seq <= least(p.upto, p_before - 1)
+                          and y.activation_seq <= least(p.upto, p_before_seq - 1)
                           and y.agent_id = p.run_id || '/' || p_agent and y.state = 'done'
                           and (p.run_id = p_run_id or heliograph._has_ended_by(p_project, p.run_id, y.agent_turn_id,
                                                                                y.activation_seq, p.upto))
