@@ -10,6 +10,7 @@ from heliograph import Context, Heliograph
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
 from heliograph.recording.replay import replay_recording
+from heliograph.signals.guard_record import place_of_guard, recorded_guard, without_place
 from heliograph.signals.model import Signal
 from tests.recording.simulated import record_simulated
 
@@ -164,3 +165,26 @@ def test_signal_of_a_run_that_stopped_before_its_reaction_wakes_nobody() -> None
     for record in (True, False):
         recording = record_simulated(stepping(ends="seen", second_on="plan_ready"), 1, record=record)
         assert replay_recording(recording, stepping(ends="seen", second_on="plan_ready").workflow).is_same
+
+
+@pytest.mark.proves("P-27")
+def test_line_of_a_guard_that_raises_is_no_divergence() -> None:
+    def app(*, moved: bool) -> Heliograph:
+        app = Heliograph("moved")
+        guards = (
+            lambda state: state["missing"] > 1,
+            lambda state: state["missing"] > 1,
+        )
+
+        @app.agent(activate_on=["workflow:start"], when=guards[moved])
+        async def broken(ctx: Context) -> None:
+            return None
+
+        return app
+
+    for record in (True, False):
+        recording = record_simulated(app(moved=False), 1, record=record)
+        [skipped] = [s for s in recording.signals if s.name == "agent:skipped"]
+        assert place_of_guard(recorded_guard(skipped.payload)).startswith(" at test_replay_of_reactions.py:")
+        assert without_place(skipped.payload) != skipped.payload
+        assert replay_recording(recording, app(moved=True).workflow).is_same

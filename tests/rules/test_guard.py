@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -82,7 +83,8 @@ def test_record_has_the_verdict_and_what_was_read(
     kind: Any, when: Callable[..., Any], verdict: bool | None, reads: list[Any]
 ) -> None:
     result = evaluated(when, DOCUMENT, kind)
-    assert result.record == {"guard": {"verdict": verdict, "reads": reads}}
+    guard = {key: value for key, value in result.record["guard"].items() if key != "raised_at"}  # type: ignore[union-attr]
+    assert guard == {"verdict": verdict, "reads": reads}
     assert (result.reason is None) == (verdict is True)
     assert result.is_untrusted == (verdict is None)  # the message of an exception may quote anything
 
@@ -216,3 +218,19 @@ def test_observing_runs_no_hook_of_the_author_and_records_only_on_request() -> N
 def test_state_that_allows_no_subclass_is_evaluated_without_reads() -> None:
     assert observed(True) is None
     assert observed(object()) is None
+
+
+def _over(limit: int, state: Any) -> bool:
+    return state["text"] > limit  # type: ignore[no-any-return]
+
+
+@pytest.mark.proves("SIG-23")
+def test_guard_that_raises_records_its_line() -> None:
+    line = _over.__code__.co_firstlineno + 1
+    by_lambda = evaluated(lambda s: _over(1, s), DOCUMENT).record["guard"]
+    assert by_lambda["raised_at"] == f"test_guard.py:{line}"  # type: ignore[call-overload,index]
+    library = evaluated(lambda s: json.loads(s["text"]), DOCUMENT).record["guard"]
+    assert library["raised_at"] == f"test_guard.py:{line + 8}"  # type: ignore[call-overload,index]
+    without_code = evaluated(functools.partial(_over, 1), DOCUMENT).record["guard"]
+    assert "raised_at" not in without_code  # type: ignore[operator]
+    assert "raised_at" not in evaluated(lambda s: False, DOCUMENT).record["guard"]  # type: ignore[operator]

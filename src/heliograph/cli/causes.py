@@ -14,7 +14,7 @@ from heliograph.cli.output import json_line, line, note, width
 from heliograph.error_text import printable
 from heliograph.errors import NotFound
 from heliograph.ledger.reader import Reader
-from heliograph.signals.guard_record import recorded_guard, recorded_reads
+from heliograph.signals.guard_record import place_of_guard, recorded_guard, recorded_reads
 from heliograph.signals.model import from_wire
 from heliograph.signals.signal_text import json_text, line_payload, meaning
 from heliograph.signals.trace import draw_tree
@@ -164,7 +164,7 @@ def _facts_of(link: Mapping[str, Any]) -> Iterator[str]:
     if guard is not None:
         verdict = _VERDICTS.get(repr(guard.get("verdict")), "unknown")
         reads = ", ".join(_value(each, "value", "bytes") for each in recorded_reads(guard))
-        yield f"guard: {verdict}" + (f"; it read {reads}" if reads else "")
+        yield f"guard: {verdict}{place_of_guard(guard)}" + (f"; it read {reads}" if reads else "")
     for member in link.get("joined", []):
         signal = member.get("signal")
         by = (

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from heliograph.json_differences import Difference, differences
 from heliograph.playback.digest_queue import DIGEST_BYTES, ChunkFile, DigestQueue
+from heliograph.signals.guard_record import without_place
 from heliograph.signals.model import Signal, to_wire
 from heliograph.types import Json, JsonObject
 
@@ -139,7 +140,8 @@ class Comparison:
 
 def compared_value(signal: Signal, *, is_exact: bool) -> JsonObject:
     """Return the parts of a signal that are compared."""
-    whole: JsonObject = {"name": signal.name, "agent": signal.agent, "payload": signal.payload}
+    payload = signal.payload if is_exact else without_place(signal.payload)
+    whole: JsonObject = {"name": signal.name, "agent": signal.agent, "payload": payload}
     if is_exact:
         whole = to_wire(signal) | {"turn_id": signal.turn_id}
     return {key: _comparable(each, is_exact=is_exact) for key, each in whole.items()}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from pathlib import PurePath
+from types import CodeType
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,7 +27,7 @@ class GuardResult(NamedTuple):
     """The result of a guard.
 
     reason: why the agent is skipped; None if it may run. record: {guard: {verdict, reads}} for the payload of the signal that
-    records the result; empty without a guard. is_untrusted: the record or the reason may contain an untrusted value.
+    records the result, with `raised_at`, the file and the line, of a guard that raised; empty without a guard. is_untrusted: the record or the reason may contain an untrusted value.
     """
 
     reason: str | None
@@ -45,6 +48,7 @@ def evaluate_guard(
     """Evaluate a guard against the state. untrusted: the keys of the state with untrusted values. signal: makes the second argument."""
     assert agent.when is not None
     verdict: bool | None = None
+    raised_at: str | None = None
     is_observed = False
     with RecordedReads() as reads:
         try:
@@ -56,8 +60,10 @@ def evaluate_guard(
             verdict = decided(agent.when(given) if agent.when_arity == 1 else agent.when(given, signal()))
             reason = None if verdict else "when guard false"
         except Exception as error:
-            reason = f"{GUARD_RAISED} {format_exception(error)}"
+            reason, raised_at = f"{GUARD_RAISED} {format_exception(error)}", _place_of(error, agent.when)
     guard: JsonObject = {"verdict": verdict}
+    if raised_at is not None:
+        guard["raised_at"] = raised_at
     keys = _keys_of(reads, state, shape) if is_observed else []
     if is_observed:
         guard["reads"] = [_read(key, state, untrusted) for key in keys[:READS_MAX]]
@@ -65,6 +71,18 @@ def evaluate_guard(
             guard["more_reads"] = len(keys) - READS_MAX
     is_untrusted = quotes_exception(reason) or not untrusted.isdisjoint(keys[:READS_MAX])
     return GuardResult(reason, {"guard": guard}, is_untrusted)
+
+
+def _place_of(error: Exception, when: Callable[..., Any]) -> str | None:
+    """`FILE.py:12`: the line of the guard's file at which it raised, or where it begins; None for a guard without code of its own.
+
+    Only the name of the file, because the log may be read on another machine.
+    """
+    code = getattr(when, "__code__", None)
+    if not isinstance(code, CodeType):
+        return None
+    own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename]
+    return f"{PurePath(code.co_filename).name}:{own[-1] if own else code.co_firstlineno}"
 
 
 def _keys_of(reads: Collection[str], state: Mapping[str, Json], shape: StateShape) -> list[str]:

@@ -17,7 +17,7 @@ from heliograph.error_text import printable
 from heliograph.errors import NotFound
 from heliograph.ids import split_signal_id
 from heliograph.reactive.workflow import Workflow, hint_of_agents
-from heliograph.signals.guard_record import recorded_guard, recorded_reads
+from heliograph.signals.guard_record import place_of_guard, recorded_guard, recorded_reads
 from heliograph.signals.pattern import Pattern
 
 NEAR_MAX = 3
@@ -84,7 +84,7 @@ def _of_skips(facts: Mapping[str, Any]) -> Iterator[Finding]:
         name = f" {skip['name']}" if "name" in skip else ""
         yield _finding(
             "guard_false" if guard.get("verdict") is False else "guard_raised" if "guard" in skip else "skipped",
-            f"{skip.get('cause')}{name} matched, but the agent was skipped: {skip['reason']}" + (f" ({read})" if read else ""),
+            f"{skip.get('cause')}{name} matched, but the agent was skipped: {skip['reason']}{place_of_guard(guard)}" + (f" ({read})" if read else ""),
             f"helio signal why {skip['id']} shows how the state came about", signal=skip.get("cause"), name=skip.get("name"),
             reads=recorded_reads(guard),
         )  # fmt: skip

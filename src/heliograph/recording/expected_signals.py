@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from heliograph.signals.guard_record import GUARD_PLACE
 from heliograph.signals.model import Signal
 
 DELTAS = frozenset(("text:delta", "thinking:delta"))
@@ -17,7 +18,7 @@ _OF_CALLS = frozenset(("tool:call", "tool:result", "delegation", "delegation_res
 _OUTSIDE: Mapping[str, Collection[str]] = {
     "harness:end": ("/payload/durationMs",), "delegation": ("/payload/task_id",), "delegation_response": ("/payload/task_id",),
     "workflow:end": ("/payload/metrics/duration_ms", "/payload/metrics/usage"), "ready": ("/payload/metadata/runtime",),
-    "harness:error": ("/payload/error", "/payload/message", "/payload/details"),
+    "harness:error": ("/payload/error", "/payload/message", "/payload/details"), "agent:skipped": (GUARD_PLACE,),
 }  # fmt: skip
 
 _Key = tuple[str, str | None, str | None]

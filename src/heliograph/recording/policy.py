@@ -14,10 +14,12 @@ from heliograph.errors import InvalidInput
 from heliograph.json_differences import Difference
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.recording import Part, Recording
+from heliograph.signals.guard_record import GUARD_PLACE
 from heliograph.types import JsonObject
 
 CHANGES = ("prompts", "agents")
-_HASHES = {"harness:end": "/payload/marks", "tool:call": "/payload/input_hash"}  # by the name of their signal
+# What depends on the text of the code alone, by the name of its signal: requests and steps are compared themselves, and lines move.
+_OF_CODE = {"harness:end": "/payload/marks", "tool:call": "/payload/input_hash", "agent:skipped": GUARD_PLACE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,9 @@ class ReplayPolicy:
         return dataclasses.replace(workflow, agents={n: agent for n, agent in workflow.agents.items() if n in known})
 
     def counted(self, recorded: JsonObject, found: tuple[Difference, ...]) -> tuple[Difference, ...]:
-        """Return the differences of a signal that are a divergence. The hashes of a request are not: it is compared itself."""
-        if (hashes := _HASHES.get(str(recorded["name"]))) is not None:
-            return tuple(each for each in found if not each.path.startswith(hashes))
+        """Return the differences of a signal that are a divergence: not the hashes of a request, nor the line of a guard."""
+        if (of_code := _OF_CODE.get(str(recorded["name"]))) is not None:
+            return tuple(each for each in found if not each.path.startswith(of_code))
         if self.accepts_prompts and recorded["name"] == "harness:start":
             return tuple(each for each in found if each.path != "/payload/input")
         return found

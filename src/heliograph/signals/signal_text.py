@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.error_text import safe_repr
 from heliograph.signals.catalog import CATALOG
+from heliograph.signals.guard_record import place_of_guard, recorded_guard
 from heliograph.signals.model import Signal
 from heliograph.signals.pattern_table import PatternTable
 
@@ -53,6 +54,8 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     if signal.name == "tool:result" and "output" in payload:
         failed = f" {payload['status']}" if payload.get("status", "success") != "success" else ""
         return safe_repr(f"{payload.get('name')}{failed} -> {json_text(payload['output'], WHOLE)}", width)
+    if signal.name == "agent:skipped" and (place := place_of_guard(recorded_guard(payload))):
+        return safe_repr(f"{json_text(payload.get('reason', ''), width)}{place}", width)
     if signal.name in _ONE_PART:
         part = json_text(payload.get(_ONE_PART[signal.name], payload), width)
         return (
