@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import shutil
 import statistics
 import sys
-import tempfile
 from contextlib import suppress
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import asyncpg
 
+from bench.own_server import on_own_server
 from heliograph import CircuitOpen, Context, Heliograph, RecoverableError, Step, ToolFailed
 from heliograph.config import Settings
-from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install
 from heliograph.runtime import open_runtime
 
@@ -120,14 +116,7 @@ def main() -> None:
     parser.add_argument("--callers", nargs="+", type=int, default=[1, 64], help="turns at once (1 64)")
     parser.add_argument("--steps", type=int, default=200, help="of each turn (200)")
     options = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="heliograph-guards-"))
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    try:
-        with open_embedded(home, version=18) as server:
-            is_in_time = asyncio.run(compare(server.url, options))
-        server.wait_stopped(30)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    is_in_time = on_own_server("guards", lambda url: compare(url, options))
     if not is_in_time:
         sys.exit(f"an open breaker took over {TARGET_MS:g} ms for one caller")
 

@@ -9,12 +9,8 @@ an embedded PostgreSQL of its own, with fsync on.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
 import random
-import shutil
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,9 +20,9 @@ from time import perf_counter, process_time
 
 import asyncpg
 
+from bench.own_server import on_own_server
 from heliograph import Context, Heliograph
 from heliograph.config import Settings
-from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install
 from heliograph.run_fork import fork_run
 from heliograph.runtime import Runtime, open_runtime
@@ -122,14 +118,7 @@ def main() -> None:
     parser.add_argument("--per-turn", type=int, default=20)
     parser.add_argument("--reps", type=int, default=200)
     options = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="heliograph-long-forks-"))
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    try:
-        with open_embedded(home, version=18) as server:
-            is_met = asyncio.run(measure(server.url, options))
-        server.wait_stopped(30)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    is_met = on_own_server("long-forks", lambda url: measure(url, options))
     if not is_met:
         sys.exit(f"a fork took over {TARGET_MS:g} ms, or wrote over {TARGET_BYTES} bytes")
 

@@ -204,22 +204,6 @@ def test_test_that_waits_for_nothing_receives_the_open_waits() -> None:
         waits()
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({}, "model openai-chat:gpt-5 has no stub"),
-        ({"tools": {"fetch": print}}, "has no tool fetch that is a function"),
-    ],
-)
-def test_application_that_cannot_be_simulated_is_rejected_at_once(options: dict[str, Any], problem: str) -> None:
-    @virtual_time
-    async def scenario(sim: Simulation) -> None:
-        sim.serve(shop, **options)
-
-    with pytest.raises((InvalidInput, SetupError), match=problem):
-        scenario()
-
-
 @virtual_time
 async def test_plain_function_is_a_model_without_a_thread(sim: Simulation) -> None:
     threads = []
@@ -230,40 +214,6 @@ async def test_plain_function_is_a_model_without_a_thread(sim: Simulation) -> No
 
     result = await sim.serve(shop, models=FunctionHarness(rule)).run({})
     assert (result.state["answer"], threads) == ("by rule", [threading.current_thread()])
-
-
-def test_application_is_served_once() -> None:
-    @virtual_time
-    async def scenario(sim: Simulation) -> None:
-        serve(sim)
-        with pytest.raises(InvalidInput, match="served already"):
-            serve(sim)
-
-    scenario()
-
-
-def test_script_across_turns_is_rejected_where_workers_die() -> None:
-    async def scenario(sim: Simulation) -> None:
-        sim.serve(shop, models=ScriptedModel(["one"]))
-
-    virtual_time(scenario)()
-    with pytest.raises(InvalidInput, match="pass per_turn=True"):
-        crash_at_every_await(scenario)
-
-
-def test_decorators_keep_fixtures_and_methods_and_reject_plain_functions() -> None:
-    class TestShop:
-        @virtual_time
-        async def test_name(self, sim: Simulation, fixture: str) -> str:
-            return f"{fixture} {sim.seed}"
-
-    assert TestShop().test_name(fixture="x") == "x 0"
-    for wrong, problem in ((lambda: None, "must be an async function"), (_without_arguments, "as its first argument")):
-        with pytest.raises(InvalidInput, match=problem):
-            virtual_time(wrong)
-
-
-async def _without_arguments() -> None: ...
 
 
 # ── Crashes ──
@@ -306,14 +256,6 @@ def test_result_that_depends_on_the_attempt_is_found() -> None:
 
     with pytest.raises(AssertionError, match=r"killed at await 1 of .*, the result differs: 2 instead of 1"):
         crash_at_every_await(counted)
-
-
-@pytest.mark.parametrize("arguments", [{"first": 0}, {"every": True}])
-def test_numbers_of_awaits_are_checked(arguments: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="must be a whole number from 1"):
-        crash_at_every_await(refunded, **arguments)
-    with pytest.raises(InvalidInput, match="has the awaits 1 to"):
-        crash_at(refunded, 10_000)
 
 
 # ── Seeds ──
@@ -365,12 +307,6 @@ def test_message_of_a_test_that_fails_without_faults_names_no_fault() -> None:
         assert (await serve(sim).run({})).outcome == "failed"
 
     assert failing(wrong).__notes__ == ["the test fails without any fault"]
-
-
-@pytest.mark.parametrize("seeds", [0, [], "12", [1.5], True, None])
-def test_seeds_are_checked(seeds: Any) -> None:
-    with pytest.raises(InvalidInput, match="seeds must be"):
-        simulate(seeds=seeds)
 
 
 async def test_memory_of_a_simulation_finds_shared_words() -> None:

@@ -7,9 +7,11 @@ test the doctor checks its project, unless the test sets `is_corrupted`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -18,6 +20,8 @@ from heliograph.testing.kernel.row_guard import guard_rows
 from heliograph.testing.kernel.transition_guard import guard_transitions
 from tests.kernel.kit import START, Connect, Connections, Kernel, connect, new_project
 from tests.marks import excludes_more
+
+_EMPTY = itertools.count(1)  # numbers of empty databases
 
 VERSIONS = [pytest.param(18, id="pg18")]
 if not os.environ.get("HELIOGRAPH_TEST_DATABASE_URL"):  # which names the one server there is
@@ -81,3 +85,21 @@ async def beside(connections: Connections, kernel: Kernel) -> AsyncIterator[Conn
     yield make
     for each in taken:
         await connections.release(each.connection)
+
+
+@pytest_asyncio.fixture
+async def empty_url(postgres: TestServer) -> AsyncIterator[str]:
+    """A database with nothing in it."""
+    name = f"empty_{os.getpid()}_{next(_EMPTY)}"
+    outside = await asyncpg.connect(postgres.url("postgres"))
+    await outside.execute(f'create database "{name}"')
+    yield postgres.url(name)
+    await postgres.drop(postgres.url(name))
+    await outside.close()
+
+
+@pytest_asyncio.fixture
+async def connection(empty_url: str) -> AsyncIterator[asyncpg.Connection]:
+    opened = await connect(empty_url)
+    yield opened
+    await opened.close()

@@ -1,54 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
-import subprocess
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
-from heliograph.embedded.cluster import find_binaries
 from heliograph.errors import Rejected, StoreUnavailable
 from heliograph.ledger import install as installer
-from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
+from heliograph.ledger.install import SchemaState, check, install, migrations, read_state
 from heliograph.ledger.pool import SESSION_NAME, explain
-from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill
 from tests.kernel.kit import START, Kernel, connect
+from tests.kernel.schema_objects import objects
 
 NEWEST = migrations()[-1].version
-_numbers = itertools.count(1)
-
-
-@pytest_asyncio.fixture
-async def empty_url(postgres: TestServer) -> AsyncIterator[str]:
-    """A database with nothing in it."""
-    name = f"empty_{os.getpid()}_{next(_numbers)}"
-    outside = await asyncpg.connect(postgres.url("postgres"))
-    await outside.execute(f'create database "{name}"')
-    yield postgres.url(name)
-    await postgres.drop(postgres.url(name))
-    await outside.close()
-
-
-@pytest_asyncio.fixture
-async def connection(empty_url: str) -> AsyncIterator[asyncpg.Connection]:
-    opened = await connect(empty_url)
-    yield opened
-    await opened.close()
-
-
-async def objects(connection: asyncpg.Connection) -> list[str]:
-    """All objects in the schema."""
-    rows = await connection.fetch(
-        "select oid::regclass::text from pg_class where relnamespace = to_regnamespace('heliograph')"
-        " union all select oid::regprocedure::text from pg_proc where pronamespace = to_regnamespace('heliograph') order by 1"
-    )
-    return [row[0] for row in rows]
 
 
 async def test_install_creates_everything_and_a_second_one_does_nothing(connection: asyncpg.Connection) -> None:
@@ -340,56 +306,6 @@ async def test_unusable_database_is_rejected_with_the_next_command(connection: a
         check(SchemaState(1, NEWEST + 1, kernel_is_current=False))
     await install(connection)
     check(await read_state(connection))
-
-
-def psql(url: str, sql: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(find_binaries(18) / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", url],
-        input=sql, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-
-
-@pytest.mark.more
-async def test_schema_file_creates_the_same_objects_as_install(
-    empty_url: str, connection: asyncpg.Connection, kernel: Kernel
-) -> None:
-    ran = psql(empty_url, whole_sql())
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert (await read_state(connection)).is_current
-    assert await install(connection) == []
-    assert await objects(connection) == await objects(kernel.connection)
-
-
-@pytest.mark.more
-async def test_planner_takes_no_table_of_the_schema_file_for_one_that_remains_empty(
-    empty_url: str, connection: asyncpg.Connection
-) -> None:
-    """A table with reltuples 0 gets plans that read all of it, and connections keep them (0002_planner.sql)."""
-    assert psql(empty_url, whole_sql()).returncode == 0
-    empty = await connection.fetch(
-        "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = 'r' and reltuples = 0"
-    )
-    assert {row["relname"] for row in empty} & {
-        "runs",
-        "agent_turns",
-        "agent_state_head",
-        "cards",
-        "outbox",
-        "signals",
-    } == set()
-
-
-@pytest.mark.more
-async def test_schema_file_applied_twice_fails_as_a_whole_and_changes_nothing(
-    empty_url: str, connection: asyncpg.Connection
-) -> None:
-    assert psql(empty_url, whole_sql()).returncode == 0
-    before = await objects(connection)
-    again = psql(empty_url, whole_sql())
-    assert again.returncode != 0
-    assert "already exists" in again.stderr
-    assert await objects(connection) == before
-    assert (await read_state(connection)).is_current
 
 
 @pytest.mark.more

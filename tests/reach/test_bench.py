@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import asyncpg
 import pytest
 
-from bench import beside, compare, schema_variants, sides
+from bench import beside, compare, schema_variants
 from bench.__main__ import RESULTS, measure_all
 from bench.agent_apps import application
 from bench.beside import measure_peer
@@ -41,20 +40,17 @@ from bench.meter.sample import COMMITS, CPU, P50, RATE, SERVER, WAL, Done, Sampl
 from bench.parts import Parts
 from bench.peers.catalog import CATALOG
 from bench.place import Place
-from bench.plot import draw
 from bench.provider import providing
-from bench.report import Row, as_json, print_report, ratios, row_of
+from bench.report import Row, as_json, print_report
 from bench.trips import CountingPlace
 from bench.works import (
     AFTER,
     BASES,
-    FLOOR,
     HELIOGRAPH,
     IN_MEMORY,
     LOADS,
     MANY,
     PEER,
-    PROTOTYPE,
     SINGLE,
     SIXTEEN,
     STREAMS,
@@ -169,44 +165,6 @@ async def test_failing_peer_is_reported_and_stops_no_other(place: Place, capsys:
     print_report(HEADER, lines, rows)
     assert "failed: A, broken, 16 callers: RuntimeError: no such schema" in capsys.readouterr().out
     assert [row.median(RATE) for row in rows] == [None, 10.0]
-
-
-def test_ratio_to_the_best_peer_excludes_peers_that_store_no_result() -> None:
-    def line(name: str, kind: str, rate: int, *, is_whole: bool = True) -> tuple[Contender, Row]:
-        contender = Contender("A", name, kind, is_whole=is_whole)
-        cpu = dict.fromkeys(ROLES, rate / 4e6)
-        return contender, row_of(contender, SIXTEEN, [Sample(Done(rate), 1.0, cpu=cpu)])
-
-    made = [
-        line(BASES["A"], FLOOR, 1000),
-        line("ours", HELIOGRAPH, 3000),
-        line(PROTOTYPE, PROTOTYPE, 500),
-        line("slow", PEER, 100),
-        line("fast", PEER, 300),
-        line("forgetful", PEER, 2000, is_whole=False),
-    ]
-    found = ratios([row for _, row in made], [contender for contender, _ in made], "A")
-    ours, forgetful = found["ours", SIXTEEN], found["forgetful", SIXTEEN]
-    assert (ours.floor, ours.peer, ours.prototype) == (3.0, 10.0, 6.0)
-    assert ours.floor_cpu == pytest.approx(4.0)  # four processes beside the server of the floor
-    assert (forgetful.floor, forgetful.peer) == (2.0, 2000 / 300)
-
-
-def test_plot_has_a_bar_for_each_rate_with_the_length_of_its_logarithm() -> None:
-    rows = [
-        Row("A", "<ours>", HELIOGRAPH, SIXTEEN, figures={RATE: Spread.of([10_000.0])}),
-        Row("A", "<ours>", HELIOGRAPH, MANY, figures={RATE: Spread.of([100_000.0])}),
-        Row("A", "theirs", PEER, SIXTEEN, figures={RATE: Spread.of([100.0])}),
-        Row("A", "theirs", PEER, MANY, problem="failed"),
-    ]
-    picture = ElementTree.fromstring(draw(HEADER, rows))  # noqa: S314  our own
-    space = "{http://www.w3.org/2000/svg}"
-    words = ["".join(each.itertext()) for each in picture.iter(f"{space}text")]
-    assert {"<ours>", "theirs", "10,000", "Work A: one durable job"} <= set(words)
-    assert any("abc1234" in each for each in words)
-    lengths = [float(each.attrib["width"]) for each in picture.iter(f"{space}rect")][-3:]
-    decade = lengths[1] - lengths[0]
-    assert lengths[2] == pytest.approx(lengths[0] - 2 * decade, abs=0.2)
 
 
 async def test_round_trips_and_statements_are_counted_by_side_without_those_that_observe(place: Place) -> None:
@@ -365,23 +323,6 @@ def test_comparison_of_a_checkout_with_itself_prints_rates_cpu_times_and_ratios(
         found = re.findall(rf"{figure} +before +([\d,.]+) +now +([\d,.]+) +now/before [\d.]+", printed)
         assert len(found) == 2
         assert all(float(each.replace(",", "")) > 0 for pair in found for each in pair)
-
-
-def test_ratio_of_a_comparison_is_the_median_of_its_rounds() -> None:
-    before, now = ([{"items/s": each} for each in side] for side in ((100.0, 10.0, 1.0), (110.0, 12.0, 0.5)))
-    assert compare.ratios(before, now, "items/s") == "1.100 (0.800 to 1.150)"
-
-
-def test_sides_of_a_comparison_are_measured_in_each_order() -> None:
-    order: list[str] = []
-
-    def measure(side: str) -> dict[str, float]:
-        order.append(side)
-        return {"items/s": float(len(order))}
-
-    found = sides.measure_in_rounds(["a", "b", "c"], 3, measure)
-    assert "".join(order) == "cbabcabac"
-    assert {name: len(each) for name, each in found.items()} == {"a": 3, "b": 3, "c": 3}
 
 
 @pytest.mark.more

@@ -27,13 +27,14 @@ from heliograph.execution.ownership import OwnedLedger
 from heliograph.execution.phase_context import PhaseContext
 from heliograph.execution.phase_events import PhaseEvents
 from heliograph.execution.phase_progress import PhaseProgress
-from heliograph.execution.phase_run import PhaseRun, failure_code
+from heliograph.execution.phase_run import PhaseRun
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.seams import Seams
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, reject_not_admitted, suspend
 from heliograph.execution.task_names import TaskNames
+from heliograph.execution.turn_failure import code_of, message_of
 from heliograph.ports import Memory
 from heliograph.records import Claimed, StopOrder, WriteResult
 from heliograph.turn.calls import task_of
@@ -197,7 +198,7 @@ class TurnRunner:
                 if self._phases is not None:
                     self._phases.discard()
                 self.owned.taint.read_state()  # the message may quote it
-                event = Raised("failed", _code(error, before), _error_message(self.claimed.turn_id, error))
+                event = Raised("failed", code_of(error, before), message_of(self.claimed.turn_id, error))
 
     def _interrupting(self, event: Event) -> Stopped | None:
         """The stop that takes the place of `event`, if there is one. A terminate hook may run, but may not wait then."""
@@ -389,17 +390,3 @@ class TurnRunner:
             if self.services.metrics is not None:
                 self.services.metrics.resolved(claimed.turn_id, result.waits)
         return event
-
-
-def _code(error: AgentFailed | KernelRejected, turn: Turn) -> str:
-    if error.code.isupper() and error.code != ACTION_FAILED:
-        return error.code
-    return ACTION_FAILED if turn.rounds is None else failure_code(turn.phase)
-
-
-def _error_message(turn_id: str, error: AgentFailed | KernelRejected) -> str:
-    """The error message of the turn. Rejections by the store name constraints and tables, so only the log has them (S20)."""
-    if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
-        return error.message
-    log.error("%s: %s", turn_id, error.message)
-    return "the store rejected a write of this turn; the worker's log has the reason"
