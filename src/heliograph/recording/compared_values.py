@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from heliograph.reactive.run_memory import stored_memory
 from heliograph.recording.redaction import without_secrets
 from heliograph.types import JsonObject
 
@@ -13,6 +14,14 @@ from heliograph.types import JsonObject
 def plain(value: Any) -> Any:
     """A value as a recording has it: JSON, without secrets."""
     return without_secrets(msgspec.json.decode(msgspec.json.encode(value)))
+
+
+def with_stored_memory(item: JsonObject) -> JsonObject:
+    """A kernel call with the memory of its run as this version stores it: earlier versions wrote counters that are zero, too."""
+    reaction: Any = item.get("reaction")
+    if not isinstance(reaction, dict) or not isinstance(reaction.get("memory"), dict):
+        return item
+    return {**item, "reaction": {**reaction, "memory": stored_memory(reaction["memory"])}}
 
 
 def ordered(signal: JsonObject) -> JsonObject:

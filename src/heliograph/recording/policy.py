@@ -18,8 +18,11 @@ from heliograph.signals.guard_record import GUARD_PLACE
 from heliograph.types import JsonObject
 
 CHANGES = ("prompts", "agents")
-# What depends on the text of the code alone, by the name of its signal: requests and steps are compared themselves, and lines move.
-_OF_CODE = {"harness:end": "/payload/marks", "tool:call": "/payload/input_hash", "agent:skipped": GUARD_PLACE}
+# What is not compared, by the name of its signal: hashes of requests and steps, which are compared themselves; the line of a guard, which
+# moves; and the Python of the worker, since a replay runs on another machine.
+_UNCOMPARED = {
+    "harness:end": "/payload/marks", "tool:call": "/payload/input_hash", "agent:skipped": GUARD_PLACE, "ready": "/payload/metadata/runtime",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,9 @@ class ReplayPolicy:
         return dataclasses.replace(workflow, agents={n: agent for n, agent in workflow.agents.items() if n in known})
 
     def counted(self, recorded: JsonObject, found: tuple[Difference, ...]) -> tuple[Difference, ...]:
-        """Return the differences of a signal that are a divergence: not the hashes of a request, nor the line of a guard."""
-        if (of_code := _OF_CODE.get(str(recorded["name"]))) is not None:
-            return tuple(each for each in found if not each.path.startswith(of_code))
+        """Return the differences of a signal that are a divergence."""
+        if (uncompared := _UNCOMPARED.get(str(recorded["name"]))) is not None:
+            return tuple(each for each in found if not each.path.startswith(uncompared))
         if self.accepts_prompts and recorded["name"] == "harness:start":
             return tuple(each for each in found if each.path != "/payload/input")
         return found

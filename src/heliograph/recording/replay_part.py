@@ -22,7 +22,7 @@ from heliograph.json_differences import Difference, differences
 from heliograph.reactive.react import react_to_pending, react_to_start
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.workflow import Workflow
-from heliograph.recording.compared_values import plain
+from heliograph.recording.compared_values import plain, with_stored_memory
 from heliograph.recording.detached_turn import no_harness
 from heliograph.recording.divergence import Divergence, Kind
 from heliograph.recording.policy import ReplayPolicy
@@ -191,7 +191,7 @@ class PartReplay:
         elif place and [draft["name"] for draft in drafts] != place["names"]:
             self._diverge("signal", "the call emits other signals", place["names"], [d["name"] for d in drafts], entry)
         if self.divergence is None:
-            recorded, replayed = entry[3], plain(without_owner(item))
+            recorded, replayed = with_stored_memory(entry[3]), plain(without_owner(item))
             if found := tuple(each for each in differences(recorded, replayed) if not each.path.startswith(_MARKS)):
                 self._diverge("call", f"{entry[2]} commits something else", recorded, replayed, entry, found)
         return self.divergence is None

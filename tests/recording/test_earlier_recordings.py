@@ -1,0 +1,72 @@
+"""Recordings that earlier versions wrote, also on another Python, are replayed by this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from heliograph import Context, Heliograph
+from heliograph.recording.file import read_recording
+from heliograph.recording.recording import Recording
+from heliograph.recording.replay import replay_recording
+
+# Written before the memory of a run left out counters that are zero, and before skips had the line of their guard.
+SHOP = Path(__file__).parent / "earlier" / "shop.jsonl"
+
+
+def shop(price: int = 42) -> Heliograph:
+    """The application with which the file was recorded."""
+    app = Heliograph("shop")
+
+    @app.agent(activate_on=["workflow:start"], updates="order", emits=["order:placed"])
+    async def clerk(ctx: Context) -> dict[str, int]:
+        async def price_of() -> int:
+            return 42
+
+        n: Any = await ctx.step("price", price_of)
+        ctx.emit("order:placed", {"n": price if n == 42 else n})
+        return {"n": n}
+
+    @app.agent(activate_on=["order:placed"], when=lambda state: state["order"]["n"] > 100, updates="big")
+    async def big(ctx: Context) -> str:
+        return "big"
+
+    @app.agent(activate_on=["order:*"], when=lambda state: state["missing"] > 1)
+    async def broken(ctx: Context) -> str:
+        return "x"
+
+    @app.agent(activate_on=["order:placed"], updates="note")
+    async def noter(ctx: Context) -> str:
+        return "noted"
+
+    return app
+
+
+@pytest.mark.proves("SIG-04")
+def test_recording_of_an_earlier_version_is_reproduced() -> None:
+    recording = read_recording(str(SHOP))
+    result = replay_recording(recording, shop().workflow)
+    assert result.is_same, [*result.lines()]
+    assert result.reproduced == len(recording.signals) == 23
+    first = replay_recording(recording, shop(price=43).workflow).first
+    assert first is not None
+    assert (first.seq, first.difference) == (12, "order:placed differs: /payload/n was 42, and is 43 now")
+
+
+@pytest.mark.proves("SIG-04")
+def test_recording_of_another_python_is_reproduced() -> None:
+    found = read_recording(str(SHOP))
+    signals = []
+    for signal in found.signals:
+        payload: Any = signal.payload
+        if signal.name == "ready":
+            payload = {**payload, "metadata": {**payload["metadata"], "runtime": "python 4.1"}}
+        signals.append(replace(signal, payload=payload))
+    result = replay_recording(
+        Recording(found.header, signals, found.parts, found.gaps, found.untrusted), shop().workflow
+    )
+    assert result.is_same, [*result.lines()]
+    assert [*result.signals] == signals
