@@ -87,6 +87,11 @@ def test_more_generated_applications_are_replayed_bit_for_bit() -> None:
         assert_same(seed)
 
 
+@pytest.mark.proves("SIG-04", "G-45")
+def test_task_that_went_on_long_after_its_pause_is_replayed_in_its_order() -> None:
+    assert_same(1001)
+
+
 def assert_same(seed: int, **options: Any) -> None:
     recorded, replayed = Effects(), Effects()
     found = record_simulated(topology(seed, recorded), seed, **options)
