@@ -316,8 +316,13 @@ def replay_part(recording: Recording, part: Part, workflow: Workflow, policy: Re
         if late.divergence is None:
             return late
         if (step := _varying_step(eager.changed, patient.changed)) is None:
-            return eager
+            return max((eager, patient, late), key=_reached)
         varying.add(step)
+
+
+def _reached(replay: PartReplay) -> int:
+    """How far a replay came. The one that came furthest has the order of the tasks, so its difference is that of the code."""
+    return 0 if replay.divergence is None else replay.divergence.seq
 
 
 def _varying_step(one: ChangedArguments | None, other: ChangedArguments | None) -> str | None:
