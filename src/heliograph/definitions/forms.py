@@ -30,7 +30,7 @@ def schema_of(what: str, form: Any, path: str) -> JsonObject:
         schema = to_json(dict(form), path)
     else:
         try:
-            schema = pydantic.TypeAdapter(form).json_schema()
+            schema = dict(_cached(_schema, form))
         except (pydantic.errors.PydanticUserError, NameError) as error:
             raise InvalidInput(f"{what} must be a JSON Schema, a pydantic model or another type, not {safe_repr(form)}: "
                                f"{safe_repr(str(error))}", code="wrong_type", path=path) from None  # fmt: skip
@@ -41,18 +41,31 @@ def schema_of(what: str, form: Any, path: str) -> JsonObject:
 def adapter_of(what: str, kind: Any, path: str) -> pydantic.TypeAdapter[Any]:
     """Return the converter of a type, which is built once. what: its name for messages. Raises InvalidInput."""
     try:
-        try:
-            return _adapter(kind)
-        except TypeError:  # the type cannot be hashed, like Annotated[int, [1]]
-            return _adapter.__wrapped__(kind)
+        adapter: pydantic.TypeAdapter[Any] = _cached(_adapter, kind)
     except (pydantic.errors.PydanticUserError, NameError) as error:
         raise InvalidInput(f"{what} must be a type that pydantic can build from JSON, not {safe_repr(kind)}: "
                            f"{safe_repr(str(error))}", code="wrong_type", path=path) from None  # fmt: skip
+    return adapter
 
 
 @lru_cache(maxsize=1024)
 def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(usable(kind))
+
+
+@lru_cache(maxsize=1024)
+def _schema(kind: Any) -> JsonObject:
+    schema: JsonObject = _cached(_adapter, kind).json_schema()
+    return schema
+
+
+def _cached(build: Any, kind: Any) -> Any:
+    """The value that a cached function builds of a type; one that cannot be hashed, like Annotated[int, [1]], is built each time."""
+    try:
+        hash(kind)
+    except TypeError:
+        return build.__wrapped__(kind)
+    return build(kind)
 
 
 def problems_in(validator: jsonschema_rs.Validator, value: Json, name: str) -> list[str]:

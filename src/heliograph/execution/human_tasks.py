@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 
 from heliograph.codes import TOOL_TIMEOUT
-from heliograph.definitions.forms import validator_of
+from heliograph.definitions.forms import adapter_of, schema_of, validator_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, ToolFailed, ToolTimedOut
 from heliograph.execution.call_replay import CallReplay, value_of
@@ -91,12 +91,7 @@ def _form(form: Any) -> tuple[JsonObject | None, Callable[[Json], Any]]:
         assert isinstance(schema, dict)
         validator_of("the form", schema, "/form")
         return schema, _unchanged
-    try:
-        adapter = pydantic.TypeAdapter(form)
-        form_schema = adapter.json_schema()
-    except pydantic.errors.PydanticUserError as error:
-        raise InvalidInput(f"a form must be a pydantic model, another type or a JSON Schema, not {safe_repr(form)}: "
-                           f"{safe_repr(str(error))}", code="wrong_type", path="/form") from None  # fmt: skip
+    form_schema, adapter = schema_of("a form", form, "/form"), adapter_of("a form", form, "/form")
 
     def convert(value: Json) -> Any:
         try:
