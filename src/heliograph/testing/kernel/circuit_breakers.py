@@ -189,8 +189,9 @@ def admit_inline(tx: Transaction, items: list[Any], answers: list[Row], opened: 
     rejections: dict[Any, Row] = {}
     for n, (item, answer) in enumerate(zip(items, answers, strict=True)):
         circuit, call = get(item, "circuit_breaker"), (answer["turn_id"], answer["call_id"])
-        admitted = rejections.get(call) if answer["outcome"] != "stale" else None
-        if admitted is None and answer.get("code") == "CIRCUIT_OPEN":  # so are the later items of this call
+        is_open = answer.get("code") == "CIRCUIT_OPEN"
+        admitted = rejections.get(call) if answer["outcome"] != "stale" and not is_open else None
+        if is_open:  # so are the later items of this call
             rejections[call] = dict(answer)
         elif admitted is None and isinstance(circuit, dict) and _is_to_admit(tx, item, answer, is_new=n in opened):
             admitted = admit_call(tx, *call, circuit, j.parse_float(get_text(item, "timeout_seconds")))

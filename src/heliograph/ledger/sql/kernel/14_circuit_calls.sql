@@ -5,7 +5,7 @@
 --   p_items: the items of begin_call. p_answers: its answers so far, with is_new for calls that it has just opened.
 --   Returns p_answers. A new call that is rejected is not open. One that begins again remains open, without its mark.
 --   If begin_call has rejected a call because its breaker is open, so are the later items of this call, unless their
---   owner is stale.
+--   owner is stale or their own breaker is open, too.
 --   The caller holds the heads.
 create function heliograph._admit_inline(p_project text, p_items jsonb, p_answers jsonb, p_now timestamptz)
     returns jsonb language plpgsql as $$
@@ -23,8 +23,9 @@ begin
           from jsonb_array_elements(p_answers) with ordinality a (item, n)
          cross join lateral (select p_items -> (a.n::integer - 1) as item offset 0) i order by a.n
     loop
-        v_admitted := case when v_each.item ->> 'outcome' <> 'stale' then v_rejected -> v_each.name end;
-        if v_admitted is null and v_each.item ->> 'code' = 'CIRCUIT_OPEN' then
+        v_admitted := case when v_each.item ->> 'outcome' <> 'stale' and v_each.item ->> 'code' is distinct from
+                                'CIRCUIT_OPEN' then v_rejected -> v_each.name end;
+        if v_each.item ->> 'code' = 'CIRCUIT_OPEN' then
             v_rejected := v_rejected || jsonb_build_object(v_each.name, v_each.item);
         elsif v_admitted is null and jsonb_typeof(v_each.circuit) = 'object'
            and (v_each.is_new or v_each.item ->> 'outcome' = 'again'
