@@ -88,8 +88,8 @@ def test_more_generated_applications_are_replayed_bit_for_bit() -> None:
 
 
 @pytest.mark.proves("SIG-04", "G-45")
-def test_task_that_went_on_long_after_its_pause_is_replayed_in_its_order() -> None:
-    assert_same(1001)
+def test_order_of_tasks_within_a_moment_decides_about_no_commit_of_a_replay() -> None:
+    assert_same(1001)  # a task waited for its turn to send urgent signals, which another commit had sent by then
 
 
 def assert_same(seed: int, **options: Any) -> None:

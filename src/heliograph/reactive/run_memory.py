@@ -24,6 +24,9 @@ TRACE_PARENT = (
 SESSION = "session"  # in the memory of a session: `open`, or `closed` once it takes no more messages
 OPEN = "open"
 
+ZEROS: Mapping[str, Any] = {
+    "joins": {}, "turns": 0, "failed": 0, "partial": 0, "skipped": 0, "usage": {"inputTokens": 0, "outputTokens": 0},
+}  # fmt: skip
 CHANGED_IN_PLACE = frozenset(("joins", "usage"))  # by reactions; they replace all other values
 
 
@@ -37,7 +40,7 @@ def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
 
 def complete_memory(memory: Mapping[str, Any], workflow: Workflow, now: datetime) -> dict[str, Any]:
     """A memory with all its entries, for a reaction to change. One that was edited may lack those of a new run, too."""
-    complete: dict[str, Any] = {**_zeros(), **memory}
+    complete: dict[str, Any] = {**ZEROS, "joins": {}, "usage": {"inputTokens": 0, "outputTokens": 0}, **memory}
     for key in CHANGED_IN_PLACE & memory.keys():
         complete[key] = copied(memory[key])
     if not ("started_at" in complete and "agents" in complete):
@@ -45,16 +48,13 @@ def complete_memory(memory: Mapping[str, Any], workflow: Workflow, now: datetime
     return complete
 
 
-def stored_memory(memory: Mapping[str, Any]) -> JsonObject:
+def stored_memory(memory: dict[str, Any]) -> JsonObject:
     """A memory as the run keeps it: without the counters that are zero. Each commit of a run writes it as a whole."""
-    zeros = _zeros()
-    return {key: value for key, value in memory.items() if key not in zeros or value != zeros[key]}
-
-
-def _zeros() -> dict[str, Any]:
-    return {
-        "joins": {}, "turns": 0, "failed": 0, "partial": 0, "skipped": 0, "usage": {"inputTokens": 0, "outputTokens": 0},
-    }  # fmt: skip
+    stored = memory.copy()
+    for key, zero in ZEROS.items():
+        if key in stored and stored[key] == zero:
+            del stored[key]
+    return stored
 
 
 def count_ending(memory: dict[str, Any], ending: Ending) -> None:

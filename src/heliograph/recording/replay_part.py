@@ -48,18 +48,18 @@ _RELEASES = ("finish", "suspend", "defer")
 class PartReplay:
     """The replay of one part. divergence: the first difference. signals: those that it gave again, by their positions.
 
-    is_patient, is_late: see `Script`. varying: the steps whose arguments are not compared. changed: the first one with other arguments.
+    is_patient: see `Script`. varying: the steps whose arguments are not compared. changed: the first one with other arguments.
     """
 
     def __init__(
         self, recording: Recording, part: Part, workflow: Workflow, policy: ReplayPolicy, varying: Collection[str] = (), *,
-        is_patient: bool, is_late: bool = False,
+        is_patient: bool,
     ):  # fmt: skip
         self._recording = recording
         self._part = part
         self._workflow = workflow
         self._policy = policy
-        self._script = Script(part.entries, is_patient=is_patient, is_late=is_late)
+        self._script = Script(part.entries, is_patient=is_patient)
         self._conflicts = {
             entry[1]
             for entry in part.entries
@@ -140,7 +140,7 @@ class PartReplay:
         """Nothing is ready: give the next answer, or find out why none is due. Returns False to end the replay."""
         if self.divergence is not None or self._script.is_over:
             return False
-        if self._script.advance() or self._script.end_pause() or self._loop.pass_time():
+        if self._script.advance() or self._loop.pass_time():
             return True
         entry = self._script.next_entry
         if entry is None:
@@ -297,7 +297,7 @@ class PartReplay:
 
 
 def replay_part(recording: Recording, part: Part, workflow: Workflow, policy: ReplayPolicy) -> PartReplay:
-    """Replay one part. One that diverges is replayed again with a patient script, and with one that is late: either may have been the order of its tasks.
+    """Replay one part. One that diverges is replayed again with a patient script, which may have been the order of its tasks.
 
     Arguments of a step that are different in both replays come from a clock or from chance, so they are no divergence.
     """
@@ -311,12 +311,8 @@ def replay_part(recording: Recording, part: Part, workflow: Workflow, policy: Re
         patient.run()
         if patient.divergence is None:
             return patient
-        late = PartReplay(recording, part, workflow, policy, varying, is_patient=False, is_late=True)
-        late.run()
-        if late.divergence is None:
-            return late
         if (step := _varying_step(eager.changed, patient.changed)) is None:
-            return max((eager, patient, late), key=_reached)
+            return max((eager, patient), key=_reached)
         varying.add(step)
 
 

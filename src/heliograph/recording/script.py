@@ -4,7 +4,6 @@ A value is returned to the code that reads it. An answer is given as soon as all
 of a turn that ran at the same time continue in the order in which they did. Two answers may arrive at the same moment. The
 recording does not contain how far the task of the first ran before the second. A patient script lets it run as far as it can.
 In either, the first task continues before the second: an answer that nobody awaits yet lets those before it arrive first.
-A script that is late for pauses ends them only where nothing else can happen: a task may have been ready for long before it continued.
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ class Missing(Exception):
 class Script:
     """The entries of one part. is_over: all of them have happened again."""
 
-    def __init__(self, entries: Sequence[Sequence[Any]], *, is_patient: bool = False, is_late: bool = False):
+    def __init__(self, entries: Sequence[Sequence[Any]], *, is_patient: bool = False):
         self._entries = entries
         self._is_patient = is_patient
-        self._pauses = {entry[1] for entry in entries if entry[0] == "sleep"} if is_late else set()
-        self._late: deque[Sequence[Any]] = deque()  # the ends of pauses that are still to be given
         self._at = 0
         self._done = [False] * len(entries)
         self._values: dict[str, deque[int]] = defaultdict(deque)
@@ -107,10 +104,7 @@ class Script:
         has_given = False
         while not self.is_over:
             entry = self._entries[self._at]
-            if entry[0] == "answer" and entry[1] in self._pauses:
-                self._at += 1
-                self._late.append(entry)
-            elif entry[0] in ANSWERS:
+            if entry[0] in ANSWERS:
                 self._at += 1
                 self._give(entry)
                 has_given = True
@@ -121,13 +115,6 @@ class Script:
             else:
                 break
         return has_given
-
-    def end_pause(self) -> bool:
-        """End the first pause that is late; return whether there was one."""
-        if self._late:
-            self._give(self._late.popleft())
-            return True
-        return False
 
     def skip_value(self) -> bool:
         """Pass over a value that the code did not read again; return whether one was next."""
