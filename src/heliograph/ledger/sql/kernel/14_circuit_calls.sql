@@ -23,9 +23,9 @@ begin
           from jsonb_array_elements(p_answers) with ordinality a (item, n)
          cross join lateral (select p_items -> (a.n::integer - 1) as item offset 0) i order by a.n
     loop
-        v_admitted := case when v_each.item ->> 'outcome' <> 'stale' and v_each.item ->> 'code' is distinct from
-                                'CIRCUIT_OPEN' then v_rejected -> v_each.name end;
+        v_admitted := case when v_each.item ->> 'outcome' <> 'stale' then v_rejected -> v_each.name end;
         if v_each.item ->> 'code' = 'CIRCUIT_OPEN' then
+            v_admitted := null;  -- its own breaker rejects it
             v_rejected := v_rejected || jsonb_build_object(v_each.name, v_each.item);
         elsif v_admitted is null and jsonb_typeof(v_each.circuit) = 'object'
            and (v_each.is_new or v_each.item ->> 'outcome' = 'again'
