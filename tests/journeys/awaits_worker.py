@@ -26,7 +26,9 @@ from tests.journeys.awaits_app import MODELS, make_app
 
 LEASE_SECONDS = 60.0  # the killer ends the lease
 # The kernel calls of a turn. A sweep on a timer counts if it moved something.
-COUNTED_CALLS = ("append", "begin_call", "record_call", "suspend", "defer", "finish", "react", "mark_published")
+COUNTED_CALLS = (
+    "append", "begin_call", "record_call", "suspend", "defer", "finish", "finish_and_claim", "react", "mark_published",
+)  # fmt: skip
 MOVED = ("recovered", "ended", "resolved", "resumed")
 
 

@@ -35,4 +35,6 @@ async def test_killed_at_every_await_a_ten_step_agent_has_each_effect_once_and_a
     assert report.problems == []
     assert report.kills > 150
     assert {"model:asked", "model:speaks", "model:answered", "tool:begun", "tool:happened", "commit:done",
-            "suspend:done", "finish:done", "begin_call:done", "record_call:done"} <= set(report.places)  # fmt: skip
+            "suspend:done", "begin_call:done", "record_call:done"} <= set(report.places)  # fmt: skip
+    # two of some 200 places of a run: the order of the others changes, so a single one may never be the place of a death
+    assert {"before_finish", "finish:done", "finish_and_claim:done"} & set(report.places)

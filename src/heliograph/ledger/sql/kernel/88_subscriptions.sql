@@ -8,7 +8,7 @@ create function heliograph._wrong_positions(p_project text, p_positions jsonb, p
                          'run %s has no signal at position %s that this login may receive with these patterns: start '
                          'after a signal that it has received', left(p.run_id, 80), p.position))
                 when r.run_id is null then heliograph._rejection('unknown_run', format(
-                         'no run %s in project %s; helio runs lists the newest', left(p.run_id, 80), p_project))
+                         'no run %s in project %s; helio run list shows the newest', left(p.run_id, 80), p_project))
                 when p.position > r.signal_seq then heliograph._rejection('unknown_position', format(
                          'run %s has %s signals so far, and no position %s: start after one that exists',
                          p.run_id, r.signal_seq, p.position))
