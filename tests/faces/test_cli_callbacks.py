@@ -96,7 +96,7 @@ async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, data
     assert (again.returncode, again.stdout) == (0, f"{first} is due again; a worker sends it\n")
     assert await asyncio.to_thread(ids, shell, "dead") == [third, second]
     rows = await asyncio.to_thread(shell.rows, "callback", "redeliver", "--dead")
-    assert rows == [{"callback_id": each, "outcome": "due"} for each in (third, second)]
+    assert rows == [{"type": "redelivered", "callback_id": each, "outcome": "due"} for each in (third, second)]
     assert await asyncio.to_thread(shell.rows, "callback", "redeliver", "--dead") == []
     none = await asyncio.to_thread(shell.helio, "callback", "redeliver", "--dead")
     assert (none.returncode, none.stderr) == (0, "no dead callbacks\n")

@@ -38,7 +38,7 @@ def test_each_command_rejects_what_it_does_not_know(monkeypatch: pytest.MonkeyPa
         assert "Traceback" not in errors
 
 
-def test_help_of_each_command_fits_into_60_columns_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_of_each_command_has_lines_of_60_columns_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     out, _ = narrow_pipe(monkeypatch)
     for command in COMMANDS:
         assert run_command([*command.split(), "--help"]) == 0, command

@@ -151,7 +151,7 @@ async def test_breakers_are_listed_with_their_state(shell: Shell, database_url: 
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.run(app.workflow, {})
         [row] = shell.rows("db", "breakers")
-        assert (row["type"], row["target"], row["state"]) == ("tool_call", "charge", "open")
+        assert (row["signal"], row["target"], row["state"]) == ("tool_call", "charge", "open")
         code, text = await helio(shell, "db", "breakers")
         assert code == 0
         assert text.splitlines()[1].split()[:3] == ["tool_call", "charge", "open"]

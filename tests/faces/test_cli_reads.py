@@ -81,7 +81,7 @@ sig_run_ID_2  agent:activated
   A signal activated an agent; that signal is the parent. Agent: writer.
 because
 sig_run_ID_1  workflow:start  {"topic":"ink"}
-  A run starts with this state; a session waits for messages. It woke writer."""
+  A run starts with this state. It woke writer."""
 
 
 @pytest.fixture

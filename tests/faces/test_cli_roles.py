@@ -41,6 +41,7 @@ async def test_granted_login_runs_the_application(shell: Shell, shop: str, datab
     assert granted.stdout == f"login {shop}: roles worker, api; projects outlet, shop; signals all\n"
     (row,) = [row for row in shell.rows("db", "roles") if row["name"] == shop]
     assert row == {
+        "type": "login",
         "name": shop,
         "is_operator": False,
         "services": ["worker", "api"],

@@ -34,7 +34,7 @@ async def test_halted_turn_of_a_frozen_or_dead_worker_ends_after_the_grace_witho
     first.signal(how)
     second = shell.start(*WORKER, "second")
     started.append(second)
-    stop = await asyncio.to_thread(shell.helio, "run", "halt", "r", "--grace", "1", "--by", "ada", "--json")
+    stop = await asyncio.to_thread(shell.helio, "run", "stop", "r", "--grace", "1", "--by", "ada", "--json")
     assert json.loads(stop.stdout)["outcome"] == "stopping"
     async with Client(database_url) as client, asyncio.timeout(60):
         signals = [each async for each in client.follow("r")]

@@ -47,7 +47,7 @@ async def test_stream_restarts_after_a_kill_and_no_follower_misses_or_repeats_a_
     run = ("run", "stream_app.py:app", "--run-id", "s")
     first = shell.start(*run)
     started.append(first)
-    first.read_until("workflow:start")
+    first.read_until("has started")
     following = asyncio.create_task(steady(database_url, "s"))
     tailing = asyncio.create_task(asyncio.to_thread(disturbed, shell, started, "s"))
     await until(lambda: has_emitted_signals(database))
@@ -59,7 +59,7 @@ async def test_stream_restarts_after_a_kill_and_no_follower_misses_or_repeats_a_
     assert await asyncio.to_thread(again.end) == 0, again.text
 
     assert [signal.seq for signal in signals] == list(range(1, len(signals) + 1))
-    assert rows == [json.loads(json.dumps(to_wire(signal))) for signal in signals]
+    assert rows == [{"type": "signal", **json.loads(json.dumps(to_wire(signal)))} for signal in signals]
     begun = [signal.id for signal in signals if signal.name == "harness:start"]
     assert len(begun) == len(provider.requests) == 2
     cut, whole = (of_answer(signals, start) for start in begun)

@@ -77,7 +77,7 @@ async def test_worker_without_heartbeats_is_unhealthy_after_three_intervals(
 async def test_probe_fails_for_a_frozen_worker_and_succeeds_when_it_continues(
     shell: Shell, database: Database, started: list[Running]
 ) -> None:
-    probe = ("workers", "--name", "pod", "--check")
+    probe = ("worker", "list", "--name", "pod", "--check")
     assert (await asyncio.to_thread(shell.helio, *probe)).returncode == 3
     worker = await start(shell, started, database, "pod", *QUICK)
     assert (await asyncio.to_thread(shell.helio, *probe)).returncode == 0

@@ -82,8 +82,8 @@ LISTS: dict[str, list[Any]] = {
 LIST_CHANCE = 0.9  # of the value of a column that fits to the other columns of its call
 # every command that looks, for the whole project and for one run or turn of it
 COMMANDS = [
-    ["runs"], ["turn", "list"], ["turn", "show", "turn_a"], ["turn", "children", "turn_d"], ["signal", "tail", "run_a"],
-    ["signal", "tree", "run_a"], ["calls"], ["approval", "list"], ["callback", "list"], ["box", "show", "context_1"], ["db", "doctor"],
+    ["run", "list"], ["turn", "list"], ["turn", "show", "turn_a"], ["turn", "children", "turn_d"], ["signal", "tail", "run_a"],
+    ["signal", "tree", "run_a"], ["call", "list"], ["approval", "list"], ["callback", "list"], ["box", "show", "context_1"], ["db", "doctor"],
     ["db", "limits"], ["db", "wires"], ["db", "roles"],
 ]  # fmt: skip
 

@@ -21,7 +21,7 @@ from heliograph.error_text import safe_repr
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import open_runtime, telemetry_of
 
-_SHOWN = 5  # turns of a session that continues
+_EARLIER_TURNS = 5  # turns of a session that continues
 _CLOSE = "/close"
 
 
@@ -59,7 +59,7 @@ async def _chat(options: Namespace, workflow: Workflow, own: TextIO | None) -> i
 
 async def _greet(session: Session) -> None:
     note(f"session {session.id} with {session.agent}; Ctrl-C stops a reply, Ctrl-D leaves, {_CLOSE} closes the session")
-    for each in await session.history(_SHOWN):
+    for each in await session.history(_EARLIER_TURNS):
         block(f"{'>' if each.role == 'user' else ' '} {each.text}")
 
 

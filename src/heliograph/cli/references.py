@@ -41,7 +41,7 @@ def _completed(options: Namespace, error: HeliographError | None) -> bool:
 
 
 async def _complete(options: Namespace, error: HeliographError | None) -> bool:
-    """Replace references by ids. Returns whether one has changed. Raises NotFound (`nothing_yet`), InvalidInput (`ambiguous_id`)."""
+    """Replace references by ids. Returns whether one has changed. Raises NotFound (`unknown_run`, `unknown_turn`), InvalidInput (`ambiguous_id`)."""
     from heliograph.cli.existing_database import open_existing
 
     has_changed = False

@@ -245,11 +245,9 @@ def define_agent(
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, RETRIES if retries is None else retries, max_steps)
     own_policy = _own_policy(retry_policy(retry, f"/agents/{name}/retry", of_function=run is not None), retries)
     check_answers(name, model_timeout_seconds, asks_human, max_output_tokens, temperature)
-    own_tools = as_tools(name, tools)
-    delegates = each_of(name, "agents", agents, check_delegate)
+    own_tools, delegates = as_tools(name, tools), each_of(name, "agents", agents, check_delegate)
     check_for_models(name, run is not None, [own_tools, delegates, contexts, must_end_with, asks_human, max_output_tokens, temperature is not None, price])  # fmt: skip
-    _check_contexts(name, contexts, delegates, context_bytes_max)
-    check_number(name, "history_tokens", history_tokens, 0, HISTORY_TOKENS_MAX, whole=True)
+    _check_contexts(name, contexts, delegates, context_bytes_max, history_tokens)
     check_tool_names(name, own_tools, delegates, asks_human=bool(asks_human))
     check_must_end_with(name, must_end_with, own_tools, delegates, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
@@ -300,7 +298,10 @@ def _check_choices(name: str, priority: object, effect: object, after_untrusted:
                            path=f"/agents/{name}/trusted")  # fmt: skip
 
 
-def _check_contexts(name: str, contexts: object, delegates: Sequence[str], context_bytes_max: int) -> None:
+def _check_contexts(
+    name: str, contexts: object, delegates: Sequence[str], context_bytes_max: int, history_tokens: int
+) -> None:
+    check_number(name, "history_tokens", history_tokens, 0, HISTORY_TOKENS_MAX, whole=True)
     check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
     if contexts is not None:
         check_shared_contexts(name, contexts, delegates)

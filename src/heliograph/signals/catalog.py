@@ -37,7 +37,7 @@ CATALOG: tuple[Entry, ...] = (
         "workflow:start",
         {"state": "object", "session?": "boolean"},
         "runtime",
-        "A run starts with this state; a session waits for messages.",
+        "A run starts with this state.",
         "SIG-20",
     ),
     Entry(
