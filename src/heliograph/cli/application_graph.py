@@ -55,7 +55,7 @@ def graph(options: Namespace) -> int:
 
 
 def wakes_of(workflow: Workflow) -> list[Wake]:
-    """Who wakes whom, in the order of the agents. A pattern that nobody's signal matches has the cause None."""
+    """Which agent wakes which, in the order of the agents. A pattern that matches no signal of the application has the cause None."""
     emitted = [(agent.name, name) for agent in workflow.agents.values() for name in agent.emits]
     emitted += [(agent.name, f"state:{key}:changed") for agent in workflow.agents.values() for key in agent.updates]
     found: list[Wake] = []

@@ -312,11 +312,11 @@ def replay_part(recording: Recording, part: Part, workflow: Workflow, policy: Re
         if patient.divergence is None:
             return patient
         if (step := _varying_step(eager.changed, patient.changed)) is None:
-            return max((eager, patient), key=_reached)
+            return max((eager, patient), key=_divergence_seq)
         varying.add(step)
 
 
-def _reached(replay: PartReplay) -> int:
+def _divergence_seq(replay: PartReplay) -> int:
     """How far a replay came. The one that came furthest has the order of the tasks, so its difference is that of the code."""
     return 0 if replay.divergence is None else replay.divergence.seq
 
