@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Heliograph, HeliographError, InvalidInput, NotFound, Rejected
+from heliograph import Client, Conflict, Context, Heliograph, HeliographError, InvalidInput, NotFound, Rejected
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
 
@@ -67,6 +67,17 @@ async def test_messages_reports_and_stops_reach_a_run_from_outside(environment: 
 
 
 @pytest.mark.proves("L0-35")
+async def test_started_run_waits_for_its_workers(environment: str) -> None:
+    app = desk()
+    async with open_runtime(Settings(database_url=environment)) as runtime:
+        client = Client.on(runtime)
+        assert await client.start(app, {}, run_id="monday") == "monday"
+        assert await client.start(app, {}, run_id="monday") == "monday"
+        with pytest.raises(Conflict):
+            await client.start(app, {"answer": "no"}, run_id="monday")
+        assert [signal.name for signal in await runtime.reader.signals("monday")] == ["workflow:start", "agent:activated"]
+
+
 async def test_action_is_accepted_by_an_idle_agent_at_once_or_rejected(environment: str) -> None:
     app = desk()
     async with open_runtime(Settings(database_url=environment)) as runtime:

@@ -1,4 +1,4 @@
-"""The client, for processes outside the application: report results, decide approvals, send messages, stop and follow runs."""
+"""The client, for processes outside the application: start runs, report results, decide approvals, send messages, stop and follow runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from heliograph.client.budgets import Budget, budget_of
 from heliograph.client.human_tasks import Approvals, HumanTask
 from heliograph.client.replies import Command, StopResult, command_of, enqueue_rejection
 from heliograph.client.reports import report_result
-from heliograph.client.signal_client import SignalClient
+from heliograph.client.signal_client import Application, SignalClient
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.codes import USER_INTERRUPT
 from heliograph.control.pool_names import DEFAULT_POOL
@@ -31,6 +31,7 @@ from heliograph.definitions.signal_definition import SignalDefinition
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput, NotFound
 from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow, WorkerRow
+from heliograph.recording.options import RecordingOptions
 from heliograph.run_options import check_callback
 from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
@@ -50,6 +51,19 @@ class Client(SignalClient):
     def boxes(self) -> Boxes:
         """Boxes of cards: the context that agents read and the output that they write."""
         return Boxes(self._open)
+
+    async def start(
+        self, app: Application, state: Any = None, *, run_id: str | None = None, callback_url: str | None = None,
+        record: RecordingOptions | None = None,
+    ) -> str:  # fmt: skip
+        """Start a run of an application without waiting for its end; return its id. Workers in any process run its turns.
+
+        run_id: names the run. A second call with the same id and the same state, or without a state, returns the same run.
+        callback_url, record: as of `Heliograph.run`.
+        Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state, EgressRejected.
+        """
+        name, _ = await self._open.start(app.workflow, state, run_id, callback_url, record)
+        return name
 
     async def report(
         self, turn_id: str, call_id: str, *, token: str | None = None, result: Any = None,

@@ -28,7 +28,7 @@ P = TypeVar("P")
 
 
 class Application(Protocol):
-    """The part of `Heliograph` that `Client.why_not` reads."""
+    """The part of `Heliograph` that `Client.start` and `Client.why_not` read."""
 
     @property
     def workflow(self) -> Workflow: ...
