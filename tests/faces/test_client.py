@@ -75,7 +75,10 @@ async def test_started_run_waits_for_its_workers(environment: str) -> None:
         assert await client.start(app, {}, run_id="monday") == "monday"
         with pytest.raises(Conflict):
             await client.start(app, {"answer": "no"}, run_id="monday")
-        assert [signal.name for signal in await runtime.reader.signals("monday")] == ["workflow:start", "agent:activated"]
+        assert [signal.name for signal in await runtime.reader.signals("monday")] == [
+            "workflow:start",
+            "agent:activated",
+        ]
 
 
 async def test_action_is_accepted_by_an_idle_agent_at_once_or_rejected(environment: str) -> None:
