@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from bench.load import AGENTS, CHILDREN, CHILDREN_OF_AN_AGENT, RUN_OF_AGENTS, STEPS, STREAM, TOKENS, TOKENS_PER_SECOND
-from heliograph import Context, Delegation, Heliograph, ModelReply, ModelRequest, TextDelta, tool
+from heliograph import Context, Delegation, Heliograph, tool
+from heliograph.models import ModelReply, ModelRequest, TextDelta
 
 PROMPT, MODEL = "Add one and two.", "openai-chat:bench"
 

@@ -18,8 +18,9 @@ from typing import Any
 import asyncpg
 
 from bench.own_server import on_own_server
-from heliograph import CircuitOpen, Context, Heliograph, RecoverableError, Step, ToolFailed
+from heliograph import Context, Heliograph, Step
 from heliograph.config import Settings
+from heliograph.errors import CircuitOpen, RecoverableError, ToolFailed
 from heliograph.ledger.install import install
 from heliograph.runtime import open_runtime
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from heliograph import Context, Delegation, Heliograph, ScriptedModel, ToolCall, tool
+from heliograph import Context, Delegation, Heliograph, tool
+from heliograph.models import ScriptedModel, ToolCall
 
 app = Heliograph("bench_upgrade")
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.test_public_names import PUBLIC
 from tools import docs_site
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
@@ -42,8 +43,14 @@ def test_navigation_lists_every_page_once() -> None:
 
 def test_every_exported_name_is_on_a_page_of_the_api() -> None:
     text = "".join(docs_site.api_pages().values())
-    missing = [name for module, name in docs_site.exported() if f"::: {module}.{name}\n" not in text]
-    assert missing == []
+    listed = [module for _, modules in docs_site.API_PAGES.values() for module in modules]
+    assert sorted(listed) == sorted(PUBLIC)
+    found = {module: [name for _, name in docs_site.exported(module)] for module in listed}
+    assert {module: sorted(names) for module, names in found.items()} == {
+        module: sorted(names.split()) for module, names in PUBLIC.items()
+    }
+    homes = [entry for module in listed for entry in docs_site.exported(module)]
+    assert [name for home, name in homes if f"::: {home}.{name}\n" not in text] == []
 
 
 @pytest.mark.parametrize(

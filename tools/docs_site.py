@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,19 +35,14 @@ LINK = re.compile(r"`[^`\n]*`|(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]
 WORKER = "https://unpkg.com/iframe-worker/shim"
 REMOTE = re.compile(r"https://unpkg\.com/[\w@./-]*")
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
-# Which page of the Python API describes the names of a package. The others are on the first page.
+# The pages of the Python API, each with its modules. A module is public if it has `__all__`.
 API_PAGES = {
-    "applications": "Applications and agents",
-    "running": "Clients, runs and results",
-    "models": "Models and tools",
-    "targets": "Signal targets and subscriptions",
-    "testing": "Testing and recordings",
-    "errors": "Errors",
-}
-API_PAGE_OF = {
-    "adapters": "targets", "subscriptions": "targets", "client": "running", "run_result": "running", "run_options": "running",
-    "playback": "testing", "recording": "testing", "testing": "testing", "harness": "models", "tools": "models", "errors": "errors",
-    "gateway": "targets",
+    "applications": ("Applications and agents", ("heliograph", "heliograph.agents", "heliograph.phases", "heliograph.types")),
+    "running": ("Clients, memories and webhooks", ("heliograph.client", "heliograph.memory", "heliograph.webhooks")),
+    "models": ("Models and tools", ("heliograph.models", "heliograph.tools")),
+    "targets": ("Signals and their targets", ("heliograph.signals", "heliograph.adapters", "heliograph.gateway", "heliograph.signal_handlers")),
+    "testing": ("Testing and recordings", ("heliograph.testing", "heliograph.recording", "heliograph.playback")),
+    "errors": ("Errors", ("heliograph.errors",)),
 }  # fmt: skip
 
 
@@ -133,22 +127,30 @@ def _links(text: str, source: str) -> str:
 
 
 def api_pages() -> dict[str, str]:
-    """Return the pages of the Python API, by their place: every name that `heliograph` exports, from its docstring."""
-    names = defaultdict[str, list[str]](list)
-    for module, name in exported():
-        names[API_PAGE_OF.get(module.split(".")[1], "applications")].append(f"::: {module}.{name}\n")
+    """Return the pages of the Python API, by their place: the names of each public module, from their docstrings."""
     return {
-        f"reference/api/{page}.md": "\n".join([f"# {title}\n\nImport these names from `heliograph`.\n", *names[page]])
-        for page, title in API_PAGES.items()
+        f"reference/api/{page}.md": f"# {title}\n\n" + "".join(_module_section(module) for module in modules)
+        for page, (title, modules) in API_PAGES.items()
     }
 
 
-def exported() -> Iterator[tuple[str, str]]:
-    """Yield the module and the name of everything that `heliograph` exports, in the order of its source."""
-    tree = ast.parse((ROOT / "src" / "heliograph" / "__init__.py").read_text(encoding="utf-8"))
+def _module_section(module: str) -> str:
+    entries = "".join(f"::: {home}.{name}\n\n" for home, name in exported(module))
+    return f"## {module}\n\nImport these names from `{module}`.\n\n{entries}"
+
+
+def exported(module: str) -> Iterator[tuple[str, str]]:
+    """Yield the home and the name of everything that a public module exports, in the order of its source."""
+    path = ROOT.joinpath("src", *module.split("."))
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
+    homes: dict[str, str] = {}
+    listed: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("heliograph."):
-            yield from ((node.module, each.name) for each in node.names)
+            homes |= dict.fromkeys((each.name for each in node.names), node.module)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            listed = ast.literal_eval(node.value)
+    yield from ((homes.get(name, module), name) for name in sorted(listed, key=[*homes, *listed].index))
 
 
 def navigation(api: list[str]) -> list[object]:

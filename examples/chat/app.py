@@ -14,7 +14,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from typing import TypedDict
 
-from heliograph import Client, Context, Heliograph, ModelRequest, Runtime, ScriptedModel, open_runtime
+from heliograph import Client, Context, Heliograph, Runtime, open_runtime
+from heliograph.models import ModelRequest, ScriptedModel
 
 DAY_SECONDS = 86_400.0
 

@@ -14,7 +14,9 @@ import json
 import os
 import sys
 
-from heliograph import AssistantMessage, Heliograph, MCPServer, ModelRequest, ScriptedModel, ToolCall, ToolMessage
+from heliograph import Heliograph
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage
+from heliograph.tools import MCPServer
 
 CITIES = {"tokyo": "Asia/Tokyo", "oslo": "Europe/Oslo", "lima": "America/Lima"}
 

@@ -17,16 +17,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from heliograph import (
-    AssistantMessage,
-    Heliograph,
-    ModelRequest,
-    ScriptedModel,
-    ToolCall,
-    ToolContext,
-    ToolMessage,
-    tool,
-)
+from heliograph import Heliograph, ToolContext, tool
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage
 
 SYSTEM = """You answer questions from a folder of notes. Search it first, read what you need, and publish one short report
 that names the notes it rests on. End with one sentence that says where the report is."""

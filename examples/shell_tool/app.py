@@ -12,7 +12,8 @@ import asyncio
 import os
 import sys
 
-from heliograph import AssistantMessage, Heliograph, ModelRequest, ScriptedModel, ToolCall, ToolMessage, external_tool
+from heliograph import Heliograph, external_tool
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage
 
 checksum = external_tool(
     "checksum",

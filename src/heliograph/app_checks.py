@@ -68,7 +68,7 @@ def checked_memory(memory: Any) -> Any:
     if memory is not None and not all(
         inspect.iscoroutinefunction(getattr(memory, f, None)) for f in ("store", "search")
     ):
-        raise InvalidInput(f"memory must have the async methods store and search of heliograph.Memory; {named(memory)} "
+        raise InvalidInput(f"memory must have the async methods store and search of heliograph.memory.Memory; {named(memory)} "
                            "does not have them", code="wrong_type", path="/memory")  # fmt: skip
     return memory
 

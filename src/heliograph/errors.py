@@ -45,6 +45,30 @@ from heliograph.codes import (
     UNKNOWN,
 )
 
+__all__ = [
+    "AgentFailed",
+    "BudgetExceeded",
+    "CircuitOpen",
+    "Conflict",
+    "DelegationFailed",
+    "Denied",
+    "HarnessError",
+    "HeliographError",
+    "InvalidInput",
+    "KernelRejected",
+    "NotFound",
+    "RateLimited",
+    "RecoverableError",
+    "Rejected",
+    "SetupError",
+    "StepInDoubt",
+    "StoreUnavailable",
+    "ToolFailed",
+    "ToolTimedOut",
+    "TurnTimedOut",
+    "UnrecoverableError",
+]
+
 
 class HeliographError(Exception):
     """The base class of all errors.

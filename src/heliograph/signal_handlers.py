@@ -41,6 +41,8 @@ from heliograph.error_text import exception_text, is_recoverable, safe_repr
 from heliograph.errors import HeliographError, InvalidInput, NotFound
 from heliograph.signals.payload import cleaned
 
+__all__ = ["DelegationHandler", "FallbackHandler", "SignalHandler", "SignalHandlers", "ToolCallHandler"]
+
 _MESSAGE_MAX = 16_384
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
+__all__ = ["NOT_GIVEN", "Json", "JsonObject", "NotGiven", "Timeout"]
+
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 JsonObject: TypeAlias = dict[str, Json]
 

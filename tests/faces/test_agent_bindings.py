@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, MCPServer, ScriptedModel, external_tool, tool
+from heliograph import Heliograph, external_tool, tool
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
+from heliograph.models import ScriptedModel
+from heliograph.tools import MCPServer
 from heliograph.tools.mcp_decoding import OfferedTool
 from heliograph.tools.restricted_server import RestrictedServer
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Conflict, Context, Heliograph, InvalidInput, NotFound, Rejected, Runtime
+from heliograph import Client, Context, Heliograph, Runtime
 from heliograph.config import Settings
+from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
 from heliograph.ledger.rows import TurnRow
 from heliograph.runtime import open_runtime
 from tests.faces.cli_support import open_shell

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import MCPServer
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
+from heliograph.tools import MCPServer
 from tests.faces.cli_support import Running, Shell, open_shell
 from tests.reach.model_server import Answer, Provider, env_of, serve
 
@@ -39,7 +39,8 @@ spec:
 
 # The application whose tools a manifest may bind.
 TOOLS = """
-from heliograph import Heliograph, MCPServer, external_tool, tool
+from heliograph import Heliograph, external_tool, tool
+from heliograph.tools import MCPServer
 
 app = Heliograph("shop")
 
@@ -127,7 +128,7 @@ def test_manifest_runs_with_the_tools_of_an_application_and_a_model_behind_its_p
 
 def test_option_model_overrides_the_model_of_the_manifest(shell: Shell, provider: Provider) -> None:
     (shell.folder / "scripted.py").write_text(
-        'from heliograph import ScriptedModel\n\nmodel = ScriptedModel(["from a script"])\n'
+        'from heliograph.models import ScriptedModel\n\nmodel = ScriptedModel(["from a script"])\n'
     )
     done = shell.helio("run", "agent.yaml", "--tools", "shop.py:app", "--model", "scripted.py:model", "--json")
     assert json.loads(done.stdout.splitlines()[-1])["state"] == {"output": "from a script"}

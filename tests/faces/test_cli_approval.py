@@ -19,7 +19,9 @@ DESK = """
 import asyncio
 from pathlib import Path
 from pydantic import BaseModel
-from heliograph import Denied, Heliograph, ScriptedModel, StepInDoubt, ToolCall, ToolMessage, tool
+from heliograph import Heliograph, tool
+from heliograph.errors import Denied, StepInDoubt
+from heliograph.models import ScriptedModel, ToolCall, ToolMessage
 
 app = Heliograph("desk")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import Context, Heliograph, RecoverableError, Runtime, Step, ToolFailed
+from heliograph import Context, Heliograph, Runtime, Step
 from heliograph.config import Settings
+from heliograph.errors import RecoverableError, ToolFailed
 from heliograph.runtime import open_runtime
 from tests.faces.cli_support import Shell, open_shell
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.faces.cli_support import HELIO, SECONDS, Shell
 
 CHAT = """
-from heliograph import Heliograph, ScriptedModel
+from heliograph import Heliograph
+from heliograph.models import ScriptedModel
 
 app = Heliograph("chat")
 model = ScriptedModel(lambda request: f"{len(request.messages)}: {request.prompt}")

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Conflict, Context, Heliograph, HeliographError, InvalidInput, NotFound, Rejected
+from heliograph import Client, Context, Heliograph
 from heliograph.config import Settings
+from heliograph.errors import Conflict, HeliographError, InvalidInput, NotFound, Rejected
 from heliograph.runtime import open_runtime
 
 START = ["workflow:start"]

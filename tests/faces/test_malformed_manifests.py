@@ -154,7 +154,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://127.0.0.1:1/nowhere")
     (tmp_path / "desk.py").write_text(APPLICATION)
-    (tmp_path / "model.py").write_text('from heliograph import ScriptedModel\n\nmodel = ScriptedModel(["hello"])\n')
+    (tmp_path / "model.py").write_text(
+        'from heliograph.models import ScriptedModel\n\nmodel = ScriptedModel(["hello"])\n'
+    )
     with kept_logging():
         yield tmp_path
 

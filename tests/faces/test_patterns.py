@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import compile_pattern
+from heliograph.signals import compile_pattern
 from tests.faces.cli_support import open_shell
 
 NAMES = ["a:c", "a:b:c", "a:b:b:c", "v1.x:done", "very:deep:done", "done:so"]

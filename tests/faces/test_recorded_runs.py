@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import Context, Heliograph, ScriptedModel, ToolCall, ToolContext, tool
+from heliograph import Context, Heliograph, ToolContext, tool
 from heliograph.errors import InvalidInput, NotFound
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.modes import ReplayDiverged
 from heliograph.testing import RecordedRun, ServedApplication, in_order
 from heliograph.testing.database import TestServer

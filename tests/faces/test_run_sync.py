@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput
+from heliograph import Context, Heliograph
+from heliograph.errors import InvalidInput
 
 
 def greeting() -> Heliograph:

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from heliograph import Context, Heliograph, ScriptedModel, SetupError, ToolCall, external_tool, tool
-from heliograph.errors import InvalidInput
+from heliograph import Context, Heliograph, external_tool, tool
+from heliograph.errors import InvalidInput, SetupError
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.testing import contains, eventually, signal
 from heliograph.testing.served_application import ApplicationServer
 from heliograph.testing.stubs import with_stubs

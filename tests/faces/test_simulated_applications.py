@@ -12,20 +12,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Context,
-    Denied,
-    FunctionHarness,
-    Heliograph,
-    InvalidInput,
-    ModelRequest,
-    NotFound,
-    ScriptedModel,
-    SetupError,
-    ToolCall,
-    ToolContext,
-    tool,
-)
+from heliograph import Context, Heliograph, ToolContext, tool
+from heliograph.errors import Denied, InvalidInput, NotFound, SetupError
+from heliograph.models import FunctionHarness, ModelRequest, ScriptedModel, ToolCall
 from heliograph.testing import (
     ServedApplication,
     Simulation,

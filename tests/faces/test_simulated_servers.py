@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, MCPServer, ScriptedModel, ToolCall, ToolContext, ToolMessage
+from heliograph import Context, Heliograph, ToolContext
+from heliograph.errors import InvalidInput
+from heliograph.models import ScriptedModel, ToolCall, ToolMessage
 from heliograph.testing import (
     ApplicationServer,
     RecordedRun,
@@ -25,6 +27,7 @@ from heliograph.testing import (
     virtual_time,
 )
 from heliograph.testing.stub_server import NotStubbed
+from heliograph.tools import MCPServer
 
 START = ["workflow:start"]
 TOOLS = [

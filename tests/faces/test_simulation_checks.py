@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    InvalidInput,
-    ScriptedModel,
-    SetupError,
-)
+from heliograph.errors import InvalidInput, SetupError
+from heliograph.models import ScriptedModel
 from heliograph.testing import (
     Simulation,
     crash_at,

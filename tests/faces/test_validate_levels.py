@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import ScriptedModel, external_tool
+from heliograph import external_tool
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.commands import LEVELS
 from heliograph.cli.load_target import load_manifest, load_target
@@ -16,6 +16,7 @@ from heliograph.cli.manifests import load_routing, load_runtime
 from heliograph.cli.validate import Report, check, validate
 from heliograph.errors import InvalidInput
 from heliograph.manifest.problems import ManifestRejected
+from heliograph.models import ScriptedModel
 
 AGENT = "apiVersion: ossa/v0.5\nkind: Agent\nmetadata: {name: a}\nspec: {role: R}\n"
 RUNTIME = "apiVersion: ossa/v0.4.9\nkind: RuntimeSpec\nlifecycle:\n  max_iterations: VALUE\n"
@@ -107,7 +108,7 @@ def test_at_most_a_hundred_warnings_of_a_manifest_are_printed(
     assert (printed.count("  warning: "), "  3 more warnings; --json prints all of them\n" in printed) == (100, True)
     assert printed.count("missing_model") == 1
     assert sum(each["code"] == "no_effect" for each in check(file, Bindings()).to_json()["problems"]) == 103
-    (tmp_path / "models.py").write_text("from heliograph import ScriptedModel\n\nmodel = ScriptedModel([])\n")
+    (tmp_path / "models.py").write_text("from heliograph.models import ScriptedModel\n\nmodel = ScriptedModel([])\n")
     load_target(str(file), Namespace(**{**vars(options), "model": f"{tmp_path / 'models.py'}:model"}))
     printed = capsys.readouterr().err
     assert (printed.count("warning: "), "\n3 more warnings; helio validate --json" in printed) == (100, True)

@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
-from heliograph import ModelReply, ModelRequest, Runtime
+from heliograph import Runtime
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.config import Settings
 from heliograph.ledger.transactions import OpenTransaction
+from heliograph.models import ModelReply, ModelRequest
 from heliograph.runtime import open_runtime
 from tests.journeys.awaits_app import MODELS, make_app
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from heliograph import Context, Heliograph, RecoverableError, Step, ToolFailed
+from heliograph import Context, Heliograph, Step
+from heliograph.errors import RecoverableError, ToolFailed
 from tests.journeys.shared_target import note_call, with_callers, work
 
 ROUNDS = 12

@@ -16,7 +16,8 @@ from typing import Any
 
 import uvicorn
 
-from heliograph import Context, Gateway, Heliograph, open_runtime
+from heliograph import Context, Heliograph, open_runtime
+from heliograph.gateway import Gateway
 from heliograph.worker import gateway_sender
 from heliograph.world.real import RealWorld
 

@@ -13,7 +13,9 @@ import signal
 import sys
 from pathlib import Path
 
-from heliograph import Agent, GoalAchieved, Heliograph, IterationNeeded, ModelStep, PhaseContext, Plan, Step
+from heliograph import Heliograph, Step
+from heliograph.agents import Agent
+from heliograph.phases import GoalAchieved, IterationNeeded, ModelStep, PhaseContext, Plan
 from heliograph.world.real import RealWorld
 
 FOLDER = Path(os.environ["KILL9_FOLDER"])

@@ -13,19 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heliograph import (
-    Context,
-    DelegationFailed,
-    Heliograph,
-    RetryPolicy,
-    ScriptedModel,
-    Step,
-    ToolCall,
-    ToolFailed,
-    ToolMessage,
-    open_runtime,
-    tool,
-)
+from heliograph import Context, Heliograph, RetryPolicy, Step, open_runtime, tool
+from heliograph.errors import DelegationFailed, ToolFailed
+from heliograph.models import ScriptedModel, ToolCall, ToolMessage
 
 ATTEMPTS = 3
 POLICY = RetryPolicy(ATTEMPTS, "constant", 0.8, jitter=False, retryable_errors="any")

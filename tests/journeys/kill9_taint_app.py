@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from heliograph import AssistantMessage, Client, Heliograph, ModelRequest, ScriptedModel, ToolCall, tool
+from heliograph import Client, Heliograph, tool
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall
 
 
 @tool(effect="pure", trusted=False)

@@ -13,17 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heliograph import (
-    AssistantMessage,
-    Heliograph,
-    MCPServer,
-    ModelRequest,
-    ScriptedModel,
-    ToolCall,
-    ToolContext,
-    ToolMessage,
-    tool,
-)
+from heliograph import Heliograph, ToolContext, tool
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage
+from heliograph.tools import MCPServer
 
 SERVER = str(Path(__file__).parent.parent / "reach" / "mcp_server.py")
 STEPS = ("pid", "mark", "book")

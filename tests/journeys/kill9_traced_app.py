@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heliograph import AssistantMessage, Heliograph, ModelRequest, ScriptedModel, ToolCall, tool
+from heliograph import Heliograph, tool
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall
 
 STEPS = ("quick", "wait")
 

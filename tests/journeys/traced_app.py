@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from heliograph import Context, Heliograph, MCPServer, ModelRequest, ScriptedModel, Step, ToolCall, ToolMessage, tool
+from heliograph import Context, Heliograph, Step, tool
+from heliograph.models import ModelRequest, ScriptedModel, ToolCall, ToolMessage
+from heliograph.tools import MCPServer
 from heliograph.trace_context import trace_headers
 
 CUSTOMS = Path(__file__).parent.parent / "reach" / "mcp_trace_server.py"

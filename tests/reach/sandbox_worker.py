@@ -13,7 +13,8 @@ import struct
 import sys
 from typing import Any
 
-from heliograph import SandboxLimits, SetupError, code_tool
+from heliograph.errors import SetupError
+from heliograph.tools import SandboxLimits, code_tool
 
 
 def reject(number: int, argument: int | None) -> None:

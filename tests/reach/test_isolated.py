@@ -14,11 +14,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import InvalidInput, SandboxLimits, SetupError, ToolContext, ToolFailed, code_tool, tool
-from heliograph.tools import sandbox_launcher
+from heliograph import ToolContext, tool
+from heliograph.errors import InvalidInput, SetupError, ToolFailed
+from heliograph.tools import SandboxLimits, code_tool, sandbox_launcher
 from heliograph.tools.bound_tool import BoundTool
-from heliograph.tools.code_tool import call_isolated
 from heliograph.tools.sandbox import limit_message
+from heliograph.tools.sandboxed_tools import call_isolated
 from tests.reach import isolated_tools
 
 pytestmark = [pytest.mark.proves("S17"), pytest.mark.timeout(60)]

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import HarnessError, InvalidInput, MCPServer, SetupError, StepInDoubt, Tool, ToolFailed
+from heliograph import Tool
+from heliograph.errors import HarnessError, InvalidInput, SetupError, StepInDoubt, ToolFailed
+from heliograph.tools import MCPServer
 from heliograph.tools.toolbox import Toolbox
 from tests.reach.mcp_http_server import OWN, HttpServer
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import MCPServer, StepInDoubt, ToolFailed
+from heliograph.errors import StepInDoubt, ToolFailed
 from heliograph.policy.egress import EgressPolicy
+from heliograph.tools import MCPServer
 from heliograph.tools.mcp_connection import Connection
 from heliograph.tools.mcp_http import RESPONSE_BYTES_MAX, http_client
 

@@ -12,10 +12,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from heliograph import HarnessError, Heliograph, MCPServer, ScriptedModel, ToolCall
+from heliograph import Heliograph
 from heliograph.config import Settings
+from heliograph.errors import HarnessError
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.policy.egress import EgressPolicy, EgressRejected
 from heliograph.runtime import open_runtime
+from heliograph.tools import MCPServer
 from heliograph.tools.mcp_connection import Connection
 from heliograph.tools.mcp_http import http_client
 from tests.reach.hook_server import hooked

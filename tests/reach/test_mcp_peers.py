@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, MCPServer, ScriptedModel, ToolCall, ToolMessage
+from heliograph import Heliograph
 from heliograph.config import Settings
+from heliograph.models import ScriptedModel, ToolCall, ToolMessage
 from heliograph.runtime import open_runtime
+from heliograph.tools import MCPServer
 from tests.runtime.loop_kit import results
 
 pytestmark = pytest.mark.timeout(120)

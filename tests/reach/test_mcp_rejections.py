@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from heliograph import HarnessError, MCPServer
+from heliograph.errors import HarnessError
 from heliograph.policy.egress import EgressPolicy
+from heliograph.tools import MCPServer
 
 KEY = "sk-live-0123456789abcdef"
 

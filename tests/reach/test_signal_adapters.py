@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import InvalidInput, JsonLines, Logs, Metrics, SetupError, Terminal, Webhook, verify_webhook
+from heliograph.adapters import JsonLines, Logs, Metrics, Terminal, Webhook
 from heliograph.adapters.base import (
     AdapterServices,
     DeliveryFailed,
@@ -33,11 +33,13 @@ from heliograph.adapters.signal_lines import SignalLines
 from heliograph.adapters.webhook import BODY_BYTES_MAX, body_of
 from heliograph.definitions.signal_subscribers import signal_subscriber
 from heliograph.egress.messenger import Messenger
+from heliograph.errors import InvalidInput, SetupError
 from heliograph.policy.egress import EgressPolicy, EgressRejected
 from heliograph.redaction import keep_out
 from heliograph.signals.model import Signal, Source
 from heliograph.telemetry.metrics import Registry
 from heliograph.telemetry.metrics_text import text_of
+from heliograph.webhooks import verify_webhook
 from heliograph.world import user_code
 from tests.kept_logging import kept_logging
 from tests.reach.hook_server import Hook, hooked

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import InvalidInput
+from heliograph.errors import InvalidInput
 from heliograph.telemetry.settings import TelemetrySettings, read_telemetry, signal_endpoint
 
 COLLECTOR = "http://collector:4318"

@@ -11,8 +11,10 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from pydantic import AfterValidator, BaseModel, StringConstraints
 
-from heliograph import Heliograph, InvalidInput, ScriptedModel, Tool, ToolContext, external_tool, tool
+from heliograph import Heliograph, Tool, ToolContext, external_tool, tool
 from heliograph.definitions.tool import as_tools
+from heliograph.errors import InvalidInput
+from heliograph.models import ScriptedModel
 from heliograph.tools.bound_tool import BadArguments, BoundTool
 
 CONTEXT = ToolContext("run_1", "turn_1", "agent", "m1-1", "turn_1:m1-1", deps={"rate": 2})

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import MCPServer
 from heliograph.doorbell.nats import NatsDoorbell
 from heliograph.records import Event
+from heliograph.tools import MCPServer
 from heliograph.trace_context import enter_trace, exit_trace
 from tests.reach.nats_kit import NatsServer
 

@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from heliograph import Context, Heliograph, ScriptedModel, Step, ToolCall, open_runtime, tool
+from heliograph import Context, Heliograph, Step, open_runtime, tool
+from heliograph.models import ScriptedModel, ToolCall
 
 MOMENT_SECONDS = 0.1
 

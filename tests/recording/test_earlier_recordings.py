@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from heliograph import Context, Heliograph
 from heliograph.recording.file import read_recording
 from heliograph.recording.recording import Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 
 # Written before the memory of a run left out counters that are zero, and before skips had the line of their guard.
 SHOP = Path(__file__).parent / "earlier" / "shop.jsonl"

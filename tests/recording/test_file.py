@@ -14,19 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from heliograph import (
-    Context,
-    HarnessError,
-    Heliograph,
-    InvalidInput,
-    ModelReply,
-    ModelRequest,
-    ScriptedModel,
-    Secret,
-    ToolCall,
-    ToolFailed,
-    tool,
-)
+from heliograph import Context, Heliograph, Secret, tool
+from heliograph.errors import HarnessError, InvalidInput, ToolFailed
+from heliograph.models import ModelReply, ModelRequest, ScriptedModel, ToolCall
 from heliograph.ports import Chunk
 from heliograph.recording import file as file_module
 from heliograph.recording.file import RecordingRejected, lines_of, read_recording, write_recording

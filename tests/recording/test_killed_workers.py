@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, ScriptedModel, ToolCall, tool
+from heliograph import Heliograph, tool
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.file import lines_of
 from heliograph.recording.recording import Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from heliograph.testing import Simulation, crash_at_every_await
 from tests.recording import killed_app
 from tests.recording.simulated import record_simulated

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
-from heliograph import Heliograph, ScriptedModel, ToolCall, tool
+from heliograph import Heliograph, tool
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from heliograph.signals.payload import TRUNCATED_BYTES_MAX
 from tests.recording.simulated import record_simulated
 

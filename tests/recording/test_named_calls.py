@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, ScriptedModel, ToolCall, tool
-from heliograph.recording.replay import replay_recording
+from heliograph import Heliograph, tool
+from heliograph.models import ScriptedModel, ToolCall
+from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
 
 

@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, ScriptedModel, ToolCall, tool
+from heliograph import Context, Heliograph, tool
+from heliograph.errors import InvalidInput
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.file import lines_of
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Part, Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
 from tests.recording.topologies import Effects, topology
 

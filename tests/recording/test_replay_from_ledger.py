@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput
+from heliograph import Context, Heliograph
+from heliograph.errors import InvalidInput
 from heliograph.recording.ended_turn import why_incomplete
 from heliograph.recording.file import RecordingRejected, lines_of, read_recording, write_recording
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Part, Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
 from tests.recording.test_replay import THIN, thin
 from tests.recording.test_replay_of_features import FEATURES, World, app_of

@@ -8,30 +8,13 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Agent,
-    CircuitOpen,
-    Context,
-    Delegation,
-    FunctionHarness,
-    GoalAchieved,
-    HarnessError,
-    Heliograph,
-    IterationNeeded,
-    Lifecycle,
-    ModelReply,
-    ModelRequest,
-    PhaseContext,
-    RateLimited,
-    RecoverableError,
-    ScriptedModel,
-    Step,
-    ToolCall,
-    ToolFailed,
-    tool,
-)
+from heliograph import Context, Delegation, Heliograph, Step, tool
+from heliograph.agents import Agent
+from heliograph.errors import CircuitOpen, HarnessError, RateLimited, RecoverableError, ToolFailed
+from heliograph.models import FunctionHarness, ModelReply, ModelRequest, ScriptedModel, ToolCall
+from heliograph.phases import GoalAchieved, IterationNeeded, Lifecycle, PhaseContext
 from heliograph.recording.file import lines_of
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
 
 START = ["workflow:start"]

@@ -9,7 +9,7 @@ import pytest
 from heliograph import Context, Heliograph
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from heliograph.signals.guard_record import place_of_guard, recorded_guard, without_place
 from heliograph.signals.model import Signal
 from tests.recording.simulated import record_simulated

@@ -6,9 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from heliograph import Context, Heliograph, ScriptedModel, ToolCall, tool
+from heliograph import Context, Heliograph, tool
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.file import lines_of
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
 
 

@@ -17,7 +17,7 @@ from heliograph import Context, Heliograph, Step
 from heliograph.errors import ToolFailed
 from heliograph.policy.retry import RetryPolicy
 from heliograph.recording.recording import Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from heliograph.redaction import keep_out
 from heliograph.turn.input_hash import input_hash
 from tests.recording.simulated import record_simulated

@@ -7,20 +7,9 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
-from heliograph import (
-    Context,
-    Delegation,
-    Heliograph,
-    ModelReply,
-    ModelRequest,
-    Step,
-    TextDelta,
-    ThinkingDelta,
-    ToolCall,
-    ToolMessage,
-    tool,
-)
+from heliograph import Context, Delegation, Heliograph, Step, tool
 from heliograph.errors import HarnessError
+from heliograph.models import ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolCall, ToolMessage
 from heliograph.policy.retry import RetryPolicy
 from heliograph.ports import Chunk
 

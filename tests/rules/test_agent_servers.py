@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from heliograph import ScriptedModel, redaction
+from heliograph import redaction
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
+from heliograph.models import ScriptedModel
 from heliograph.tools.mcp import MCPServer
 
 AGENT = """\

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph import AssistantMessage, ModelRequest, ToolCall, ToolMessage, ToolSpec, UserMessage
 from heliograph.definitions.agent import define_agent
 from heliograph.definitions.budgets import amounts_of, check_budget, check_price, least_of
 from heliograph.errors import InvalidInput
+from heliograph.models import AssistantMessage, ModelRequest, ToolCall, ToolMessage, ToolSpec, UserMessage
 from heliograph.turn.token_estimate import input_tokens_max
 from tests.rules.reactive_kit import START, nothing
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, InvalidInput, tool
+from heliograph import Heliograph, tool
 from heliograph.control.settings import read_settings
 from heliograph.definitions.agent import define_agent
+from heliograph.errors import InvalidInput
 from tests.rules.control_examples import SETTINGS
 
 EXAMPLE = SETTINGS["configuration"]

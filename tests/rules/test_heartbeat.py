@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from pydantic_ai.models.test import TestModel
 
-from heliograph import FunctionHarness, ScriptedModel, define_agent
+from heliograph.agents import define_agent
 from heliograph.control.payloads import HeartbeatPayload
 from heliograph.control.settings import HeartbeatSettings
 from heliograph.control.wire_model import read_model
 from heliograph.definitions.ready_metadata import ready_metadata
+from heliograph.models import FunctionHarness, ScriptedModel
 from heliograph.policy.heartbeat import HeartbeatPolicy, assess, is_logged
 
 AT = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)

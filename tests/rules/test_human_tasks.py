@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Denied, InvalidInput, define_agent
+from heliograph.agents import define_agent
+from heliograph.errors import Denied, InvalidInput
 from heliograph.turn.calls import CallResult
 from heliograph.turn.human_tasks import Question, grant_from
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import heliograph
-from heliograph import SetupError
+from heliograph.errors import SetupError
 from heliograph.harness import pydantic_model as harness
 
 _UPSTREAM = (

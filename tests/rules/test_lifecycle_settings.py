@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, Lifecycle, PhaseContext, define_agent
+from heliograph import Heliograph
+from heliograph.agents import define_agent
 from heliograph.control.lifecycle_settings import LifecycleSettings, read_lifecycle
 from heliograph.control.settings import read_settings
 from heliograph.definitions.lifecycle_options import lifecycle_options
 from heliograph.errors import InvalidInput
+from heliograph.phases import Lifecycle, PhaseContext
 from heliograph.signals.json_parser import parse_json
 from tests.rules.control_examples import LIFECYCLES, LIFECYCLES_BUILT, SETTINGS
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput
+from heliograph import Context, Heliograph
 from heliograph.control.observability import Observability
 from heliograph.control.rates import RateLimit
 from heliograph.definitions.lifecycle import Lifecycle
+from heliograph.errors import InvalidInput
 from heliograph.manifest.problems import PROBLEMS_MAX, ManifestProblem, ManifestRejected
 from tests.rules.manifest_kit import RUNTIME, application, found, rejected, runtime
 

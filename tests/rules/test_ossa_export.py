@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph import Heliograph, ScriptedModel
+from heliograph import Heliograph
 from heliograph.cli.agent_manifests import prompt_of
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.export import _yaml
@@ -21,6 +21,7 @@ from heliograph.errors import InvalidInput
 from heliograph.manifest.ossa import validate_ossa
 from heliograph.manifest.ossa_export import manifest_of
 from heliograph.manifest.reader import parse_manifest
+from heliograph.models import ScriptedModel
 
 TEXTS = st.text(st.sampled_from("ab \n\t:#'\"%&*!|>-?é$\u2028"), min_size=1, max_size=30).filter(
     lambda text: bool(text.strip())

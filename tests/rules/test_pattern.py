@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heliograph import Heliograph, Metrics
+from heliograph import Heliograph
+from heliograph.adapters import Metrics
 from heliograph.errors import InvalidInput, Rejected
 from heliograph.signals.pattern import check_agent_pattern, compile_pattern
 from heliograph.signals.pattern_warnings import warn_unmatchable, warn_unsubscribed

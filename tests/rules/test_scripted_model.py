@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from heliograph import (
+from heliograph.errors import HarnessError
+from heliograph.models import (
     AssistantMessage,
-    HarnessError,
     ModelReply,
     ModelRequest,
     ScriptedModel,

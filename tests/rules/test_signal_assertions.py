@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph import InvalidInput, Signal, Source
-from heliograph.errors import NotFound
+from heliograph import Signal
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.run_result import RunResult
+from heliograph.signals import Source
 from heliograph.testing import SignalMatch, caused_by, contains, eventually, in_order, never, signal
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,11 +8,11 @@ from typing import Any, Literal, TypedDict, assert_type
 import pydantic
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, Rejected, SetupError, Signal, define_signal
+from heliograph import Context, Heliograph, Signal, define_signal
 from heliograph.cli.signal_catalog import application_catalog
 from heliograph.client.arguments import check_message
 from heliograph.definitions.signal_definition import SignalDefinition
-from heliograph.errors import AgentFailed
+from heliograph.errors import AgentFailed, InvalidInput, Rejected, SetupError
 from tests.rules.reactive_kit import START, Run, agent, workflow
 
 CANARY = "canary-7c1f"

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from heliograph import InvalidInput, Rejected, Secret
+from heliograph import Secret
+from heliograph.errors import InvalidInput, Rejected
 from heliograph.policy.webhook_signature import sign_webhook, verify_webhook
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

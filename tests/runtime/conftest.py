@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from heliograph import ModelRequest, ScriptedModel
 from heliograph.config import Settings
+from heliograph.models import ModelRequest, ScriptedModel
 from heliograph.policy.retry import RetryPolicy
 from heliograph.ports import Chunk
 from heliograph.runtime import open_runtime

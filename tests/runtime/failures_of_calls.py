@@ -11,17 +11,9 @@ from typing import Any
 import mcp  # noqa: F401  slow to import: before the first test that needs it
 import pydantic_ai.models.openai  # noqa: F401  the same
 
-from heliograph import (
-    Call,
-    Context,
-    FunctionHarness,
-    Heliograph,
-    MCPServer,
-    RunResult,
-    ScriptedModel,
-    Step,
-    ToolCall,
-)
+from heliograph import Call, Context, Heliograph, RunResult, Step
+from heliograph.models import FunctionHarness, ScriptedModel, ToolCall
+from heliograph.tools import MCPServer
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, one

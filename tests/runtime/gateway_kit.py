@@ -13,8 +13,10 @@ from typing import Any
 
 import uvicorn
 
-from heliograph import Context, DelegationFailed, Gateway, Heliograph, ToolFailed
+from heliograph import Context, Heliograph
 from heliograph.control.envelope import read_envelope
+from heliograph.errors import DelegationFailed, ToolFailed
+from heliograph.gateway import Gateway
 from heliograph.policy.webhook_signature import sign_webhook
 from tests.runtime.kit import SOON_SECONDS, START, Rig
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from heliograph import GoalAchieved, Heliograph, ModelStep, PhaseContext, Plan
+from heliograph import Heliograph
+from heliograph.phases import GoalAchieved, ModelStep, PhaseContext, Plan
 from heliograph.signals.model import Signal
 from tests.runtime.kit import START, names
 

@@ -2,16 +2,9 @@
 
 from typing import Any
 
-from heliograph import (
-    Heliograph,
-    HumanTask,
-    ModelRequest,
-    ScriptedModel,
-    Tool,
-    ToolCall,
-    ToolMessage,
-    tool,
-)
+from heliograph import Heliograph, Tool, tool
+from heliograph.client import HumanTask
+from heliograph.models import ModelRequest, ScriptedModel, ToolCall, ToolMessage
 from tests.runtime.kit import START, Rig, until
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import asyncpg
 
-from heliograph import Call, Client, Command, Context, Heliograph, RunResult, Runtime, Signal, StoreUnavailable
+from heliograph import Call, Client, Context, Heliograph, RunResult, Runtime, Signal
+from heliograph.client import Command
+from heliograph.errors import StoreUnavailable
 from heliograph.ledger.rows import TurnRow
 from heliograph.records import Claimed
 from heliograph.testing.oracles.standard_payloads import check_standard

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from heliograph import (
-    AssistantMessage,
-    Heliograph,
-    ModelRequest,
-    ScriptedModel,
-    Signal,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from heliograph import Heliograph, Signal
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage, UserMessage
 from tests.runtime.kit import START
 
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph import (
-    Agent,
-    Context,
-    Heliograph,
-    PhaseContext,
-    Plan,
-    ScriptedModel,
-    ToolFailed,
-    tool,
-)
+from heliograph import Context, Heliograph, tool
+from heliograph.agents import Agent
+from heliograph.errors import ToolFailed
+from heliograph.models import ScriptedModel
+from heliograph.phases import PhaseContext, Plan
 from tests.runtime.kit import START
 
 CALLS: list[Any] = []

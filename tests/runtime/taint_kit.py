@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph import Heliograph, ModelRequest, ScriptedModel, tool
+from heliograph import Heliograph, tool
+from heliograph.models import ModelRequest, ScriptedModel
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import call

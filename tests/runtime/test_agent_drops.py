@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, ModelRequest, ScriptedModel, external_tool, tool
+from heliograph import Heliograph, external_tool, tool
+from heliograph.models import ModelRequest, ScriptedModel
 from tests.grids import mostly_more
 from tests.runtime.kit import START, Rig, kill, one
 from tests.runtime.loop_kit import call

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import HarnessError, MCPServer, ModelReply, ScriptedModel, ToolCall, ToolFailed, tool
+from heliograph import tool
+from heliograph.errors import HarnessError, ToolFailed
+from heliograph.models import ModelReply, ScriptedModel, ToolCall
+from heliograph.tools import MCPServer
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, names, one, until
 from tests.runtime.loop_kit import agent, call, payloads

@@ -11,15 +11,14 @@ from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.models import infer_model
 
-from heliograph import (
+from heliograph import Signal
+from heliograph.errors import HarnessError, InvalidInput
+from heliograph.models import (
     AgentHarness,
     FunctionHarness,
-    HarnessError,
-    InvalidInput,
     ModelReply,
     ModelRequest,
     ScriptedModel,
-    Signal,
     TextDelta,
     ThinkingDelta,
     ToolMessage,

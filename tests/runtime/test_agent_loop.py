@@ -5,17 +5,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from heliograph import (
-    HarnessError,
-    Heliograph,
-    InvalidInput,
-    ModelReply,
-    ScriptedModel,
-    TextDelta,
-    ToolContext,
-    UserMessage,
-    tool,
-)
+from heliograph import Heliograph, ToolContext, tool
+from heliograph.errors import HarnessError, InvalidInput
+from heliograph.models import ModelReply, ScriptedModel, TextDelta, UserMessage
 from heliograph.testing import eventually
 from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one
 from tests.runtime.loop_kit import agent, call, results

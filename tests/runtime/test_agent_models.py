@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import HarnessError, ModelReply, ScriptedModel, TextDelta
+from heliograph.errors import HarnessError
+from heliograph.models import ModelReply, ScriptedModel, TextDelta
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import Rig, names, one, until
 from tests.runtime.loop_kit import agent, call

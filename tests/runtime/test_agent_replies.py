@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import ModelReply, ScriptedModel, TextDelta, ThinkingDelta, ToolCall, ToolFailed
 from heliograph.definitions.agent import define_agent
+from heliograph.errors import ToolFailed
+from heliograph.models import ModelReply, ScriptedModel, TextDelta, ThinkingDelta, ToolCall
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.loop_kit import agent, payloads, results

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator
 
-from heliograph import ScriptedModel, ToolCall, tool
+from heliograph import tool
+from heliograph.models import ScriptedModel, ToolCall
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, until
 from tests.runtime.loop_kit import agent, results

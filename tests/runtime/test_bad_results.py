@@ -7,18 +7,10 @@ from typing import Any
 import pydantic
 import pytest
 
-from heliograph import (
-    Call,
-    Client,
-    Context,
-    Heliograph,
-    HeliographError,
-    InvalidInput,
-    ScriptedModel,
-    external_tool,
-    tool,
-)
+from heliograph import Call, Client, Context, Heliograph, external_tool, tool
 from heliograph.definitions.tool import Tool
+from heliograph.errors import HeliographError, InvalidInput
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import START, Rig, calling_app, is_resolved, seen, until
 from tests.runtime.loop_kit import agent, call, results
 

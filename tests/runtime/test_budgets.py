@@ -7,21 +7,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    BudgetExceeded,
-    Call,
-    Context,
-    Delegation,
-    DelegationFailed,
-    FunctionHarness,
-    HarnessError,
-    Heliograph,
-    InvalidInput,
-    ModelReply,
-    ModelRequest,
-    ScriptedModel,
-    external_tool,
-)
+from heliograph import Call, Context, Delegation, Heliograph, external_tool
+from heliograph.errors import BudgetExceeded, DelegationFailed, HarnessError, InvalidInput
+from heliograph.models import FunctionHarness, ModelReply, ModelRequest, ScriptedModel
 from heliograph.turn.token_estimate import input_tokens_max
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import agent, call, payloads, results

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, ScriptedModel, StoreUnavailable, ToolContext, tool
+from heliograph import Call, Context, Heliograph, ToolContext, tool
 from heliograph.config import Settings
+from heliograph.errors import StoreUnavailable
+from heliograph.models import ScriptedModel
 from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, kill, one, until
 from tests.runtime.loop_kit import agent, call, payloads, results

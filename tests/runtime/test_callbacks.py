@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, NotFound, verify_webhook
+from heliograph import Context, Heliograph
 from heliograph.egress.messenger import Messenger
+from heliograph.errors import NotFound
 from heliograph.policy import callbacks as policy
+from heliograph.webhooks import verify_webhook
 from heliograph.worker.callbacks import send_callbacks
 from tests.reach.hook_server import OK, Hook, hooked
 from tests.runtime.kit import SOON_SECONDS, START, Rig, until

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, ToolFailed, ToolTimedOut
+from heliograph import Call, Context, Heliograph
+from heliograph.errors import ToolFailed, ToolTimedOut
 from tests.runtime.kit import START, Rig, calling_app, is_resolved, names, one, seen, until
 
 # ── One call ──

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Command, Context, DelegationFailed, Heliograph
+from heliograph import Context, Heliograph
+from heliograph.client import Command
+from heliograph.errors import DelegationFailed
 from heliograph.execution.gateway_calls import gateway_pool
 from heliograph.turn.calls import GATEWAY
 from tests.runtime.kit import START, Rig, one, until

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, PhaseContext
+from heliograph import Context, Heliograph
+from heliograph.phases import PhaseContext
 from tests.runtime.kit import START, Rig, names, until
 
 Hook = Callable[[PhaseContext], Awaitable[None]]

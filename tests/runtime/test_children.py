@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Delegation, DelegationFailed, Heliograph
+from heliograph import Context, Delegation, Heliograph
+from heliograph.errors import DelegationFailed
 from heliograph.turn.calls import Call
 from tests.runtime.kit import START, Rig, kill, names, one, until
 

@@ -6,23 +6,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Call,
-    CircuitBreaker,
-    CircuitOpen,
-    Context,
-    DelegationFailed,
-    FunctionHarness,
-    HarnessError,
-    Heliograph,
-    InvalidInput,
-    RecoverableError,
-    RetryPolicy,
-    ScriptedModel,
-    Step,
-    ToolFailed,
-    tool,
-)
+from heliograph import Call, CircuitBreaker, Context, Heliograph, RetryPolicy, Step, tool
+from heliograph.errors import CircuitOpen, DelegationFailed, HarnessError, InvalidInput, RecoverableError, ToolFailed
+from heliograph.models import FunctionHarness, ScriptedModel
 from heliograph.turn.calls import CallRequest
 from heliograph.turn.fallbacks import with_fallback
 from tests.runtime.kit import START, Rig, one

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import CircuitOpen, Context, Heliograph, Step, ToolFailed, ToolTimedOut
+from heliograph import Context, Heliograph, Step
+from heliograph.errors import CircuitOpen, ToolFailed, ToolTimedOut
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.test_circuit_breakers import ONCE, states
 

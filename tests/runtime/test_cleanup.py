@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, ScriptedModel
+from heliograph import Context, Heliograph
 from heliograph.execution import cleanup
+from heliograph.models import ScriptedModel
 from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
 

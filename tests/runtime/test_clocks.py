@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, ToolTimedOut
+from heliograph import Context, Heliograph
+from heliograph.errors import ToolTimedOut
 from tests.runtime.kit import START, Rig, one, until
 
 TIMEOUT = 1.0

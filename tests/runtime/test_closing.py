@@ -10,9 +10,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import Context, Heliograph, StoreUnavailable
+from heliograph import Context, Heliograph
 from heliograph.config import Settings
-from heliograph.errors import KernelRejected
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.ledger.pool import Database
 from heliograph.ledger.transactions import Transactions
 from heliograph.runtime import open_runtime

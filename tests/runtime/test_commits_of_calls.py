@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph import ScriptedModel, tool
+from heliograph import tool
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import agent, call, results
 from tests.runtime.test_commits_of_works import counted

@@ -9,19 +9,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    AssistantMessage,
-    Card,
-    Context,
-    Heliograph,
-    ModelRequest,
-    ScriptedModel,
-    ToolContext,
-    ToolMessage,
-    UserMessage,
-    external_tool,
-    tool,
-)
+from heliograph import Context, Heliograph, ToolContext, external_tool, tool
+from heliograph.client import Card
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolMessage, UserMessage
 from heliograph.redaction import keep_out
 from heliograph.turn.context_box import context_text
 from tests.runtime.human_task_kit import open_tasks

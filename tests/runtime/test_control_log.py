@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from heliograph import Client, Context, Heliograph, KernelRejected, Signal, ToolFailed
+from heliograph import Client, Context, Heliograph, Signal
 from heliograph.control.envelope import Envelope, read_envelope
 from heliograph.control.run_log import LOG_NAMES, RunLog, as_object
 from heliograph.control.signals import TYPES
+from heliograph.errors import KernelRejected, ToolFailed
 from heliograph.signals.catalog import CATALOG
 from heliograph.signals.model import Source
 from tests.runtime.kit import START, Rig

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Heliograph, HeliographError, InvalidInput, tool
+from heliograph import Client, Context, Heliograph, tool
+from heliograph.errors import HeliographError, InvalidInput
 from tests.runtime.kit import START, Rig, one
 
 

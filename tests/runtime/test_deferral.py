@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, Signal
+from heliograph import Context, Defer, Heliograph, Signal
+from heliograph.errors import HarnessError
+from heliograph.models import ScriptedModel
 from heliograph.world.seam import bell_keys
 from tests.runtime.kit import START, Rig, names, one, until
 

@@ -9,17 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import (
-    Context,
-    Defer,
-    HeliographError,
-    IterationNeeded,
-    Lifecycle,
-    RecoverableError,
-    Step,
-    ToolFailed,
-)
+from heliograph import Context, Defer, Step
 from heliograph.codes import CODES
+from heliograph.errors import HeliographError, RecoverableError, ToolFailed
+from heliograph.phases import IterationNeeded, Lifecycle
 from tests.reach.model_server import Provider
 from tests.runtime.failures_of_calls import (
     PROVOCATIONS,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from heliograph import Conflict, HeliographError, NotFound
+from heliograph.errors import Conflict, HeliographError, NotFound
 from heliograph.run_fork import Fork, fork_run
 from tests.runtime.kit import Rig
 from tests.runtime.test_run_forks import Shop, first_run, fork

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, CallResult, Context, Delegation, Heliograph, InvalidInput, Signal
+from heliograph import Call, CallResult, Context, Delegation, Heliograph, Signal
+from heliograph.errors import InvalidInput
 from heliograph.testing import eventually
 from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
 

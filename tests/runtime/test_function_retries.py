@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, RetryPolicy, Signal, tool
-from heliograph.recording.replay import replay_recording
+from heliograph import Context, Heliograph, RetryPolicy, Signal, tool
+from heliograph.errors import InvalidInput
+from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
 from tests.runtime.kit import START, Rig, lost, one
 

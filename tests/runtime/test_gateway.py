@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Gateway, Heliograph, InvalidInput, Lifecycle, tool, tool_agent
+from heliograph import Context, Heliograph, tool
+from heliograph.agents import tool_agent
 from heliograph.definitions.agent import PRIORITIES
+from heliograph.errors import InvalidInput
+from heliograph.gateway import Gateway
 from heliograph.gateway.targets import Targets
+from heliograph.phases import Lifecycle
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import delegation, envelope, gateway_of
 from tests.runtime.kit import START, Rig, names, one, until

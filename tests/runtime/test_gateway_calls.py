@@ -9,18 +9,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Client,
-    Context,
-    Delegation,
-    DelegationFailed,
-    Heliograph,
-    InvalidInput,
-    ScriptedModel,
-    tool,
-    tool_agent,
-)
+from heliograph import Client, Context, Delegation, Heliograph, tool
+from heliograph.agents import tool_agent
 from heliograph.control.partial_results import with_outcome, without_outcome
+from heliograph.errors import DelegationFailed, InvalidInput
+from heliograph.models import ScriptedModel
 from heliograph.policy.gateway_answers import report_of
 from heliograph.ports import ModelReply
 from tests.reach.hook_server import hooked

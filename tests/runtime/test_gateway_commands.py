@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, DelegationFailed, Heliograph
+from heliograph import Context, Heliograph
+from heliograph.errors import DelegationFailed
 from tests.runtime.gateway_kit import SECRET
 from tests.runtime.kit import START, Rig, until
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Delegation, Heliograph, StoreUnavailable
+from heliograph import Context, Delegation, Heliograph
 from heliograph.egress.messenger import Messenger
+from heliograph.errors import StoreUnavailable
 from heliograph.policy.egress import EgressPolicy, read_allowed
 from heliograph.worker import gateway_halts
 from tests.reach.hook_server import OK, Hook, Request, hooked

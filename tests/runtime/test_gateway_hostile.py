@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Gateway, InvalidInput
+from heliograph.errors import InvalidInput
+from heliograph.gateway import Gateway
 from heliograph.gateway.http import BODY_BYTES_MAX
 from heliograph.policy.webhook_signature import sign_webhook
 from tests.runtime.gateway_kit import OTHER_SECRET, SECRET, delegation, envelope, gateway_of

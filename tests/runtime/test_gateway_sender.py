@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Delegation, DelegationFailed, Heliograph, InvalidInput, StoreUnavailable
+from heliograph import Context, Delegation, Heliograph
 from heliograph.egress.post import Posted, PostFailed
+from heliograph.errors import DelegationFailed, InvalidInput, StoreUnavailable
 from heliograph.policy.gateway_answers import report_of
 from heliograph.records import Reported
 from heliograph.telemetry.null_tracer import NULL_TRACER

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, DelegationFailed, Heliograph
+from heliograph import Context, Heliograph
+from heliograph.errors import DelegationFailed
 from tests.reach.hook_server import hooked
 from tests.runtime.gateway_kit import SECRET, Served, delegation, envelope, gateway_of
 from tests.runtime.kit import START, Rig

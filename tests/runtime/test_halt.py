@@ -11,20 +11,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Context,
-    Delegation,
-    Heliograph,
-    ModelReply,
-    ModelRequest,
-    Rejected,
-    ScriptedModel,
-    Signal,
-    TextDelta,
-    ToolCall,
-    ToolContext,
-    tool,
-)
+from heliograph import Context, Delegation, Heliograph, Signal, ToolContext, tool
+from heliograph.errors import Rejected
+from heliograph.models import ModelReply, ModelRequest, ScriptedModel, TextDelta, ToolCall
 from heliograph.testing import eventually
 from heliograph.worker import leases
 from tests.reach.model_server import Answer, Provider

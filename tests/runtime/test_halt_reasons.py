@@ -8,25 +8,14 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Agent,
-    AgentFailed,
-    BudgetExceeded,
-    Context,
-    DelegationFailed,
-    Denied,
-    Heliograph,
-    MCPServer,
-    ModelReply,
-    PhaseContext,
-    Plan,
-    ScriptedModel,
-    ToolFailed,
-    ToolStep,
-    tool,
-)
+from heliograph import Context, Heliograph, tool
+from heliograph.agents import Agent
 from heliograph.codes import POLICY_VIOLATION, RESOURCE_LIMIT
+from heliograph.errors import AgentFailed, BudgetExceeded, DelegationFailed, Denied, ToolFailed
+from heliograph.models import ModelReply, ScriptedModel
+from heliograph.phases import PhaseContext, Plan, ToolStep
 from heliograph.policy.egress import EgressRejected
+from heliograph.tools import MCPServer
 from heliograph.turn.halt_reasons import halt_reason_of
 from tests.runtime.gateway_kit import SECRET
 from tests.runtime.human_task_kit import open_tasks

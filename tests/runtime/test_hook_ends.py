@@ -6,10 +6,7 @@ import asyncio
 
 import pytest
 
-from heliograph import (
-    Lifecycle,
-    PhaseContext,
-)
+from heliograph.phases import Lifecycle, PhaseContext
 from tests.runtime.hooks_kit import ORDER, Hooked
 from tests.runtime.kit import Rig, names, one, until
 

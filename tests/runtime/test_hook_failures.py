@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    AgentFailed,
-    IterationNeeded,
-    Lifecycle,
-    PhaseContext,
-    ToolFailed,
-)
+from heliograph.errors import AgentFailed, ToolFailed
+from heliograph.phases import IterationNeeded, Lifecycle, PhaseContext
 from tests.runtime.hooks_kit import ORDER, Hooked, of_phases
 from tests.runtime.kit import Rig, lost, one
 

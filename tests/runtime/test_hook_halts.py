@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from heliograph import Heliograph, PhaseContext, ScriptedModel, Tool
+from heliograph import Heliograph, Tool
+from heliograph.models import ScriptedModel
+from heliograph.phases import PhaseContext
 from heliograph.ports import ModelReply
 from tests.runtime.hooks_kit import ORDER, Hooked
 from tests.runtime.kit import START, Rig, lost, names, one, until

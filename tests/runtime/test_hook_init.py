@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Context,
-    Delegation,
-    Heliograph,
-    PhaseContext,
-)
+from heliograph import Context, Delegation, Heliograph
+from heliograph.phases import PhaseContext
 from tests.runtime.hooks_kit import ORDER, Hooked
 from tests.runtime.kit import START, Rig, one
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, GoalAchieved, Heliograph, IterationNeeded, PhaseContext
+from heliograph import Context, Heliograph
+from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext
 from tests.runtime.hooks_kit import ORDER, PHASES, Hooked, of_phases
 from tests.runtime.kit import START, Rig, lost, one
 

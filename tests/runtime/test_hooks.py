@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Agent,
-    GoalAchieved,
-    Heliograph,
-    ModelStep,
-    PhaseContext,
-    Plan,
-    ToolStep,
-)
+from heliograph import Heliograph
+from heliograph.agents import Agent
+from heliograph.phases import GoalAchieved, ModelStep, PhaseContext, Plan, ToolStep
 from tests.runtime.hooks_kit import ORDER, PHASES, Hooked, of_phases
 from tests.runtime.kit import START, Rig, lost, one
 from tests.runtime.loop_kit import payloads

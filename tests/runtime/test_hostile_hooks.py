@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import DelegationStep, ModelStep, PhaseContext, Plan, ToolStep
+from heliograph.phases import DelegationStep, ModelStep, PhaseContext, Plan, ToolStep
 from tests.runtime.hooks_kit import ORDER, Hooked
 from tests.runtime.kit import Rig, lost, one
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph import Context, Heliograph, NotFound
+from heliograph import Context, Heliograph
+from heliograph.errors import NotFound
 from tests.runtime.kit import START, Rig
 
 HOSTILE = ["x' or '1'='1", "'; drop schema heliograph cascade; --", "%s", "$1", "{}", "x\\", '"', "turn_*", "тест"]

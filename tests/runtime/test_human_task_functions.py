@@ -6,14 +6,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, field_validator
 
-from heliograph import (
-    Context,
-    Denied,
-    Heliograph,
-    InvalidInput,
-    ToolFailed,
-    ToolTimedOut,
-)
+from heliograph import Context, Heliograph
+from heliograph.errors import Denied, InvalidInput, ToolFailed, ToolTimedOut
 from tests.runtime.human_task_kit import is_open_question, open_tasks
 from tests.runtime.kit import START, Rig, names, one, seen, until
 

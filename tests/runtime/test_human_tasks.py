@@ -5,13 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    InvalidInput,
-    NotFound,
-    Rejected,
-    ToolCall,
-    external_tool,
-)
+from heliograph import external_tool
+from heliograph.errors import InvalidInput, NotFound, Rejected
+from heliograph.models import ToolCall
 from tests.runtime.human_task_kit import PAY, Till, open_tasks
 from tests.runtime.kit import Rig
 

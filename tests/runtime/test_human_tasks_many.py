@@ -5,16 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Context,
-    Heliograph,
-    InvalidInput,
-    Rejected,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    tool,
-)
+from heliograph import Context, Heliograph, tool
+from heliograph.errors import InvalidInput, Rejected
+from heliograph.models import ScriptedModel, ToolCall, ToolMessage
 from tests.runtime.human_task_kit import PAY, Till, is_open_question, open_tasks
 from tests.runtime.kit import START, Rig, kill, seen, until
 

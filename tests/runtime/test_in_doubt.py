@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Heliograph, HumanTask, InvalidInput, ScriptedModel, ToolContext, tool
-from heliograph.errors import StepInDoubt
+from heliograph import Client, Heliograph, ToolContext, tool
+from heliograph.client import HumanTask
+from heliograph.errors import InvalidInput, StepInDoubt
+from heliograph.models import ScriptedModel
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, lost
 from tests.runtime.loop_kit import agent, call, results

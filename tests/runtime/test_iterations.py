@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Agent, GoalAchieved, Heliograph, InvalidInput, IterationNeeded, Lifecycle, PhaseContext, Plan
+from heliograph import Heliograph
+from heliograph.agents import Agent
+from heliograph.errors import InvalidInput
+from heliograph.phases import GoalAchieved, IterationNeeded, Lifecycle, PhaseContext, Plan
 from tests.runtime.hooks_kit import Hooked, of_phases
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import payloads

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, ToolFailed
+from heliograph import Context, Defer, Heliograph
+from heliograph.errors import HarnessError, ToolFailed
 from heliograph.execution.agent_run import act
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.models import ScriptedModel
 from heliograph.turn.events import Hydrated
 from tests.runtime.kit import START, Rig, kill, names, one, until
 from tests.runtime.loop_kit import agent, call

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, HarnessError, Heliograph, InvalidInput, ScriptedModel
+from heliograph import Context, Heliograph
+from heliograph.errors import HarnessError, InvalidInput
+from heliograph.models import ScriptedModel
 from heliograph.types import Json
 from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Defer, Delegation, Heliograph, StoreUnavailable
+from heliograph import Context, Defer, Delegation, Heliograph
+from heliograph.errors import StoreUnavailable
 from tests.runtime.kit import START, Rig, one, until
 
 

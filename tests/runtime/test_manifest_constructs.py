@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import ScriptedModel, external_tool
+from heliograph import external_tool
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.manifest.problems import ManifestRejected
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import Rig
 
 OLD, NEW = "ossa/v0.4.6", "ossa/v0.5"

@@ -8,19 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from heliograph import (
-    Agent,
-    Context,
-    Delegation,
-    DelegationFailed,
-    Heliograph,
-    InvalidInput,
-    ModelReply,
-    PhaseContext,
-    ScriptedModel,
-    Signal,
-)
+from heliograph import Context, Delegation, Heliograph, Signal
+from heliograph.agents import Agent
+from heliograph.errors import DelegationFailed, InvalidInput
 from heliograph.execution.delegation_checks import check_limit
+from heliograph.models import ModelReply, ScriptedModel
+from heliograph.phases import PhaseContext
 from tests.runtime.kit import START, Rig
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, MemoryHit, ToolFailed
-from heliograph.errors import Rejected
+from heliograph import Context, Heliograph
+from heliograph.errors import InvalidInput, Rejected, ToolFailed
+from heliograph.memory import MemoryHit
 from tests.runtime.kit import START, Rig, one
 
 

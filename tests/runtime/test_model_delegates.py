@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, ScriptedModel, define_agent
+from heliograph import Context, Heliograph
+from heliograph.agents import define_agent
+from heliograph.errors import InvalidInput
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import START, Rig, one, until
 from tests.runtime.loop_kit import call, payloads, results
 

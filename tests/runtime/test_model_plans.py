@@ -7,20 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Agent,
-    Context,
-    GoalAchieved,
-    Heliograph,
-    IterationNeeded,
-    Lifecycle,
-    ModelReply,
-    ModelRequest,
-    PhaseContext,
-    ScriptedModel,
-    ToolCall,
-    UserMessage,
-)
+from heliograph import Context, Heliograph
+from heliograph.agents import Agent
+from heliograph.models import ModelReply, ModelRequest, ScriptedModel, ToolCall, UserMessage
+from heliograph.phases import GoalAchieved, IterationNeeded, Lifecycle, PhaseContext
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import payloads

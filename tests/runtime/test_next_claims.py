@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, KernelRejected, StoreUnavailable
+from heliograph import Context, Heliograph
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.worker import claim_loop
 from tests.runtime.kit import START, Rig
 from tests.runtime.test_commits_of_works import counted

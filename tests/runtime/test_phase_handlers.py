@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, PhaseContext
+from heliograph import Context, Heliograph
+from heliograph.errors import InvalidInput
 from heliograph.execution import handler_queues
+from heliograph.phases import PhaseContext
 from heliograph.turn.phases import Phase
 from tests.runtime.hooks_kit import Hooked
 from tests.runtime.kit import START, Rig, lost, one, until

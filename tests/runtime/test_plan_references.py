@@ -6,22 +6,12 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Agent,
-    Context,
-    DelegationStep,
-    Heliograph,
-    Lifecycle,
-    ModelReply,
-    ModelRequest,
-    PhaseContext,
-    Plan,
-    ScriptedModel,
-    ToolFailed,
-    ToolStep,
-    tool,
-)
+from heliograph import Context, Heliograph, tool
+from heliograph.agents import Agent
 from heliograph.definitions.step_references import check_references, literal, resolved
+from heliograph.errors import ToolFailed
+from heliograph.models import ModelReply, ModelRequest, ScriptedModel
+from heliograph.phases import DelegationStep, Lifecycle, PhaseContext, Plan, ToolStep
 from tests.runtime.kit import START, Rig, one
 
 SUMMARY = {"$step": 1, "path": "/pages/1/a~1b"}
@@ -93,8 +83,8 @@ def test_every_value_has_a_form_that_becomes_it_again(value: Any) -> None:
     ],
 )
 def test_invalid_reference_of_a_plan_is_rejected(reference: Any, problem: str) -> None:
-    from heliograph import InvalidInput
     from heliograph.definitions.plan import plan_json
+    from heliograph.errors import InvalidInput
 
     plan = Plan([ToolStep("look", {"query": "x"}), ToolStep("look", {"query": [reference]})])
     with pytest.raises(InvalidInput) as raised:

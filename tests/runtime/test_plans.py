@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Agent,
-    Context,
-    DelegationStep,
-    Heliograph,
-    Lifecycle,
-    ModelStep,
-    PhaseContext,
-    Plan,
-    ScriptedModel,
-    ToolFailed,
-    ToolStep,
-    tool,
-)
+from heliograph import Context, Heliograph, tool
+from heliograph.agents import Agent
+from heliograph.errors import ToolFailed
+from heliograph.models import ScriptedModel
+from heliograph.phases import DelegationStep, Lifecycle, ModelStep, PhaseContext, Plan, ToolStep
 from tests.runtime.hooks_kit import PHASES, of_phases
 from tests.runtime.kit import START, Rig, lost, one
 from tests.runtime.plans_kit import CALLS, executing, search

@@ -11,17 +11,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from heliograph import (
-    Context,
-    Heliograph,
-    ModelRequest,
-    ScriptedModel,
-    ToolCall,
-    ToolContext,
-    ToolMessage,
-    tool,
-)
+from heliograph import Context, Heliograph, ToolContext, tool
 from heliograph.config import Settings
+from heliograph.models import ModelRequest, ScriptedModel, ToolCall, ToolMessage
 from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, one, until
 

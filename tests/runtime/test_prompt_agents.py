@@ -10,16 +10,9 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from heliograph import (
-    Context,
-    HarnessError,
-    Heliograph,
-    ModelReply,
-    ModelRequest,
-    ScriptedModel,
-    TextDelta,
-    ThinkingDelta,
-)
+from heliograph import Context, Heliograph
+from heliograph.errors import HarnessError
+from heliograph.models import ModelReply, ModelRequest, ScriptedModel, TextDelta, ThinkingDelta
 from tests.runtime.kit import START, Rig, names, one
 
 

@@ -8,21 +8,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Call,
-    Context,
-    Delegation,
-    DelegationFailed,
-    Heliograph,
-    HeliographError,
-    InvalidInput,
-    ModelReply,
-    RateLimited,
-    ScriptedModel,
-    Step,
-    tool,
-)
+from heliograph import Call, Context, Delegation, Heliograph, Step, tool
 from heliograph.codes import RATE_LIMITED
+from heliograph.errors import DelegationFailed, HeliographError, InvalidInput, RateLimited
+from heliograph.models import ModelReply, ScriptedModel
 from tests.runtime.kit import START, Rig, one, until
 from tests.runtime.loop_kit import agent, call, payloads, results
 

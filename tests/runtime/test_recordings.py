@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, MCPServer, NotFound, Rejected, ScriptedModel, ToolCall
+from heliograph import Context, Heliograph
+from heliograph.errors import InvalidInput, NotFound, Rejected
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import lines_of, read_recording, write_recording
 from heliograph.recording.modes import ReplayDiverged, chosen_mode, replay_run
 from heliograph.recording.options import RecordingOptions
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from heliograph.testing import eventually
+from heliograph.tools import MCPServer
 from tests.reach.test_mcp import ODD
 from tests.recording.test_replay import THIN, thin
 from tests.runtime.kit import SOON_SECONDS, Rig

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, Rejected
+from heliograph import Context, Heliograph
 from heliograph.config import Settings
+from heliograph.errors import Rejected
 from heliograph.runtime import open_runtime
 from heliograph.worker.leases import Leases
 from tests.runtime.kit import START, Rig, names, one, until

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from heliograph import Context, Heliograph, Player
+from heliograph import Context, Heliograph
 from heliograph.errors import HeliographError
+from heliograph.playback import Player
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import read_recording, write_recording
 from heliograph.recording.options import RecordingOptions

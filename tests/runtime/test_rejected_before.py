@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, ScriptedModel, external_tool, tool
+from heliograph import Context, Heliograph, external_tool, tool
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import call, results
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, Signal, ToolFailed
+from heliograph import Context, Heliograph, Signal
 from heliograph.codes import CODES, code_in_phase
+from heliograph.errors import InvalidInput, ToolFailed
 from heliograph.redaction import keep_out
 from heliograph.signals.error_payload import DETAILS_BYTES_MAX, STACK_TRACE_MAX
 from heliograph.testing import eventually

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, InvalidInput, NotFound, Rejected
+from heliograph import Call, Context, Heliograph
+from heliograph.errors import InvalidInput, NotFound, Rejected
 from tests.runtime.kit import START, Rig, calling_app, is_resolved, seen, until
 
 

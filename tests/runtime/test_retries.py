@@ -5,23 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Call,
-    Context,
-    Delegation,
-    DelegationFailed,
-    HarnessError,
-    Heliograph,
-    InvalidInput,
-    RetryPolicy,
-    ScriptedModel,
-    Signal,
-    Step,
-    StepInDoubt,
-    ToolFailed,
-    external_tool,
-    tool,
-)
+from heliograph import Call, Context, Delegation, Heliograph, RetryPolicy, Signal, Step, external_tool, tool
+from heliograph.errors import DelegationFailed, HarnessError, InvalidInput, StepInDoubt, ToolFailed
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.loop_kit import agent, call, payloads, results
 

@@ -8,22 +8,14 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Conflict,
-    Context,
-    Heliograph,
-    InvalidInput,
-    ModelReply,
-    NotFound,
-    Rejected,
-    ScriptedModel,
-    Signal,
-)
+from heliograph import Context, Heliograph, Signal
+from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
+from heliograph.models import ModelReply, ScriptedModel
 from heliograph.playback.player import Player
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import read_recording, write_recording
 from heliograph.recording.options import RecordingOptions
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from heliograph.run_fork import Fork, fork_run, retry_run
 from tests.runtime.kit import START, Rig
 from tests.runtime.loop_kit import call

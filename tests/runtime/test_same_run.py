@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from heliograph import Heliograph, InvalidInput, Rejected
+from heliograph import Heliograph
+from heliograph.errors import InvalidInput, Rejected
 from tests.runtime.kit import START, Rig, names, one
 
 _now = count(1)

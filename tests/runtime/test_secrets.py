@@ -15,22 +15,12 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 import pytest
 
-from heliograph import (
-    Context,
-    Heliograph,
-    InvalidInput,
-    ScriptedModel,
-    Secret,
-    SetupError,
-    ToolContext,
-    ToolFailed,
-    redaction,
-    secret,
-    tool,
-)
+from heliograph import Context, Heliograph, Secret, ToolContext, redaction, secret, tool
 from heliograph.cli.errors import report
 from heliograph.cli.logs import _JsonLines, _Lines
 from heliograph.config import Settings
+from heliograph.errors import InvalidInput, SetupError, ToolFailed
+from heliograph.models import ScriptedModel
 from heliograph.redaction import keep_keys_out, redacted_text
 from heliograph.runtime import open_runtime
 from heliograph.secrets import names_in

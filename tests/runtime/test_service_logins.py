@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, NotFound
+from heliograph import Call, Context, Heliograph
 from heliograph.config import Settings
-from heliograph.errors import SetupError
+from heliograph.errors import NotFound, SetupError
 from heliograph.runtime import Runtime, open_runtime
 from tests.logins import login
 from tests.runtime.kit import START, Rig, names, one, until

@@ -7,24 +7,13 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    AssistantMessage,
-    Conflict,
-    Heliograph,
-    InvalidInput,
-    ModelRequest,
-    NotFound,
-    Rejected,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    tool,
-)
+from heliograph import Heliograph, tool
 from heliograph.client.session import open_session
+from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
+from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage, UserMessage
 from heliograph.recording.export import export_recording
 from heliograph.recording.options import RecordingOptions
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from heliograph.run_fork import fork_run
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import SOON_SECONDS, Rig, kill, names, one, until
@@ -141,7 +130,7 @@ async def test_stopped_reply_is_kept_and_marked(rig: Rig) -> None:
         model = "slow"
 
         async def stream(self, request: ModelRequest) -> Any:
-            from heliograph import ModelReply, TextDelta
+            from heliograph.models import ModelReply, TextDelta
 
             requests.append(request)
             if request.prompt == "Tell":

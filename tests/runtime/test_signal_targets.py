@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, JsonLines, Terminal, Webhook
+from heliograph import Context, Heliograph
+from heliograph.adapters import JsonLines, Terminal, Webhook
 from heliograph.egress.messenger import Messenger
+from heliograph.errors import InvalidInput
 from heliograph.policy.egress import EgressPolicy
 from heliograph.redaction import keep_out
 from heliograph.subscriptions.serving import serving_subscribers

@@ -7,20 +7,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Call,
-    Context,
-    Delegation,
-    DelegationFailed,
-    Heliograph,
-    ScriptedModel,
-    Signal,
-    Step,
-    ToolFailed,
-    ToolTimedOut,
-    external_tool,
-    tool,
-)
+from heliograph import Call, Context, Delegation, Heliograph, Signal, Step, external_tool, tool
+from heliograph.errors import DelegationFailed, ToolFailed, ToolTimedOut
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import call, payloads
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, Step, StepInDoubt, StoreUnavailable, ToolFailed, ToolTimedOut
+from heliograph import Context, Heliograph, Step
+from heliograph.errors import StepInDoubt, StoreUnavailable, ToolFailed, ToolTimedOut
 from heliograph.ledger.client import Ledger
 from tests.runtime.kit import START, Rig, lost, one, until
 

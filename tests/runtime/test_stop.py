@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Delegation, Heliograph, InvalidInput, NotFound, StopResult
+from heliograph import Context, Delegation, Heliograph
+from heliograph.client import StopResult
+from heliograph.errors import InvalidInput, NotFound
 from tests.runtime.kit import START, Rig, names, one, until
 
 

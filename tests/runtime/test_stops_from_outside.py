@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, StoreUnavailable
+from heliograph import Client
+from heliograph.errors import StoreUnavailable
 from tests.runtime.kit import Rig, one
 from tests.runtime.test_pending_reactions import family, tidied, waiting
 from tests.runtime.test_service_logins import as_login, project

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, RecoverableError, Step, ToolFailed
+from heliograph import Context, Heliograph, Step
 from heliograph.codes import CODES, SPECIFIED_CODES
 from heliograph.control.envelope import Envelope, read_envelope
 from heliograph.control.signals import read_signal
 from heliograph.control.strict_codes import strict_envelope
+from heliograph.errors import RecoverableError, ToolFailed
 from tests.runtime.kit import START, Rig
 
 OWN = [code.code for code in CODES if code.code not in SPECIFIED_CODES]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Heliograph, InvalidInput
+from heliograph import Client, Heliograph
+from heliograph.errors import InvalidInput
 from tests.runtime.kit import Rig
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import pydantic
 import pytest
 
-from heliograph import Client, Conflict, Context, Heliograph, NotFound, Signal, define_signal
+from heliograph import Client, Context, Heliograph, Signal, define_signal
 from heliograph.adapters.base import AdapterServices
 from heliograph.adapters.callback import function_subscriber
+from heliograph.errors import Conflict, NotFound
 from heliograph.ledger.signal_feed import SignalFeed
 from heliograph.subscriptions import deliveries, serving
 from heliograph.subscriptions.deliveries import Deliveries

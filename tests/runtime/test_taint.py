@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Delegation, Heliograph, ScriptedModel, external_tool, tool, untrusted
+from heliograph import Call, Context, Delegation, Heliograph, external_tool, tool, untrusted
+from heliograph.models import ScriptedModel
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import agent, call

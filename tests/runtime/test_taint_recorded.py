@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, MCPServer, Memory, MemoryHit, ScriptedModel, tool, untrusted
+from heliograph import Context, Heliograph, tool, untrusted
+from heliograph.memory import Memory, MemoryHit
+from heliograph.models import ScriptedModel
+from heliograph.tools import MCPServer
 from heliograph.turn.untrusted import framed_schema, framed_within
 from tests.reach.mcp_http_server import OWN
 from tests.runtime.human_task_kit import open_tasks

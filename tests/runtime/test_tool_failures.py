@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import AgentFailed, Heliograph, ScriptedModel, ToolFailed, tool
+from heliograph import Heliograph, tool
 from heliograph.agent_loop import local_tools
+from heliograph.errors import AgentFailed, ToolFailed
 from heliograph.execution.step_recorder import StepRecorder
+from heliograph.models import ScriptedModel
 from heliograph.turn.calls import CallRequest
 from heliograph.turn.interruptions import TurnLost
 from tests.runtime.kit import START, Rig, until

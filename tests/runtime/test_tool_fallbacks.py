@@ -6,19 +6,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import (
-    Agent,
-    Heliograph,
-    HeliographError,
-    InvalidInput,
-    PhaseContext,
-    Plan,
-    RecoverableError,
-    ScriptedModel,
-    ToolStep,
-    external_tool,
-    tool,
-)
+from heliograph import Heliograph, external_tool, tool
+from heliograph.agents import Agent
+from heliograph.errors import HeliographError, InvalidInput, RecoverableError
+from heliograph.models import ScriptedModel
+from heliograph.phases import PhaseContext, Plan, ToolStep
 from tests.runtime.kit import START, Rig
 from tests.runtime.loop_kit import agent, call, payloads, results
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import ScriptedModel, ToolContext, tool
+from heliograph import ToolContext, tool
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import agent, results
 from tests.runtime.tools_kit import called

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import ScriptedModel, StoreUnavailable, ToolContext, tool
+from heliograph import ToolContext, tool
+from heliograph.errors import StoreUnavailable
 from heliograph.ledger.transactions import OpenTransaction
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import Rig, lost
 from tests.runtime.loop_kit import agent, results
 from tests.runtime.tools_kit import called

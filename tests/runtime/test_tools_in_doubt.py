@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import ScriptedModel, tool
+from heliograph import tool
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import Rig, lost, one
 from tests.runtime.loop_kit import agent, results
 from tests.runtime.tools_kit import Pay, called

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import MCPServer, ScriptedModel
+from heliograph.models import ScriptedModel
+from heliograph.tools import MCPServer
 from tests.reach.mcp_http_server import OWN
 from tests.runtime.kit import Rig, one, until
 from tests.runtime.loop_kit import agent, results

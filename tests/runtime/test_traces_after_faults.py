@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, ModelReply, Step
+from heliograph import Context, Heliograph, Step
 from heliograph.errors import StepInDoubt
 from heliograph.ids import span_id_of
+from heliograph.models import ModelReply
 from heliograph.ports import ModelRequest, UserMessage
 from heliograph.redaction import keep_out
 from heliograph.telemetry import otel_content as content

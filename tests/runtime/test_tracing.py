@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, ModelReply, ScriptedModel, tool
+from heliograph import Context, Heliograph, tool
 from heliograph.ids import span_id_of, trace_id_of
+from heliograph.models import ModelReply, ScriptedModel
 from heliograph.redaction import keep_out
 from heliograph.telemetry.otel_export import SpanExport
 from heliograph.telemetry.settings import TelemetrySettings

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import ScriptedModel, ToolContext, tool
+from heliograph import ToolContext, tool
 from heliograph.ledger import transactions
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import agent, call, results
 

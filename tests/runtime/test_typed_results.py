@@ -7,7 +7,9 @@ from typing import Any
 
 import pydantic
 
-from heliograph import Context, Heliograph, HeliographError, ScriptedModel, ToolContext, tool
+from heliograph import Context, Heliograph, ToolContext, tool
+from heliograph.errors import HeliographError
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import START, Rig, seen
 from tests.runtime.loop_kit import agent, call, results
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from pydantic import BaseModel
 
-from heliograph import Context, Heliograph, InvalidInput, Step, ToolFailed, tool
+from heliograph import Context, Heliograph, Step, tool
+from heliograph.errors import InvalidInput, ToolFailed
 from heliograph.execution.typed_results import result_type_of
 from tests.runtime.kit import START, Rig, one
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, KernelRejected
+from heliograph import Context, Heliograph
+from heliograph.errors import KernelRejected
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import read_recording, write_recording
 from heliograph.recording.ledger_parts import ENDED_SINCE
-from heliograph.recording.replay import ReplayResult, replay_recording
+from heliograph.recording.replay_recording import ReplayResult, replay_recording
 from heliograph.run_fork import fork_run
 from heliograph.testing import eventually
 from tests.recording.test_replay import THIN, thin

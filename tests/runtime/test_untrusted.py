@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, InvalidInput, ScriptedModel, Tool, external_tool, tool, untrusted
+from heliograph import Heliograph, Tool, external_tool, tool, untrusted
+from heliograph.errors import InvalidInput
+from heliograph.models import ScriptedModel
 from tests.grids import mostly_more
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.human_task_kit import open_tasks

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, CallResult, Context, Heliograph, InvalidInput, KernelRejected
+from heliograph import Call, CallResult, Context, Heliograph
+from heliograph.errors import InvalidInput, KernelRejected
 from heliograph.ledger.client import Ledger
 from heliograph.records import WriteResult
 from tests.runtime.kit import START, Rig, calling_app, names, one, seen

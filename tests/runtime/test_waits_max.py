@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, ScriptedModel, Tool, external_tool, tool
+from heliograph import Call, Context, Heliograph, Tool, external_tool, tool
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import agent, call, payloads, results
 

@@ -10,7 +10,9 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from heliograph import Context, Heliograph, InvalidInput, ScriptedModel, Signal
+from heliograph import Context, Heliograph, Signal
+from heliograph.errors import InvalidInput
+from heliograph.models import ScriptedModel
 from heliograph.records import Event
 from heliograph.signals.trace import chain
 from tests.runtime.kit import START, Rig, names, one

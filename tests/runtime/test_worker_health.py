@@ -14,8 +14,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import Context, Heliograph, Runtime, StoreUnavailable
+from heliograph import Context, Heliograph, Runtime
 from heliograph.control.settings import HeartbeatSettings
+from heliograph.errors import StoreUnavailable
 from heliograph.ledger.client import Ledger
 from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, one, until

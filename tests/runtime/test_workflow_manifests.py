@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, ScriptedModel, tool
+from heliograph import Heliograph, tool
 from heliograph.cli.bindings import Bindings
 from heliograph.cli.load_target import load_manifest
 from heliograph.cli.validate import check
@@ -16,6 +16,7 @@ from heliograph.manifest.document import Document
 from heliograph.manifest.manifest_fields import ManifestFields
 from heliograph.manifest.problems import ManifestProblem, ManifestRejected
 from heliograph.manifest.retry_settings import read_retry
+from heliograph.models import ScriptedModel
 from tests.runtime.kit import Rig
 
 HEAD = "apiVersion: ossa/v0.5\nkind: Workflow\nmetadata: {name: review}\n"

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 from typing import Any
 
-from heliograph import Tool, ToolCall, tool
+from heliograph import Tool, tool
+from heliograph.models import ToolCall
 
 _ids = itertools.count(1)
 

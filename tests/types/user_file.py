@@ -5,20 +5,9 @@ from typing import Any, Literal, TypedDict, assert_type
 
 from pydantic import BaseModel
 
-from heliograph import (
-    Agent,
-    AgentSpec,
-    Context,
-    Heliograph,
-    PhaseContext,
-    RunResult,
-    Signal,
-    Step,
-    Tool,
-    ToolContext,
-    define_signal,
-    tool,
-)
+from heliograph import Context, Heliograph, RunResult, Signal, Step, Tool, ToolContext, define_signal, tool
+from heliograph.agents import Agent, AgentSpec
+from heliograph.phases import PhaseContext
 
 
 class Post(BaseModel):

@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from heliograph import Context, Delegation, Heliograph, ScriptedModel, Step, ToolCall, tool
+from heliograph import Context, Delegation, Heliograph, Step, tool
 from heliograph.errors import ToolFailed
+from heliograph.models import ScriptedModel, ToolCall
 from heliograph.policy.retry import RetryPolicy
 
 

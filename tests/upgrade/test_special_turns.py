@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, MCPServer, PhaseContext, ScriptedModel, ToolCall
+from heliograph import Call, Context, Heliograph
 from heliograph.ledger.open_turns import UnreadableTurn
+from heliograph.models import ScriptedModel, ToolCall
+from heliograph.phases import PhaseContext
+from heliograph.tools import MCPServer
 from heliograph.tools.mcp_decoding import OfferedTool
 from heliograph.tools.restricted_server import restricted
 from heliograph.upgrade.checkers import check_turns

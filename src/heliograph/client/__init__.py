@@ -1,0 +1,26 @@
+"""The records that `heliograph.Client` returns."""
+
+from __future__ import annotations
+
+from heliograph.lazy_names import lazy_names
+
+TYPE_CHECKING = False  # type checkers assume True
+
+if TYPE_CHECKING:
+    from heliograph.client.budgets import Budget
+    from heliograph.client.human_tasks import HumanTask
+    from heliograph.client.replies import Command, StopResult
+    from heliograph.records import Card
+
+__all__ = ["Budget", "Card", "Command", "HumanTask", "StopResult"]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "heliograph.client.budgets": ("Budget",),
+            "heliograph.client.human_tasks": ("HumanTask",),
+            "heliograph.client.replies": ("Command", "StopResult"),
+            "heliograph.records": ("Card",),
+        },
+    )

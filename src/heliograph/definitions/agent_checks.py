@@ -169,7 +169,7 @@ def check_contexts(name: str, contexts: object) -> dict[str, str]:
 def _check_run(name: str, run: object) -> None:
     if isinstance(run, type):
         hooks = [hook for hook in ("act", "plan") if callable(getattr(run, hook, None))]
-        do = "derive it from heliograph.Agent" if hooks else "give a function, or an object with __call__"
+        do = "derive it from heliograph.agents.Agent" if hooks else "give a function, or an object with __call__"
         raise_invalid(name, "run", f"is the class {run.__name__}; {do}", "wrong_type")
     check_function(run, f"agent {name}", f"/agents/{name}/run", "the context", waits=True)
 

@@ -1,4 +1,4 @@
-"""`heliograph.replay`: replay a recording with an application."""
+"""`heliograph.recording.replay`: replay a recording with an application."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from heliograph.recording.file import read_recording
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
-from heliograph.recording.replay import ReplayResult, replay_recording
+from heliograph.recording.replay_recording import ReplayResult, replay_recording
 
 if TYPE_CHECKING:
     from heliograph.app import Heliograph

@@ -14,7 +14,7 @@ from heliograph.recording.file import read_recording
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
 from heliograph.recording.redaction import without_secrets
-from heliograph.recording.replay import ReplayResult, replay_recording
+from heliograph.recording.replay_recording import ReplayResult, replay_recording
 from heliograph.run_result import RunResult, result_of_run
 
 Mode = Literal["live", "record", "replay", "auto"]

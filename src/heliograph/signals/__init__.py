@@ -1,0 +1,22 @@
+"""Parts of signals: their sources, and patterns of their names."""
+
+from __future__ import annotations
+
+from heliograph.lazy_names import lazy_names
+
+TYPE_CHECKING = False  # type checkers assume True
+
+if TYPE_CHECKING:
+    from heliograph.signals.model import Source
+    from heliograph.signals.pattern import compile_pattern
+
+__all__ = ["Source", "compile_pattern"]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "heliograph.signals.model": ("Source",),
+            "heliograph.signals.pattern": ("compile_pattern",),
+        },
+    )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from heliograph.lazy_names import lazy_names
+
 TYPE_CHECKING = False  # type checkers assume True; the pytest plugin imports this package in every project
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from heliograph.testing.recorded_run import RecordedRun
     from heliograph.testing.served_application import ApplicationServer, ServedApplication, serve
     from heliograph.testing.signal_assertions import caused_by, contains, eventually, in_order, never
@@ -15,28 +15,6 @@ if TYPE_CHECKING:
     from heliograph.testing.simulation.simulated_tests import simulate, virtual_time
     from heliograph.testing.simulation.simulation import Simulation
     from heliograph.testing.stub_server import StubServer
-
-# Loaded when first used, like the names of `heliograph`.
-_WHERE = {
-    "ApplicationServer": "served_application",
-    "CrashReport": "simulation.crashes",
-    "RecordedRun": "recorded_run",
-    "ServedApplication": "served_application",
-    "SignalMatch": "signal_match",
-    "Simulation": "simulation.simulation",
-    "StubServer": "stub_server",
-    "caused_by": "signal_assertions",
-    "contains": "signal_assertions",
-    "crash_at": "simulation.crashes",
-    "crash_at_every_await": "simulation.crashes",
-    "eventually": "signal_assertions",
-    "in_order": "signal_assertions",
-    "never": "signal_assertions",
-    "serve": "served_application",
-    "signal": "signal_match",
-    "simulate": "simulation.simulated_tests",
-    "virtual_time": "simulation.simulated_tests",
-}
 
 __all__ = [
     "ApplicationServer",
@@ -59,10 +37,17 @@ __all__ = [
     "virtual_time",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'heliograph.testing' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"heliograph.testing.{_WHERE[name]}"), name)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "heliograph.testing.recorded_run": ("RecordedRun",),
+            "heliograph.testing.served_application": ("ApplicationServer", "ServedApplication", "serve"),
+            "heliograph.testing.signal_assertions": ("caused_by", "contains", "eventually", "in_order", "never"),
+            "heliograph.testing.signal_match": ("SignalMatch", "signal"),
+            "heliograph.testing.simulation.crashes": ("CrashReport", "crash_at", "crash_at_every_await"),
+            "heliograph.testing.simulation.simulated_tests": ("simulate", "virtual_time"),
+            "heliograph.testing.simulation.simulation": ("Simulation",),
+            "heliograph.testing.stub_server": ("StubServer",),
+        },
+    )

@@ -51,7 +51,7 @@ class RecordedRun:
 
         outside, models, tools, servers: used only while the run is recorded. outside: an async function that acts as the people and
             systems outside. The others: stubs as of `heliograph.testing.serve`; without them, the real ones are called.
-        accept, renamed_tools: changes of the code that are no divergence, as of `heliograph.replay`.
+        accept, renamed_tools: changes of the code that are no divergence, as of `heliograph.recording.replay`.
 
         Raises NotFound without a file, ReplayDiverged if the code does something else than its recording, InvalidInput for another
         state, another application, and a second run in one test. Nothing is written unless the recording can be replayed.

@@ -65,7 +65,7 @@ class ServedApplication:
         return await self._runtime.reader.all_signals(run_id)
 
     async def recording(self, run_id: str) -> Recording:
-        """The recording of a run so far, for `heliograph.replay`. A run that was started without `record` has its signals and gaps only."""
+        """The recording of a run so far, for `heliograph.recording.replay`. A run that was started without `record` has its signals and gaps only."""
         return await export_recording(self._runtime.reader, run_id)
 
 

@@ -26,8 +26,8 @@ from heliograph.ports import ToolSpec
 from heliograph.secrets import names_in
 from heliograph.signals.payload import check_json
 from heliograph.signals.values import to_json
-from heliograph.tools.code_tool import call_isolated, place_of
 from heliograph.tools.context import ToolContext
+from heliograph.tools.sandboxed_tools import call_isolated, place_of
 from heliograph.tools.signature import context_parameter, is_async, without
 from heliograph.turn.call_results import output_validator
 from heliograph.types import Json, JsonObject

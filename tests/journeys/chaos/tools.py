@@ -21,7 +21,8 @@ import asyncpg
 from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
 
-from heliograph import Client, HeliographError, Rejected, StoreUnavailable
+from heliograph import Client
+from heliograph.errors import HeliographError, Rejected, StoreUnavailable
 from tests.journeys.chaos.away import AWAY
 from tests.journeys.chaos.marks import append_line, append_mark, chance_of, read_lines
 from tests.journeys.chaos.skewed import skew_clock

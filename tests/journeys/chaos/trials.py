@@ -28,7 +28,8 @@ from collections.abc import Mapping
 
 import asyncpg
 
-from heliograph import Call, Context, Delegation, Heliograph, HeliographError, Step
+from heliograph import Call, Context, Delegation, Heliograph, Step
+from heliograph.errors import HeliographError
 from tests.journeys.chaos.away import AWAY
 from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, is_slow
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from heliograph import Call, Context, Heliograph, StepInDoubt, ToolTimedOut
+from heliograph import Call, Context, Heliograph
+from heliograph.errors import StepInDoubt, ToolTimedOut
 from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, chance, is_slow
 
 PRICE, STOCK, COURIER = "price", "stock", "courier"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from heliograph import Context, Heliograph, ModelRequest, ScriptedModel
+from heliograph import Context, Heliograph
+from heliograph.models import ModelRequest, ScriptedModel
 from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, chance, is_slow
 from tests.journeys.chaos.waiting import WAITING, add_waiting_agents, expected_of_waiting
 

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from heliograph import Context, DelegationFailed, Heliograph, RecoverableError, ToolFailed
+from heliograph import Context, Heliograph
+from heliograph.errors import DelegationFailed, RecoverableError, ToolFailed
 from heliograph.turn.step_options import Step
 
 

@@ -9,7 +9,7 @@ from heliograph.types import JsonObject
 
 
 class WordsMemory:
-    """A `heliograph.Memory` that finds the memories which share words with the query: the most first, and then the oldest."""
+    """A `heliograph.memory.Memory` that finds the memories which share words with the query: the most first, and then the oldest."""
 
     def __init__(self) -> None:
         self._stored: dict[str, tuple[str | None, str, JsonObject]] = {}
