@@ -26,8 +26,8 @@ from bench.telemetry import collecting, environment_of
 from bench.worker import CONCURRENCY
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.cli.garbage_collection import tuned_garbage_collection
+from heliograph.execution.packed_commit import RECORDED, STARTED
 from heliograph.execution.project_services import ProjectServices
-from heliograph.execution.tape import RECORDED
 from heliograph.harness.resolve import Harnesses
 from heliograph.ids import signal_id
 from heliograph.ledger.client import Ledger
@@ -91,11 +91,11 @@ class InstantStore:
 
 def _turn(*, is_recorded: bool) -> bytes:
     """A claimed turn of work A, as the kernel returns it, with stand-ins for its ids."""
-    start = react_to_start(app.workflow, RUN, {}, AT, lambda _: TURN, {RECORDED: True} if is_recorded else None)
+    start = react_to_start(app.workflow, RUN, {}, AT, lambda _: TURN, {RECORDED: STARTED} if is_recorded else None)
     cause = Cause(signal_id(RUN, 1), "workflow:start", {})
     run = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)
     claimed = Claimed(
-        f"{RUN}/noop", "noop", RUN, app.workflow.name, TURN, 1, 0, 1, 3, 3600.0, None, f"box:{TURN}", TURN, cause,
+        f"{RUN}/noop", "noop", RUN, app.workflow.name, TURN, 1, 0, 1, 3, 3600.0, None, f"box_{TURN}", TURN, cause,
         [InboxRow("turn", TURN)], run,
     )  # fmt: skip
     return msgspec.json.encode(claimed)

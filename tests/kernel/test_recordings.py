@@ -104,6 +104,20 @@ async def test_wrong_recording_is_rejected_by_each_function(kernel: Kernel, reco
     ):
         with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
             await kernel.call(function, [{**item, "recording": recording}])
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
+        await kernel.call("start_runs", [run_item("run_b", [], {}) | {"recording": recording}])
+
+
+@pytest.mark.parametrize(
+    ("recording", "is_usual"),
+    [(None, True), ({"body": "x"}, True), ({"body": "x" * 1_000_001}, False), ({"body": 1}, False), ({"body": "x", "tags": []}, False), ("x", False)],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+async def test_start_of_a_recorded_run_takes_the_short_check(kernel: Kernel, recording: Any, is_usual: bool) -> None:
+    usual = run_item("run_a", ["ann"], {}) | {"reaction": {"version": 0, "state": {}, "memory": {}, "activations": []}}
+    query = "select heliograph._is_usual_run(jsonb_populate_record(null::heliograph.new_run, $1))"
+    run = usual if recording is None else usual | {"recording": recording}
+    assert bool(await kernel.connection.fetchval(query, run)) is is_usual
 
 
 async def test_recording_of_one_commit_is_bounded(kernel: Kernel) -> None:

@@ -9,7 +9,10 @@ import msgspec
 import pytest
 
 from heliograph.execution.packed_commit import (
+    RECORDED,
+    STARTED,
     EarlierFormat,
+    as_stored,
     packed_claim,
     packed_item,
     packed_text,
@@ -22,7 +25,22 @@ from heliograph.types import JsonObject
 from tests.recording.claims import MEMORY, RUN, TURN, claim
 
 CAUSE: dict[str, Any] = {"id": "sig_run_a_1", "name": "note", "payload": {"n": 1}, "agent": None, "turn_id": None}
+STARTED_MEMORY: JsonObject = {**MEMORY, RECORDED: STARTED}
 FOREIGN = Cause("sig_run_a_1_1", "note", {"n": 1})  # of the run run_a_1
+
+
+class Log:
+    """The log of the run, with one signal."""
+
+    def __init__(self, cause: JsonObject):
+        self._causes = {CAUSE["id"]: cause}
+
+    def cause(self, identifier: str) -> JsonObject:
+        return self._causes[identifier]
+
+    def start(self, run_id: str) -> tuple[JsonObject, JsonObject]:
+        assert run_id == RUN
+        return {"n": 1}, STARTED_MEMORY
 
 
 def plain(value: Any) -> Any:
@@ -32,7 +50,7 @@ def plain(value: Any) -> Any:
 def unpacked(claimed: Claimed, cause: JsonObject) -> tuple[Claimed, Any]:
     """A claim after it was packed, and its project. cause: what the log has."""
     data = plain(packed_claim(claimed, "p", is_observed=False))
-    found: Any = unpacked_data(data, RUN, TURN, {CAUSE["id"]: cause}.__getitem__)
+    found: Any = unpacked_data(data, RUN, TURN, Log(cause))
     return msgspec.convert(found["claimed"], Claimed), found["project"]
 
 
@@ -111,4 +129,26 @@ def test_state_of_a_start_is_recorded_once() -> None:
     assert found == {"reaction": {"state": None, "changed": {"turns": 0}}}
     entry = ["call", 1, "start_runs", found]
     unpack_call(entry, {"first": 1, "count": 1}, {"state": state, "caller": {"trace": 1}})
-    assert entry[3] == item
+    assert entry[3] == {"reaction": {"state": state, "memory": {"trace": 1, "turns": 0}}}
+
+
+@pytest.mark.parametrize(("version", "is_started"), [(1, True), (2, False)])
+def test_claim_of_a_run_that_nothing_has_changed_since_its_start_repeats_neither_state_nor_memory(
+    version: int, is_started: bool
+) -> None:
+    own = claim(msgspec.convert(CAUSE, Cause), depth=1)
+    own = msgspec.structs.replace(own, run=msgspec.structs.replace(own.run, memory=STARTED_MEMORY, version=version))
+    assert (STARTED_MEMORY not in packed_claim(own, "p", is_observed=False)) is is_started
+    assert unpacked(own, CAUSE) == (own, "p")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"bb": 1, "a": {"é": 2, "zz": 3, "z": 4}}, '{"a":{"z":4,"zz":3,"é":2},"bb":1}'),
+        ([1e22, -0.0, 1.5e-7, 1.0, 1e16, True, None, 12], "[10000000000000000000000,0.0,1.5e-7,1.0,10000000000000000,true,null,12]"),
+    ],
+    ids=["keys", "numbers"],
+)  # fmt: skip
+def test_state_of_a_start_has_the_form_in_which_the_database_returns_it(value: Any, text: str) -> None:
+    assert msgspec.json.encode(as_stored(value)).decode() == text

@@ -8,16 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from heliograph import Context, Heliograph
 from heliograph.errors import InvalidInput, NotFound, Rejected
+from heliograph.execution import recorded_inputs
+from heliograph.execution.packed_commit import packed_claim
+from heliograph.execution.tape import Tape, tape_of_turn
 from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import lines_of, read_recording, write_recording
 from heliograph.recording.modes import ReplayDiverged, chosen_mode, replay_run
 from heliograph.recording.options import RecordingOptions
 from heliograph.recording.replay_recording import replay_recording
+from heliograph.records import Claimed
 from heliograph.testing import eventually
 from heliograph.tools import MCPServer
 from tests.reach.test_mcp import ODD
@@ -85,10 +90,40 @@ async def test_signal_without_a_payload_is_replayed(rig: Rig) -> None:
     assert replayed.is_same, list(replayed.lines())
 
 
+async def test_claim_that_refers_to_the_start_of_its_run_is_exported_as_the_kernel_returned_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, claims, bodies = Heliograph("plain"), list[bytes](), list[Any]()
+
+    def kept(claimed: Claimed, project: str, *, is_observed: bool) -> Tape:
+        claims.append(msgspec.json.encode(claimed.run))
+        bodies.append(packed_claim(claimed, project, is_observed=is_observed))
+        return tape_of_turn(claimed, project, is_observed=is_observed)
+
+    monkeypatch.setattr(recorded_inputs, "tape_of_turn", kept)
+
+    @app.agent(activate_on=["workflow:start"], emits=["one"])
+    async def first(ctx: Context) -> None:
+        ctx.emit("one")
+
+    @app.agent(activate_on=["one"])
+    async def second(_: Context) -> None:
+        """Find the run changed."""
+
+    state = {"zz": [1e22, -0.0, 1.5e-7, {"\N{LATIN SMALL LETTER E WITH ACUTE}": 1, "yyy": 2, "x": None}], "b": 1.0}
+    await rig.runtime.run(app.workflow, state, run_id="plain", record=RecordingOptions())
+    found = await export_recording(rig.runtime.reader, "plain")
+    assert found.gaps == []
+    claimed: list[Any] = [part.data["claimed"] for part in found.parts if "claimed" in part.data]
+    runs = [each["run"] for each in claimed]
+    assert [msgspec.json.encode(run) for run in runs] == claims, "with the order of keys and the form of numbers"
+    assert ["yyy" in str(body) for body in bodies] == [False, True], "only the first turn finds the run as it started"
+
+
 @pytest.mark.parametrize(
     "body",
     ["no JSON", "7", "[" * 100_000, "[]", '["start", -1, [], 1, "start_runs", {}]', '["start", 0, [["call", 1]], 1, "start_runs", {}]',
-     '["start", 0, [["call", 1, "start_runs", {}]], 2, "start_runs", {}]', '["start", 0, [7], 1, "start_runs", {}]', '["start", 0, [], 1, "start_runs", {}, {}]', '["start", 0, [], 1, "start_runs", {}, [1]]',
+     '["start", 0, [["call", 1, "start_runs", {}]], 2, "start_runs", {}]', '["start", 0, [{}], 1, "start_runs", {}]', '["start", 0, [], 1, "start_runs", {}, {}]', '["start", 0, [], 1, "start_runs", {}, [1]]',
      '["start", 0, [], 1, "start_runs", {}, null, 7]', '["start", 0, 5, 1, "start_runs", {}]'],
     ids=lambda body: body[:60],
 )  # fmt: skip

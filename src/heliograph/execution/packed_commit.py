@@ -4,7 +4,9 @@ The text is a JSON list: part, from, entries, call, function, item, data, gap. I
 for the entries, `packed_claim` for the data of a turn, `packed_item` for the item of the call that the commit is.
 
 - A claim is a list of values without names. The ids of the run and the turn are left out, and ids that follow from them: the row has
-  them. So the part of a claim is its epoch alone.
+  them. So the part of a claim is its epoch alone. Values that are the same for most claims end the list, and are left out together.
+- The state and the memory of a run are left out as long as they are those of its recorded start.
+- A time is a read of the clock, a number one of the monotonic clock, and null a view of the run that was the newest.
 - The cause of a claim has only its position, if it is a signal of the same run: the log has the rest.
 - The memory of a reaction has only what has changed since its part began, and the state only if it is another one.
 - The call that the commit is has no names of signals: the position of its row is theirs.
@@ -14,10 +16,11 @@ for the entries, `packed_claim` for the data of a turn, `packed_item` for the it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from itertools import filterfalse
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,6 +31,10 @@ from heliograph.types import JsonObject
 
 _SWAPPED = bytes.maketrans(b'"\\`^', b'`^"\\')
 _EARLIER = "{"  # texts were objects
+_EARLIER_CLAIM = 23  # the length of a claim that was one list of all values
+RECORDED = "recording"  # in the memory of a run that is recorded
+STARTED = "start"  # there, if the start is recorded, too: that of a fork is not
+_USUAL: tuple[Any, ...] = (None, None, None, None, "running", None, None, {})  # the end of most claims
 # The fields of a claim after its run, which most claims do not have: only those with another value than their default are kept.
 _OPTIONAL = Claimed.__struct_fields__[Claimed.__struct_fields__.index("run") + 1 :]
 _DEFAULTS = tuple(
@@ -39,6 +46,18 @@ _options_of = attrgetter(*_OPTIONAL)
 
 class EarlierFormat(ValueError):
     """A text of an earlier version of Heliograph."""
+
+
+class RunLog(Protocol):
+    """The log of the run, as claims refer to it. Both methods raise KeyError for what it does not have."""
+
+    def cause(self, identifier: str) -> JsonObject:
+        """The cause of a turn as its claim had it."""
+        ...
+
+    def start(self, run_id: str) -> tuple[JsonObject, JsonObject]:
+        """The state and the memory of a run after its recorded start."""
+        ...
 
 
 def packed_text(body: Sequence[Any]) -> str:
@@ -56,11 +75,21 @@ def unpacked_text(text: str, turn_id: str | None) -> dict[str, Any]:
     """
     if text.startswith(_EARLIER):
         raise EarlierFormat("it was recorded by an earlier version of Heliograph")
-    part, after, entries, number, function, item, *rest = msgspec.json.decode(text.encode().translate(_SWAPPED))
+    part, after, reads, number, function, item, *rest = msgspec.json.decode(text.encode().translate(_SWAPPED))
     if isinstance(part, int):
         part = f"{turn_id}:{part}"
-    found = {"part": part, "from": after, "call": number, "entries": [*entries, ["call", number, function, item]]}
+    entries = [*map(whole_entry, reads), ["call", number, function, item]]
+    found = {"part": part, "from": after, "call": number, "entries": entries}
     return found | dict(zip(("data", "gap"), rest, strict=False))
+
+
+def whole_entry(entry: Any) -> Any:
+    """An entry of a tape as a recording has it. The entries of the usual reads are their values alone."""
+    if entry is None:
+        return ["view", None]
+    if isinstance(entry, str):
+        return ["now", entry]
+    return ["monotonic", entry] if isinstance(entry, float | int) else entry
 
 
 def _without_secrets(value: Any) -> Any:
@@ -76,32 +105,44 @@ def _without_secrets(value: Any) -> Any:
 
 def packed_claim(claimed: Claimed, project: str, *, is_observed: bool) -> list[Any]:
     """What a claimed turn starts from."""
-    run, run_id, cause, inbox, options = claimed.run, claimed.run_id, claimed.cause, claimed.inbox, _options_of(claimed)
-    prefix = f"sig_{run_id}_"
-    activation, caused_at = _seq_after(prefix, claimed.activation_id), _seq_after(prefix, cause.id)
-    is_woken = len(inbox) == 1 and inbox[0].correlation_id == cause.id and inbox[0].message_type == "turn"
-    return [
+    run, run_id, turn_id, cause, inbox = claimed.run, claimed.run_id, claimed.turn_id, claimed.cause, claimed.inbox
+    prefix, cause_id, options = f"sig_{run_id}_", cause.id, _options_of(claimed)
+    activation = _seq_after(prefix, claimed.activation_id)
+    caused_at = activation if cause_id == claimed.activation_id else _seq_after(prefix, cause_id)
+    packed = [
         project, is_observed, claimed.agent, claimed.target, claimed.epoch, claimed.priority, claimed.attempts, claimed.max_attempts,
-        claimed.ttl_seconds, claimed.context_box_id,
-        None if claimed.agent_id == f"{run_id}/{claimed.agent}" else claimed.agent_id,
-        None if claimed.output_box_id == f"box_{claimed.turn_id}" else claimed.output_box_id,
-        claimed.activation_id if activation is None else activation, cause if caused_at is None else caused_at,
-        None if is_woken else inbox,
-        run.status, run.version, run.state, run.memory, run.open_turns, run.pending_reactions, run.activations,
-        {} if options == _DEFAULTS else dict(zip(_OPTIONAL, options, strict=True)),
+        claimed.ttl_seconds, claimed.activation_id if activation is None else activation, cause if caused_at is None else caused_at,
+        run.version, run.open_turns, run.pending_reactions, run.activations,
     ]  # fmt: skip
+    is_woken = len(inbox) == 1 and inbox[0].correlation_id == cause_id and inbox[0].message_type == "turn"
+    # each change of the state or the memory raises the version
+    is_started = run.version == 1 and run.memory.get(RECORDED) == STARTED
+    rest = (
+        claimed.context_box_id, None if claimed.agent_id == f"{run_id}/{claimed.agent}" else claimed.agent_id,
+        None if claimed.output_box_id == f"box_{turn_id}" else claimed.output_box_id, None if is_woken else inbox, run.status,
+        None if is_started else run.state, None if is_started else run.memory,
+        {} if options == _DEFAULTS else dict(zip(_OPTIONAL, options, strict=True)),
+    )  # fmt: skip
+    return packed if rest == _USUAL else [*packed, *rest]
 
 
-def unpacked_data(data: Any, run_id: str, turn_id: str | None, cause_of: Callable[[str], JsonObject]) -> JsonObject:
-    """What a part started from. cause_of: reads the cause with an id from the log. Raises KeyError, TypeError, ValueError."""
+def unpacked_data(data: Any, run_id: str, turn_id: str | None, log: RunLog) -> JsonObject:
+    """What a part started from. Raises EarlierFormat, KeyError, TypeError, ValueError."""
     if not isinstance(data, list):
-        return data  # type: ignore[no-any-return]  # of a start or a reaction
+        return data  # type: ignore[no-any-return]  # of a reaction
+    if len(data) == 2:
+        return {"run_id": run_id, "state": data[0], "caller": data[1]}
+    if len(data) == _EARLIER_CLAIM and isinstance(data[15], str):
+        raise EarlierFormat("it was recorded by an earlier version of Heliograph")
     (
-        project, is_observed, agent, target, epoch, priority, attempts, max_attempts, ttl_seconds, context_box_id, agent_id,
-        output_box_id, activation, cause, inbox, status, version, state, memory, open_turns, pending, activations, options,
+        project, is_observed, agent, target, epoch, priority, attempts, max_attempts, ttl_seconds, activation, cause, version,
+        open_turns, pending, activations, *rest,
     ) = data  # fmt: skip
+    context_box_id, agent_id, output_box_id, inbox, status, state, memory, options = rest or _USUAL
     if isinstance(cause, int):
-        cause = cause_of(signal_id(run_id, cause))
+        cause = log.cause(signal_id(run_id, cause))
+    if memory is None:
+        state, memory = log.start(run_id)
     claimed = {
         "agent_id": agent_id or f"{run_id}/{agent}", "agent": agent, "run_id": run_id, "target": target, "turn_id": turn_id,
         "epoch": epoch, "priority": priority, "attempts": attempts, "max_attempts": max_attempts, "ttl_seconds": ttl_seconds,
@@ -113,6 +154,18 @@ def unpacked_data(data: Any, run_id: str, turn_id: str | None, cause_of: Callabl
         **options,
     }  # fmt: skip
     return {"claimed": claimed, "project": project, "is_observed": is_observed}
+
+
+def as_stored(value: Any) -> Any:
+    """A JSON value as PostgreSQL returns it from a column of type jsonb: the order of its keys, and the form of its numbers."""
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return {key: as_stored(value[key]) for key in keys}
+    if isinstance(value, list):
+        return [as_stored(item) for item in value]
+    if isinstance(value, float):  # without an exponent, and without a sign of zero
+        return msgspec.json.decode(f"{abs(value) if value == 0 else Decimal(repr(value)):f}")
+    return value
 
 
 def packed_item(item: JsonObject, state: Any, memory: Mapping[str, Any] | None) -> JsonObject:

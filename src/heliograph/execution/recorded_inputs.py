@@ -89,7 +89,7 @@ class RecordedInputs(TurnInputs):
 
     def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
         newest = self._inner.newest(serializer, view)
-        self._tape.read(("view", None if newest is view else newest))
+        self._tape.read(None if newest is view else ("view", newest))
         return newest
 
     async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:

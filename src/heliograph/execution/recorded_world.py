@@ -32,13 +32,13 @@ class RecordedWorld:
     def now(self) -> datetime:
         now = self.unrecorded.now()
         if not is_unrecorded():
-            self._read(("now", now))
+            self._read(now)
         return now
 
     def monotonic(self) -> float:
         seconds = self.unrecorded.monotonic()
         if not is_unrecorded():
-            self._read(("monotonic", seconds))
+            self._read(seconds)
         return seconds
 
     def new_id(self, kind: str) -> str:

@@ -24,7 +24,12 @@ import msgspec
 
 from heliograph.error_text import is_network_error
 from heliograph.errors import HeliographError
-from heliograph.execution.packed_commit import packed_claim, packed_item, packed_text
+from heliograph.execution.packed_commit import (
+    RECORDED,
+    packed_claim,
+    packed_item,
+    packed_text,
+)
 from heliograph.records import BeginResult, Claimed, PendingRun, RunFailure, WriteResult
 from heliograph.redaction import redacted_text
 from heliograph.signals.error_payload import details_of
@@ -35,7 +40,6 @@ R = TypeVar("R", BeginResult, WriteResult)
 ANSWERS = frozenset(("answer", "raised", "text", "thinking", "reply", "timeout", "stop", "progress"))
 VALUES = frozenset(("now", "monotonic", "id", "harness", "cost", "credentials", "view"))
 NUMBERLESS = frozenset(("timeout", "stop", "progress"))  # the answers that belong to no call
-RECORDED = "recording"  # in the memory of a run that is recorded
 BODY_BYTES_MAX = 64 * 1024 * 1024  # of one commit; the kernel accepts no more
 
 _OWNER = frozenset(("agent_id", "turn_id", "epoch", "signals", "recording", "run_id", "signals_emitted"))
@@ -77,9 +81,9 @@ def tape_of_reaction(pending: PendingRun, failure: RunFailure | None) -> Tape:
     return Tape(f"reaction:{run.version}", {"pending": pending, "failure": failure}, run.state, run.memory)
 
 
-def tape_of_start(run_id: str, state: JsonObject, caller: JsonObject) -> Tape:
-    """The tape of the start of a run. caller: what its memory keeps of it besides the counters."""
-    return Tape("start", {"run_id": run_id, "state": state, "caller": caller}, state, caller)
+def tape_of_start(state: JsonObject, caller: JsonObject) -> Tape:
+    """The tape of the start of a run. caller: what its memory keeps of it."""
+    return Tape("start", [state, caller], state, caller)
 
 
 class Tape:
@@ -101,7 +105,9 @@ class Tape:
         self._state = state
         self._memory = memory
         self.entries: list[Any] = []
-        self.read = self.entries.append  # records a value that was read at once, as a tuple
+        self.read = (
+            self.entries.append
+        )  # records a value that was read at once, as a tuple; see `whole_entry` for the usual ones
         self.withins = 0
         self.gap: str | None = None
         self._calls = 0
@@ -152,7 +158,7 @@ class Tape:
         """
         if signals_emitted is None or signals_emitted != self._repeated:
             entries, place = self.entries, len(self.entries) - 1
-            while entries[place][1] != number or entries[place][0] != "call":
+            while type(entries[place]) is not list or entries[place][1] != number:  # the commits alone are lists
                 place -= 1
             if entries[place] is self._own:
                 self._own = None

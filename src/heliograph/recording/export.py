@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import Rejected
-from heliograph.execution.packed_commit import EarlierFormat, unpack_call, unpacked_data, unpacked_text
+from heliograph.execution.packed_commit import EarlierFormat, as_stored, unpack_call, unpacked_data, unpacked_text
 from heliograph.ledger.reader import Reader
 from heliograph.ledger.rows import RecordedCommitRow, RecordingRow
 from heliograph.recording.entries import DEPTH_MAX, check_part, is_too_deep, problem_of_entry
@@ -78,11 +78,12 @@ class RecordedParts:
 
 
 class _Log:
-    """The log of the run, as the claims of its turns refer to it."""
+    """The log of the run, as the claims of its turns refer to it. starts: the state and the memory of runs after their start."""
 
     def __init__(self, signals: Sequence[Signal], untrusted: frozenset[int]):
         self._signals = {signal.id: signal for signal in signals}
         self.untrusted = untrusted
+        self.starts: dict[str, tuple[JsonObject, JsonObject]] = {}
 
     def cause(self, identifier: str) -> JsonObject:
         """The cause of a turn as its claim had it. Raises KeyError."""
@@ -90,6 +91,21 @@ class _Log:
         cause: JsonObject = {"id": signal.id, "name": signal.name, "payload": signal.payload, "agent": signal.agent,
                              "turn_id": signal.turn_id}  # fmt: skip
         return {**cause, "trust": "untrusted"} if signal.seq in self.untrusted else cause
+
+    def start(self, run_id: str) -> tuple[JsonObject, JsonObject]:
+        """The state and the memory of a run after its start. Raises KeyError."""
+        state, memory = self.starts[run_id]
+        return as_stored(state), as_stored(memory)  # a copy for each claim
+
+
+class _AnyLog:
+    """Stands for the log where only the form of what a commit has recorded is checked."""
+
+    def cause(self, identifier: str) -> JsonObject:
+        return {"id": identifier}
+
+    def start(self, run_id: str) -> tuple[JsonObject, JsonObject]:
+        return {}, {}
 
 
 def _decoded(commit: RecordedCommitRow) -> dict[str, Any]:
@@ -118,9 +134,7 @@ def _check(body: dict[str, Any], commit: RecordedCommitRow) -> None:
     if not isinstance(body.get("gap"), str | None):
         raise TypeError("gap has a wrong type")
     if body.get("data") is not None:
-        check_part(
-            body["part"], unpacked_data(body["data"], commit.run_id, commit.turn_id, lambda cause: {"id": cause}), ()
-        )
+        check_part(body["part"], unpacked_data(body["data"], commit.run_id, commit.turn_id, _AnyLog()), ())
     *entries, own = body["entries"]  # the last one is the call that the commit is, without the names of its signals
     for entry in [*entries, [*own, {}]]:
         if not isinstance(entry, list):
@@ -157,10 +171,13 @@ class _Commits:
         if self._data is None:
             return None
         try:
-            data = unpacked_data(self._data, *self._ids, log.cause)
+            data = unpacked_data(self._data, *self._ids, log)
             for entry in self._entries:
                 if entry[0] == "call" and (place := self._places.get(entry[1])) is not None:
                     unpack_call(entry, place, data)
+            if "caller" in data:
+                reaction = self._entries[-1][3]["reaction"]
+                log.starts[self._ids[0]] = reaction["state"], reaction["memory"]
         except (KeyError, TypeError, AttributeError):
             self.gap = UNREADABLE
             return None

@@ -13,6 +13,7 @@ import msgspec
 
 from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.execution.packed_commit import whole_entry
 from heliograph.execution.tape import ANSWERS, NUMBERLESS, VALUES
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.divergence import Divergence
@@ -142,7 +143,7 @@ def _again(part: Part, replay: PartReplay) -> Part:
     last recorded one are dropped: they were not recorded the first time either.
     """
     places = {call[1]: call[4] for call in part.calls()}
-    entries = without_secrets(msgspec.json.decode(msgspec.json.encode(replay.tape.entries)))
+    entries = [*map(whole_entry, without_secrets(msgspec.json.decode(msgspec.json.encode(replay.tape.entries))))]
     _renumber(entries, part)
     for entry in entries:
         if entry[0] == "call" and entry[1] in places:

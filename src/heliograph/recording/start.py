@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heliograph.execution.tape import RECORDED, tape_of_start
+from heliograph.execution.packed_commit import RECORDED, STARTED
+from heliograph.execution.tape import tape_of_start
 from heliograph.ledger.rows import RecordingRow
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.reaction import Reaction
@@ -27,9 +28,9 @@ def start_of_run(
     if record is None:
         reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id, caller)
         return reaction, _item(workflow, run_id, reaction)
-    caller = {**caller, RECORDED: True}
-    tape = tape_of_start(run_id, state, caller)
-    tape.read(("now", now := world.now()))
+    caller = {**caller, RECORDED: STARTED}
+    tape = tape_of_start(state, caller)
+    tape.read(now := world.now())
 
     def new_id(kind: str) -> str:
         tape.read(("id", kind, identifier := world.new_id(kind)))

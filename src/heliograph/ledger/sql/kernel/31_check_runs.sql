@@ -42,7 +42,10 @@ end $$;
 create function heliograph._is_usual_run(p_run heliograph.new_run) returns boolean
     language sql immutable as $$
     select strpos(p_run.run_id, '/') = 0 and octet_length(p_run.target) <= 200 and p_run.request_hash is not null
-           and p_run.callback_url is null and p_run.fork is null and p_run.recording is null
+           and p_run.callback_url is null and p_run.fork is null
+           and case when p_run.recording is null then true
+                    when jsonb_typeof(p_run.recording -> 'body') = 'string'
+                    then octet_length(p_run.recording ->> 'body') <= 1000000 and p_run.recording - 'body' = '{}' end
            and heliograph._wrong_agents(p_run.agents) is null
            and case jsonb_typeof(p_run.reaction) when 'object' then
                p_run.reaction - '{version,activations,state,memory}'::text[] = '{}'
