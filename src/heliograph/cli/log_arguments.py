@@ -140,7 +140,7 @@ def _add_replay(nouns: Any, command: Any) -> None:
     text = "replay a recording, and compare what the code does with it"
     replay = command(nouns, "replay", "record:replay", text, example="helio replay first.jsonl --app hello.py:app --ci")
     replay.add_argument("file", metavar="FILE", help="the recording")
-    replay.add_argument("--app", metavar="FILE.py:app", required=True, help="the application whose code is compared")
+    replay.add_argument("--app", metavar="FILE.py:app", help="the application whose code is compared; required")
     replay.add_argument("--accept", metavar="CHANGE", action="append", choices=("prompts", "agents"), default=[],
                         help="a change of the code that is no divergence: prompts, or agents that were added; may be repeated")  # fmt: skip
     replay.add_argument("--renamed-tool", metavar="OLD=NEW", action="append", default=[], dest="renamed_tools",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from argparse import Namespace
+from shlex import quote
 
 from heliograph.cli.existing_database import open_existing
 from heliograph.cli.load_application import load_app
+from heliograph.cli.logs import show_logs
 from heliograph.cli.output import json_line, line, moment, note, reserved_stdout, table
 from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
@@ -14,7 +17,8 @@ from heliograph.ledger.rows import RecordingRow
 from heliograph.recording.api import replay as replay_with
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import read_recording, write_recording
-from heliograph.recording.recording import Recording
+from heliograph.recording.recording import Header, Recording
+from heliograph.telemetry.logs import ROOT
 
 
 def export(options: Namespace) -> int:
@@ -49,6 +53,10 @@ def list_recordings(options: Namespace) -> int:
 def replay(options: Namespace) -> int:
     """Replay a recording. Returns 0 if the code does the same, and 1 if it diverges."""
     recording = read_recording(options.file, edited=options.edited)
+    if options.app is None:
+        raise _application_needed(options.file, recording.header)
+    show_logs(logging.CRITICAL if options.ci or options.json else logging.WARNING)
+    logging.getLogger(ROOT).handlers[0].addFilter(_Once())
     with reserved_stdout() as own:  # the application's file may print while it is loaded, and its agents while they run
         app = load_app(options.app)
         result = replay_with(
@@ -65,6 +73,27 @@ def replay(options: Namespace) -> int:
             for text in result.lines():
                 line(text, own)
     return 0 if result.is_same else 1
+
+
+class _Once(logging.Filter):
+    """Drops repeated records: a turn that differs is replayed several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in self._seen
+        self._seen.add(message)
+        return is_new
+
+
+def _application_needed(file: str, header: Header) -> InvalidInput:
+    """The error of a replay without --app. A recording is data, so it names its application, and the user decides which code runs."""
+    command = f"helio replay {quote(file)} --app {quote(header.loaded_from or 'FILE.py:app')}"
+    return InvalidInput(f"recording {safe_repr(file)} is of application {safe_repr(header.application)}; name the file that defines it",
+                        code="required_field", path="--app", hint=safe_repr(command, 500))  # fmt: skip
 
 
 async def _export(run_id: str) -> Recording:

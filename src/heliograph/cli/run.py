@@ -10,7 +10,7 @@ import signal as signals_of_the_os
 import sys
 from argparse import Namespace
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any, TextIO
 
@@ -90,7 +90,10 @@ async def _run(
             await view.drained()
             return INTERRUPTED
         if options.record is not None:
-            write_recording(await export_recording(runtime.reader, run_id), options.record)
+            recording = await export_recording(runtime.reader, run_id)
+            write_recording(
+                replace(recording, header=replace(recording.header, loaded_from=options.app)), options.record
+            )
             view.note(f"recorded in {options.record}")
         await view.drained()
         _print_end(run_id, watch.end, watch, places, own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from heliograph.error_text import counted
@@ -69,6 +69,12 @@ class Divergence:
             "recorded": self.recorded, "replayed": self.replayed, "request": self.request,
             "differences": [each.as_json("recorded", "replayed") for each in self.differences],
         }  # fmt: skip
+
+
+def named_attempt(divergence: Divergence, action: str) -> Divergence:
+    """Name the attempt of the code to reach the outside, which a replay forbids: what differs may follow from the error."""
+    message = f"the code {action} outside of a step, which a replay forbids, so put it into a step; then: {divergence.message}"
+    return replace(divergence, message=message)
 
 
 def _described(difference: Difference) -> str:

@@ -130,7 +130,7 @@ def _values(recording: Recording) -> Iterator[Any]:
     header = recording.header
     yield {MAGIC: f"{header.format[0]}.{header.format[1]}", "application": header.application, "run_id": header.run_id,
            "outcome": header.outcome, "heliograph": header.heliograph, "name": header.name,
-           "tags": list(header.tags)}  # fmt: skip
+           "tags": list(header.tags), "loaded_from": header.loaded_from}  # fmt: skip
     for signal in recording.signals:
         line: JsonObject = {"kind": "signal", "seq": signal.seq, "name": signal.name, "payload": signal.payload,
                             "at": signal.timestamp.isoformat(), "agent": signal.agent, "parent": signal.parent,

@@ -124,6 +124,11 @@ class LedgerReplay:
         return self._expected.reproduced
 
     @property
+    def attempt(self) -> str | None:
+        """How the code attempted to reach the outside, which a replay forbids."""
+        return self._loop.attempt
+
+    @property
     def _spec(self) -> AgentSpec:
         return self._turn.workflow.agents[self._claimed.agent]
 

@@ -97,7 +97,7 @@ def _unmarked(replay: LedgerReplay, turn_id: str) -> list[Gap]:
 
 
 def _with_reads(turn: TurnOfLedger, replay: LedgerReplay, gaps: Sequence[Gap]) -> ReplayedPart:
-    """The outcome of a turn. A difference of a turn that reads the clock or chance is a gap: it may come from there.
+    """The outcome of a turn. A difference of a turn that reads the clock or chance, or attempts to reach the network, is a gap: it may come from there.
 
     The second replay has another clock and another chance, so a value that is the same in both may come from the code alone.
     """
@@ -109,12 +109,13 @@ def _with_reads(turn: TurnOfLedger, replay: LedgerReplay, gaps: Sequence[Gap]) -
     again = LedgerReplay(turn)
     with outside_reads() as reads:
         again.run()
-    if not reads:
-        return ReplayedPart(divergence, gaps, replay.signals)
     read = ", ".join(f"{function} at {place}" for function, place in reads.items())
+    actions = [*([f"reads {read}"] if read else []), *([again.attempt] if again.attempt is not None else [])]
+    if not actions:
+        return ReplayedPart(divergence, gaps, replay.signals)
     is_varying = again.divergence is None or again.divergence.replayed != divergence.replayed
     cause = "a second replay gives another value there" if is_varying else "a change of the code may be the cause, too"
-    gap = (f"not compared from signal {divergence.seq} of {divergence.agent} on: {divergence.difference}; before it, the code reads {read}, "
+    gap = (f"not compared from signal {divergence.seq} of {divergence.agent} on: {divergence.difference}; before it, the code {' and '.join(actions)}, "
            f"outside of a step, so the ledger does not have the value, and {cause}")  # fmt: skip
     return ReplayedPart(None, [*gaps, Gap(name, gap)], replay.signals)
 

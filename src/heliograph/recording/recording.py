@@ -9,12 +9,16 @@ from typing import Any
 from heliograph.signals.model import Signal
 from heliograph.types import JsonObject
 
-FORMAT = (1, 0)  # major: older programs cannot read it. minor: they can, and ignore its further keys
+FORMAT = (1, 1)  # major: older programs cannot read it. minor: they can, and ignore its further keys
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of a recording. heliograph: the version that wrote it."""
+    """The first line of a recording.
+
+    heliograph: the version that wrote it. loaded_from: the `FILE.py:app` from which `helio run` loaded the application; None if
+    another program recorded the run.
+    """
 
     application: str
     run_id: str
@@ -23,6 +27,7 @@ class Header:
     format: tuple[int, int] = FORMAT
     name: str | None = None
     tags: tuple[str, ...] = ()
+    loaded_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ import asyncio
 import heapq
 import threading
 import time
-from asyncio import base_events
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+
+from heliograph.recording.no_network import DetachedLoop
 
 _OWN_THREADS = "heliograph "  # the names of the threads that Heliograph starts begin with it
 # Of one part: code that waits in a loop for what a replay does not have would never end.
@@ -18,7 +19,7 @@ _TIMERS_MAX = 100_000
 _CALLBACKS_MAX = 1_000_000  # one after another, without a moment at which nothing is ready
 
 
-class ReplayLoop(base_events.BaseEventLoop):
+class ReplayLoop(DetachedLoop):
     """Runs one part. on_idle: called when nothing is ready; returns False to end the loop."""
 
     _ready: deque[asyncio.Handle]

@@ -24,7 +24,7 @@ from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.compared_values import plain, with_stored_memory
 from heliograph.recording.detached_turn import no_harness
-from heliograph.recording.divergence import Divergence, Kind
+from heliograph.recording.divergence import Divergence, Kind, named_attempt
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Part, Recording
 from heliograph.recording.replay_loop import ReplayLoop
@@ -117,6 +117,8 @@ class PartReplay:
             loop.drop()
         if self.divergence is None and not self._script.is_over and loop.problem is not None:
             self._diverge("error", loop.problem)
+        if self.divergence is not None and loop.attempt is not None:
+            self.divergence = named_attempt(self.divergence, loop.attempt)
 
     async def _turn(self, claimed: Claimed, services: ProjectServices) -> None:
         runner = TurnRunner(claimed, services, ModelAgentLoop(no_harness), with_tape(services, claimed, self.tape))

@@ -84,9 +84,7 @@ def replay_recording(recording: Recording, workflow: Workflow, policy: ReplayPol
         raise InvalidInput(f"the recording is of the application {safe_repr(recording.header.application)}, not of "
                            f"{workflow.name}; name the application that it was recorded with",
                            code="other_application", path="/application")  # fmt: skip
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_loop():
         return _replay(recording, workflow, policy or ReplayPolicy())
     found: list[ReplayResult | BaseException] = []
 
@@ -103,6 +101,14 @@ def replay_recording(recording: Recording, workflow: Workflow, policy: ReplayPol
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _replay(recording: Recording, workflow: Workflow, policy: ReplayPolicy) -> ReplayResult:

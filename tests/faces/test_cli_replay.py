@@ -1,0 +1,103 @@
+"""`helio replay`: the application that it needs, recordings of other versions, and files that it rejects."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.recording.file import read_recording, write_recording
+from tests.faces.cli_support import Shell
+
+SHOP = Path(__file__).parent.parent / "recording" / "earlier" / "shop.jsonl"
+ROOT = SHOP.parents[3]
+APP = f"""
+import sys
+sys.path.append({str(ROOT)!r})
+from tests.recording.test_earlier_recordings import shop
+app = shop()
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "run.jsonl").write_bytes(SHOP.read_bytes())
+    (tmp_path / "other.py").write_text(
+        "from heliograph import Heliograph\napp = Heliograph('other')\n@app.agent()\ndef agent(ctx): ...\n"
+    )
+    return Shell(tmp_path, None)
+
+
+def replay(shell: Shell, *options: str) -> subprocess.CompletedProcess[str]:
+    return shell.helio("replay", "run.jsonl", *options)
+
+
+def change(shell: Shell, edit: Callable[[list[Any]], None], *, seals: bool = False) -> None:
+    """Edit the lines of the recording. seals: give it the hash of its new lines, as its writer would."""
+    path = shell.folder / "run.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    edit(lines)
+    texts = [json.dumps(line) + "\n" for line in lines]
+    if seals:
+        digest = hashlib.sha256("".join(texts[:-1]).encode()).hexdigest()
+        texts[-1] = json.dumps({**lines[-1], "sha256": digest}) + "\n"
+    path.write_text("".join(texts))
+
+
+@pytest.mark.parametrize(("loaded_from", "command"), [
+    (None, "helio replay run.jsonl --app FILE.py:app"),
+    ("my shop.py:app", "helio replay run.jsonl --app 'my shop.py:app'"),
+], ids=["unknown", "known"])  # fmt: skip
+def test_replay_without_an_application_names_it_and_the_command(
+    shell: Shell, loaded_from: str | None, command: str
+) -> None:
+    path = shell.folder / "run.jsonl"
+    found = read_recording(path)
+    write_recording(replace(found, header=replace(found.header, loaded_from=loaded_from)), path)
+    done = replay(shell)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: recording run.jsonl is of application shop; name the file that defines it\nhint: {command}\n")  # fmt: skip
+
+
+def test_recording_of_a_later_minor_version_is_replayed(shell: Shell) -> None:
+    def later(lines: list[Any]) -> None:
+        lines[0] |= {"heliograph_recording": "1.9", "mood": "good"}
+        for line in lines[1:]:
+            if isinstance(line, dict):
+                line["colour"] = "red"
+
+    change(shell, later, seals=True)
+    done = replay(shell, "--app", "shop.py:app", "--ci")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("replayed ")
+
+
+def _reorder(lines: list[Any]) -> None:
+    lines[2], lines[3] = lines[3], lines[2]
+
+
+@pytest.mark.parametrize(("edit", "app", "code", "next_step"), [
+    (lambda lines: lines.pop(), "shop", "recording_truncated", "copy the whole file"),
+    (_reorder, "shop", "invalid_recording", "restore the order of the lines"),
+    (lambda lines: lines[1].update(name="workflow:begin"), "shop", "recording_edited", "--edited"),
+    (lambda lines: None, "other", "other_application", "name the application that it was recorded with"),
+    (lambda lines: lines[0].update(heliograph_recording="2.0"), "shop", "recording_version", "record the run again"),
+], ids=["truncated", "reordered", "edited", "other", "future"])  # fmt: skip
+def test_recording_that_cannot_be_replayed_has_a_code_and_a_next_step(
+    shell: Shell, edit: Callable[[list[Any]], None], app: str, code: str, next_step: str
+) -> None:
+    change(shell, edit, seals=code == "other_application")
+    done = replay(shell, "--app", f"{app}.py:app", "--json")
+    assert done.returncode == 2, done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == code
+    assert next_step in f"{error['message']} {error.get('hint')}"
+    assert "run.jsonl" in error["message"] or "shop" in error["message"]
