@@ -14,7 +14,7 @@ import pytest
 
 from heliograph import Context, Heliograph
 from heliograph.recording.recording import Recording
-from heliograph.recording.replay import replay_recording
+from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
 
 
