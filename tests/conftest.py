@@ -67,9 +67,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a `proves` mark with an unknown requirement: with a typing error, the requirement would stay unproven."""
+    """Reject a `proves` mark with an unknown requirement: with a typing error, the requirement would stay unproven.
+
+    A long test without a limit of its own has half an hour: the usual limit catches what hangs, and minutes of work are no hang.
+    """
     known = {line.partition("\t")[0] for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines()[1:]}
     for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1800))
         for mark in item.iter_markers("proves"):
             if unknown := [identifier for identifier in mark.args if identifier not in known]:
                 raise pytest.UsageError(f"{item.nodeid} proves {unknown}, not in docs/internals/requirements.tsv")

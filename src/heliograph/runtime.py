@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heliograph.worker")
 
+_REPLY_SECONDS = 2.0  # how long the end of a run waits for replies to commits that its log has
 _SETTLE_SECONDS = 10.0  # a closing worker waits no longer for an outbox that it cannot publish
 
 
@@ -243,6 +244,9 @@ class Runtime:
             if serving is not None and serving.done() and not collecting.done():
                 await serving  # it ends only by an error, which this raises
             signals = await collecting
+            if served is not None:
+                served.stop()
+                await served.wait_for_replies(_REPLY_SECONDS)
         finally:
             collecting.cancel()
             if served is not None and serving is not None:
@@ -270,6 +274,8 @@ async def served_run(
         serving = asyncio.create_task(worker.run())
         try:
             yield serving
+            worker.stop()
+            await worker.wait_for_replies(_REPLY_SECONDS)
         finally:
             await _wind_down(worker, serving)
 

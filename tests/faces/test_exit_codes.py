@@ -88,7 +88,9 @@ def test_run_that_is_interrupted_ends_with_130(shell: Shell, started: list[Runni
 def test_run_that_is_interrupted_while_its_application_loads_ends_with_130(
     shell: Shell, started: list[Running], number: int
 ) -> None:
-    (shell.folder / "slow.py").write_text("import time\n\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    # short sleeps: Python runs no handler for a signal that comes just before a sleep until that sleep ends
+    loading = "import time\n\nprint('loading', flush=True)\nfor _ in range(6000):\n    time.sleep(0.01)\n"
+    (shell.folder / "slow.py").write_text(loading)
     run = shell.start("run", "slow.py:app")
     started.append(run)
     run.read_until("loading")

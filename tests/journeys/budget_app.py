@@ -15,7 +15,7 @@ OUTPUT_TOKENS = 100
 
 
 def application(children: int, tokens: int) -> Heliograph:
-    app = Heliograph("shared-budget")
+    app = Heliograph("shared-budget", max_activations=children + 1)  # the agent and its children
 
     @app.agent(activate_on=["workflow:start"], updates="found", budget={"tokens": tokens})
     async def lead(ctx: Context) -> list[Any]:

@@ -113,12 +113,16 @@ async def test_forced_halt_that_the_worker_has_not_received_runs_no_cleanup_func
 
 
 @pytest.mark.proves("CTL-39")
-async def test_cleanup_that_outlives_the_grace_is_cancelled_and_the_rest_does_not_run(rig: Rig) -> None:
-    begun, did = asyncio.Event(), list[str]()
+async def test_cleanup_that_outlives_the_grace_is_cancelled_and_the_rest_does_not_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "CLEANUP_SECONDS", 3600)
+    begun, cleaning, did = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def work(ctx: Context) -> None:
         async def hangs() -> None:
             did.append("begun")
+            cleaning.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -132,9 +136,12 @@ async def test_cleanup_that_outlives_the_grace_is_cancelled_and_the_rest_does_no
 
     app = working(work)
     run_id = await rig.start(app)
-    async with rig.serving(app, lease_seconds=0.6) as worker:
+    async with rig.serving(app, lease_seconds=3600) as worker:
         await begun.wait()
-        await rig.client.stop_turn((await rig.turn_of("worker")).turn_id, grace_seconds=0.1)
+        await rig.client.stop_turn((await rig.turn_of("worker")).turn_id, grace_seconds=3600)
+        await cleaning.wait()  # under load it may begin late: the grace ends only after that
+        await rig.fetch("update heliograph.agent_state_head set force_at = stop_requested_at where project_id = $1",
+                        rig.runtime.settings.project)  # fmt: skip
         await rig.ended(run_id)
         await until(lambda: not worker._running)
     assert did == ["begun", "cancelled"]

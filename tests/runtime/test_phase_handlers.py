@@ -15,6 +15,7 @@ from heliograph.errors import InvalidInput
 from heliograph.execution import handler_queues
 from heliograph.phases import PhaseContext
 from heliograph.turn.phases import Phase
+from heliograph.world.seam import BellKey
 from tests.runtime.hooks_kit import Hooked
 from tests.runtime.kit import START, Rig, lost, one, until
 
@@ -82,6 +83,27 @@ async def test_handlers_receive_each_phase_with_its_agent_its_duration_and_its_m
     ]
     durations = [(f"agent.lifecycle.{each['phase']}.duration", each["duration_ms"]) for each in seen.completed]
     assert [m for m in seen.metrics if m[0].endswith("duration")] == durations
+
+
+async def test_run_returns_after_the_events_of_its_last_turn_although_the_log_ends_before_the_reply(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = working()
+    seen, has_ended, call = Seen(app), asyncio.Event(), rig.runtime.world.call
+
+    async def late(function: str, *args: Any) -> Any:
+        answer = await call(function, *args)
+        if function == "finish":
+            rig.runtime.world.ring([BellKey(rig.runtime.settings.project, "log:last")])
+            await has_ended.wait()
+            await asyncio.sleep(0)
+        return answer
+
+    monkeypatch.setattr(rig.runtime.world, "call", late)
+    await rig.run(
+        app, run_id="last", on_signal=lambda signal: has_ended.set() if signal.name == "workflow:end" else None
+    )
+    assert [each["phase"] for each in seen.completed] == PHASES
 
 
 @pytest.mark.more

@@ -159,6 +159,11 @@ class TurnRunner:
         """Whether the outcome is decided, and the terminate hook runs."""
         return self.turn.rounds is not None and self.turn.phase is Phase.TERMINATE
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether no code of the agent runs: the turn waits for the reply to a commit, or is about to make one."""
+        return not self._is_acting and not self._is_cleaning_up
+
     def _cancel_act(self) -> None:
         if self._is_acting and self.task is not None:
             self.task.cancel()

@@ -128,6 +128,12 @@ class Worker:
         self.is_stopping = True
         self._world.ring([self._slot])
 
+    async def wait_for_replies(self, seconds: float) -> None:
+        """Wait until no turn ends any more: its last events follow the reply to its commit, which others may see before."""
+        ending = [runner.task for runner in self._running.values() if runner.task is not None and runner.is_ending]
+        if ending:
+            await asyncio.wait(ending, timeout=seconds)
+
     async def release_turns(self) -> None:
         """Cancel the turns in progress and return them, so that other workers continue them. Call it after `stop`.
 
