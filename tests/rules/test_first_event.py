@@ -60,3 +60,13 @@ def test_turn_that_was_deferred_or_suspended_continues(more: dict[str, Any]) -> 
 def test_turn_with_a_call_in_doubt_has_acted_so_it_ends_its_own_way_in_a_run_that_is_over() -> None:
     assert not event_of(waits=[IN_DOUBT], run={**RUN, "status": "terminating"}).is_run_over
     assert event_of(run={**RUN, "status": "terminating"}).is_run_over
+
+
+@pytest.mark.parametrize(
+    ("memory", "is_over"),
+    [({}, True), ({"session": "closed"}, False), ({"session": "closed", "stopped_by": "user_interrupt"}, True)],
+)
+def test_turn_of_a_closed_session_begins_unless_the_session_is_stopped_too(
+    memory: dict[str, Any], *, is_over: bool
+) -> None:
+    assert event_of(run={**RUN, "status": "terminating", "memory": memory}).is_run_over is is_over

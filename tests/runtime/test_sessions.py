@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, tool
+from heliograph import Context, Heliograph, tool
 from heliograph.client.session import open_session
 from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
 from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage, UserMessage
@@ -96,6 +96,26 @@ async def _until_end(session: Any) -> Any:
     await session.close()
     async for signal in session.follow():
         yield signal
+
+
+async def test_closed_session_answers_the_messages_that_no_turn_has_begun_yet_with_delegations(rig: Rig) -> None:
+    app = Heliograph("desk")
+
+    @app.agent(on_request=True)
+    async def front(ctx: Context) -> Any:
+        return await ctx.delegate("back", ctx.turn_id)
+
+    app.agent(name="back", on_request=True)(lambda ctx: "known")
+    async with (
+        asyncio.timeout(SOON_SECONDS),
+        open_session(rig.runtime, app.workflow, "anna", agent="front", worker=False) as session,
+    ):
+        pending = [await session.post("One"), await session.post("Two")]
+        await session.close()
+        async with rig.serving(app):
+            assert [(await each.reply()).text for each in pending] == ["known", "known"]
+            end = one(await rig.ended("anna"), "workflow:end")
+    assert (end["outcome"], end["reason"], end["metrics"]["turns"]) == ("success", "closed", 4)
 
 
 async def test_message_survives_the_death_of_its_worker_and_is_answered_once(rig: Rig) -> None:

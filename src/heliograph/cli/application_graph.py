@@ -84,29 +84,44 @@ def _text(workflow: Workflow, edges: list[Wake]) -> Iterator[str]:
 
 def _mermaid(workflow: Workflow, edges: list[Wake]) -> Iterator[str]:
     yield "flowchart LR"
-    numbers = {name: f"n{number}" for number, name in enumerate(workflow.agents, 1)}
-    for name, number in numbers.items():
-        yield f'  {number}["{_escaped(name)}"]'
-    for at, edge in enumerate(edges, 1):
-        if edge.cause is None:
-            yield f'  s{at}(("{_escaped(edge.signal)}")) --> {numbers[edge.agent]}'
-        else:
-            yield f'  {numbers[edge.cause]} -- "{_escaped(edge.signal)}" --> {numbers[edge.agent]}'
+    yield from _drawn(workflow, edges, _MERMAID)
 
 
 def _dot(workflow: Workflow, edges: list[Wake]) -> Iterator[str]:
     yield "digraph agents {"
     yield "  node [shape=box];"
+    yield from _drawn(workflow, edges, _DOT)
+    yield "}"
+
+
+@dataclass(frozen=True)
+class _Language:
+    """The lines of a language: of an agent, of a signal that wakes one from outside, and of one that an agent emits."""
+
+    agent: str
+    from_outside: tuple[str, ...]
+    from_agent: str
+
+
+_MERMAID = _Language(
+    '  {agent}["{name}"]', ('  {signal}(("{name}")) --> {agent}',), '  {cause} -- "{name}" --> {agent}'
+)
+_DOT = _Language(
+    '  {agent} [label="{name}"];',
+    ('  {signal} [label="{name}", shape=ellipse];', "  {signal} -> {agent};"),
+    '  {cause} -> {agent} [label="{name}"];',
+)
+
+
+def _drawn(workflow: Workflow, edges: list[Wake], language: _Language) -> Iterator[str]:
     numbers = {name: f"n{number}" for number, name in enumerate(workflow.agents, 1)}
     for name, number in numbers.items():
-        yield f'  {number} [label="{_escaped(name)}"];'
+        yield language.agent.format(agent=number, name=_escaped(name))
     for at, edge in enumerate(edges, 1):
-        if edge.cause is None:
-            yield f'  s{at} [label="{_escaped(edge.signal)}", shape=ellipse];'
-            yield f"  s{at} -> {numbers[edge.agent]};"
-        else:
-            yield f'  {numbers[edge.cause]} -> {numbers[edge.agent]} [label="{_escaped(edge.signal)}"];'
-    yield "}"
+        shape = language.from_outside if edge.cause is None else (language.from_agent,)
+        for line in shape:
+            yield line.format(signal=f"s{at}", name=_escaped(edge.signal), agent=numbers[edge.agent],
+                              cause=None if edge.cause is None else numbers[edge.cause])  # fmt: skip
 
 
 def _escaped(text: str) -> str:

@@ -8,13 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from heliograph.codes import NOTHING_RAN, RESOURCE_EXHAUSTED
-from heliograph.reactive.run_memory import SESSION
+from heliograph.reactive.run_memory import CLOSED, SESSION
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Outcome, RunFailure
 from heliograph.signals.model import Draft
 
 END_WHEN = "end_when"  # the reason of a run whose goal is met
-CLOSED = "closed"  # the reason of a session that takes no more messages
 
 
 class RunEnd(Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Any
 from heliograph.codes import RESULT_MISSING
 from heliograph.reactive.ending import Ending
 from heliograph.reactive.workflow import Workflow
+from heliograph.records import RunView
 from heliograph.signals.payload import copied
 from heliograph.types import JsonObject
 
@@ -23,6 +24,8 @@ TRACE_PARENT = (
 
 SESSION = "session"  # in the memory of a session: `open`, or `closed` once it takes no more messages
 OPEN = "open"
+CLOSED = "closed"  # also the reason of its end
+STOPPED_BY = "stopped_by"  # in the memory of a run that ends for a reason; a session that was closed has none
 
 ZEROS: Mapping[str, Any] = {
     "joins": {}, "turns": 0, "failed": 0, "partial": 0, "skipped": 0, "usage": {"inputTokens": 0, "outputTokens": 0},
@@ -55,6 +58,13 @@ def stored_memory(memory: dict[str, Any]) -> JsonObject:
         if key in stored and stored[key] == zero:
             del stored[key]
     return stored
+
+
+def begins_turns(run: RunView) -> bool:
+    """Whether turns that wait still begin: not in a run that ends, unless it is a session, which answers the messages that it has."""
+    if run.status == "running":
+        return True
+    return run.memory.get(SESSION) == CLOSED and run.memory.get(STOPPED_BY, CLOSED) == CLOSED
 
 
 def count_ending(memory: dict[str, Any], ending: Ending) -> None:

@@ -48,9 +48,13 @@ def text_of_message(payload: Any) -> str:
 
 
 def files_of_message(payload: Any) -> tuple[FileReference, ...]:
-    """The files that a message names."""
+    """The files that a message names. What has another form is left out: other programs may enqueue messages."""
     files = payload.get("files") if isinstance(payload, dict) else None
-    return tuple(FileReference(str(each["url"]), each.get("media_type")) for each in files or () if "url" in each)
+    return tuple(
+        FileReference(each["url"], kind if isinstance(kind := each.get("media_type"), str) else None)
+        for each in (files if isinstance(files, list) else ())
+        if isinstance(each, dict) and isinstance(each.get("url"), str)
+    )
 
 
 def fitting_turns(turns: Sequence[EarlierTurn], tokens_max: int) -> list[EarlierTurn]:

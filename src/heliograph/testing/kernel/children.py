@@ -115,7 +115,11 @@ def _reject_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str]
     if agents and depth > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
         return over_limit("recursion_depth_exceeded", f"the turn would be {depth} delegations deep", limited["depth_max"],
                           "do the work without a further delegation", "depth_max")  # fmt: skip
-    if agents and tx.tables.runs[run_id]["status"] != "running" and "stopped_run_wakes" not in tx.bugs:
+    run = tx.tables.runs[run_id]
+    is_stopping = run["status"] != "running" and (
+        get(run["memory"], "session") is None or get(run["memory"], "stopped_by") is not None
+    )
+    if agents and is_stopping and "stopped_run_wakes" not in tx.bugs:
         return rejection("run_stopping", f"run {run_id} is being stopped: it wakes no more agents")
     return None
 

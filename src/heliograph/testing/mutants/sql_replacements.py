@@ -160,7 +160,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("force_at = least(force_at, v_force_at),", "force_at = v_force_at,"),
         ("and (force_at is null or force_at > v_force_at);", ";"),
     ),
-    "stopped_run_wakes": (("where x.status <> 'running') r", "where false) r"),),
+    "stopped_run_wakes": (("where x.status <> 'running'  -- a session", "where false  -- a session"),),
     "reserve_ignored": (("and b.used + b.reserved + b.overspent + (p_asked -> b.kind)::bigint > b.amount_max",
                          "and b.used + b.overspent + (p_asked -> b.kind)::bigint > b.amount_max"),),
     "reserve_kept": (("w.agent_turn_id = any (p_turn_ids) and w.reserved is not null", "false"),),

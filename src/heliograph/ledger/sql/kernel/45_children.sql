@@ -107,7 +107,8 @@ begin
             select 6, q.n, heliograph._rejection('run_stopping', format(
                    'run %s is being stopped: it wakes no more agents', p_run_id))
               from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id
-             where x.status <> 'running') r
+             where x.status <> 'running'  -- a session that is closed still answers: a stop has its reason in the memory
+               and (not x.memory ? 'session' or x.memory ? 'stopped_by')) r
      order by r.rank, r.n limit 1;
     if v_rejection is null and jsonb_path_exists(p_item, '$.calls[*].child.context_box_id ? (@ != null)') then
         select r.rejection into v_rejection
