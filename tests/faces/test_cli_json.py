@@ -18,7 +18,8 @@ PRINTED = re.compile(r'json_line\(\s*"([a-z_]+)"|kind="([a-z_]+)", none=')
 
 # Every kind of object in one run: a question, an external call, a child, a failing and a limited tool, a subscriber.
 OFFICE = """
-from heliograph import Context, Heliograph, ScriptedModel
+from heliograph import Context, Heliograph
+from heliograph.models import ScriptedModel
 
 app = Heliograph("office")
 
