@@ -102,6 +102,7 @@ site-environment: ## build or renew .venv-site with the generator of the documen
 
 docs: venv conformance ## regenerate the generated pages and parts of pages
 	@$(PY) -m tools.docs
+	@$(PY) -m tools.diagrams
 
 conformance: venv ## regenerate docs/internals/conformance: the requirements and the tests that prove them
 	@$(PY) -m tools.conformance

@@ -24,7 +24,6 @@ from heliograph.ledger.install import migrations
 from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.manifest.unsupported_inputs import rows as unsupported_inputs
 from heliograph.signals.catalog import CATALOG, Shape
-from heliograph.turn.phases import NEXT, STOP, Phase
 from tools.kernel_reference import render_kernel
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -129,15 +128,6 @@ def constant(node: dict[str, Any]) -> Any:
     return node["sval"]["sval"] if "sval" in node else node["ival"].get("ival", 0)
 
 
-def render_phases() -> str:
-    """Render the phase table as a diagram."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.INIT}"]
-    lines += [f"    {phase} --> {then}: {cue}" for (phase, cue), then in NEXT.items()]
-    stops = ", ".join(sorted(STOP))
-    lines += [f"    {phase} --> {Phase.TERMINATE}: {stops}" for phase in Phase if phase is not Phase.TERMINATE]
-    return "\n".join([*lines, f"    {Phase.TERMINATE} --> [*]", "```", ""])
-
-
 PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("reference/signals.md", render_catalog),
     ("reference/errors.md", render_errors),
@@ -146,7 +136,6 @@ PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("reference/errors.md", render_reasons),
     ("reference/errors.md", render_sqlstates),
     ("internals/states.md", render_moves),
-    ("internals/states.md", render_phases),
     ("reference/kernel.md", render_kernel),
     ("reference/manifests.md", render_unsupported_inputs),
 )
