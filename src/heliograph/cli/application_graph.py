@@ -119,8 +119,8 @@ def _drawn(workflow: Workflow, edges: list[Wake], language: _Language) -> Iterat
         yield language.agent.format(agent=number, name=_escaped(name))
     for at, edge in enumerate(edges, 1):
         shape = language.from_outside if edge.cause is None else (language.from_agent,)
-        for line in shape:
-            yield line.format(signal=f"s{at}", name=_escaped(edge.signal), agent=numbers[edge.agent],
+        for template in shape:
+            yield template.format(signal=f"s{at}", name=_escaped(edge.signal), agent=numbers[edge.agent],
                               cause=None if edge.cause is None else numbers[edge.cause])  # fmt: skip
 
 
