@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from heliograph.reactive.run_end import CLOSED
-from heliograph.reactive.run_memory import OPEN, SESSION, new_memory
+from heliograph.reactive.run_memory import CLOSED, OPEN, SESSION, new_memory
 from heliograph.reactive.shared_log import SharedLog
 from heliograph.reactive.state_taint import mark_untrusted
 from heliograph.reactive.workflow import Workflow

@@ -130,7 +130,8 @@ class Worker:
 
     async def wait_for_replies(self, seconds: float) -> None:
         """Wait until no turn ends any more: its last events follow the reply to its commit, which others may see before."""
-        ending = [runner.task for runner in self._running.values() if runner.task is not None and runner.is_ending]
+        tasks = [runner.task for runner in self._running.values() if runner.is_ending]
+        ending = [task for task in tasks if isinstance(task, asyncio.Task)]
         if ending:
             await asyncio.wait(ending, timeout=seconds)
 
