@@ -225,6 +225,7 @@ def test_time_of_day_in_an_empty_log_is_an_error() -> None:
         move_to(Player(), "14:03")
 
 
+@pytest.mark.proves("P-29")
 def test_json_of_a_snapshot_has_stars_in_place_of_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,23 @@ async def test_approval_after_hours_and_a_pause_of_a_day_take_no_time(sim: Simul
 
 
 @virtual_time
+async def test_agents_may_wake_by_activations_and_skips_of_others(sim: Simulation) -> None:
+    app = Heliograph("chain")
+
+    @app.agent(activate_on=START)
+    async def first(ctx: Context) -> None: ...
+
+    @app.agent(activate_on=["agent:*"], when=lambda state, signal: signal.agent == "first")
+    async def second(ctx: Context) -> None: ...
+
+    @app.agent(activate_on=["agent:skipped"], when=lambda state: False)
+    async def third(ctx: Context) -> None: ...
+
+    result = await sim.serve(app).run({})
+    assert [s.agent for s in result.signals if s.name == "agent:activated"] == ["first", "second", "second"]
+
+
+@virtual_time
 async def test_approval_without_a_decision_times_out_after_a_day(sim: Simulation) -> None:
     result = await serve(sim, 500).run({})
     assert timedelta(days=2) < sim.now() - result.signals[0].timestamp

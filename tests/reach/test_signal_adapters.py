@@ -86,7 +86,7 @@ def status(code: int, *headers: str) -> bytes:
     return "\r\n".join([f"HTTP/1.1 {code} X", *headers, "", ""]).encode()
 
 
-@pytest.mark.proves("P-17")
+@pytest.mark.proves("P-17", "P-29")
 async def test_webhook_is_signed_under_the_id_of_its_signal_and_redacted() -> None:
     keep_out(CANARY)
     async with hooked() as hook, opened(Webhook(f"{hook.url}?token=t"), messenger=messenger(hook)) as receive:
@@ -155,7 +155,7 @@ def test_webhook_omits_a_payload_that_is_too_large() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.proves("P-19")
+@pytest.mark.proves("P-19", "P-29")
 async def test_file_has_a_redacted_line_per_signal_and_follows_its_name(tmp_path: Path) -> None:
     keep_out(CANARY)
     path = tmp_path / "signals.jsonl"
@@ -270,7 +270,7 @@ def records() -> Iterator[list[logging.LogRecord]]:
         logger.removeHandler(handler)
 
 
-@pytest.mark.proves("P-20")
+@pytest.mark.proves("P-20", "P-29")
 async def test_records_have_levels_by_name_and_ids_as_fields(records: list[logging.LogRecord]) -> None:
     keep_out(CANARY)
     logs = Logs({"order:lost": "critical", "order:**": "warning", "agent:failed": "debug"})
@@ -304,6 +304,7 @@ async def test_metrics_count_names_within_bounds_and_no_ids() -> None:
     assert "sig_r_" not in text
 
 
+@pytest.mark.proves("P-29")
 async def test_terminal_prints_redacted_lines_without_control_characters() -> None:
     keep_out(CANARY)
     out = io.StringIO()

@@ -201,6 +201,7 @@ def test_nothing_is_written_into_a_folder_that_does_not_exist(recording: Recordi
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.proves("P-29")
 def test_no_secret_is_in_a_file(tmp_path: Path) -> None:
     canary = "canary-7f3a91-Secret"
     Secret(canary)
@@ -217,6 +218,7 @@ def test_no_secret_is_in_a_file(tmp_path: Path) -> None:
     assert "***" in text
 
 
+@pytest.mark.proves("P-29")
 def test_no_secret_of_a_tool_a_step_an_error_or_a_model_is_in_a_file(tmp_path: Path) -> None:
     canary = "canary-9c4e22-Secret"
     Secret(canary)

@@ -18,6 +18,7 @@ from heliograph.testing.oracles.trace import FORK_NAME, check_trace
 from heliograph.turn.phase_records import PHASE_END
 
 # Sent ahead in batches: a batch that is logged twice shows as equal signals at the same time.
+_REACTIONS = ("agent:activated", "agent:skipped")
 _SENT_AHEAD = ("harness:start", "text:delta", "thinking:delta", "agent:progress")
 
 
@@ -163,25 +164,30 @@ def _is_result(signal: Row) -> bool:
 
 
 def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
-    """Check that each signal woke or skipped each subscribed agent once. A stopped run may lack some."""
+    """Check that each signal woke or skipped each subscribed agent once. A stopped run may lack some.
+
+    An agent's own activations and skips cause nothing, and a skip causes no skip (`ReactionBuilder._match`).
+    """
     if "stopped_by" in run["memory"]:
         return
-    answers = Counter((s["parent_id"], s["agent"]) for s in log if s["name"] in ("agent:activated", "agent:skipped"))
+    answers = Counter((s["parent_id"], s["agent"]) for s in log if s["name"] in _REACTIONS)
     met: dict[str, Counter[int]] = {name: Counter() for name in workflow.agents}
     for signal in log:
         if signal["name"] == "workflow:end":
             break
         signal_id = f"sig_{signal['run_id']}_{signal['seq']}"
         for woken, n in set(workflow.wakes.match(signal["name"])):
+            if signal["name"] in _REACTIONS and signal["agent"] == woken:
+                continue
             count = answers[signal_id, woken]
             if n >= 0:
                 met[woken][n] += 1
-            elif count != 1:
+            elif count != 1 and (count or signal["name"] != "agent:skipped"):
                 oracles.blame("not_woken", f"{woken} by {signal['name']} {signal_id}: {count} times")
     for name, agent in workflow.agents.items():
         if agent.activate_when_all:
             due = min(met[name][n] for n in range(len(agent.activate_when_all)))
-            got = sum(s["name"] in ("agent:activated", "agent:skipped") and s["agent"] == name for s in log)
+            got = sum(s["name"] in _REACTIONS and s["agent"] == name for s in log)
             if got > due or (due and not got):
                 oracles.blame("join", f"{name} of {run['run_id']}: {got} times, and its signals met {due} times")
 
