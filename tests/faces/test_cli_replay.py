@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,20 @@ from heliograph.recording.file import read_recording, write_recording
 from tests.faces.cli_support import Shell
 
 SHOP = Path(__file__).parent.parent / "recording" / "earlier" / "shop.jsonl"
+SLOW = """
+from heliograph import Context, Heliograph
+
+app = Heliograph("shop")
+
+@app.agent(activate_on=["workflow:start"], updates="order", emits=["order:placed"])
+async def clerk(ctx: Context) -> None:
+    open("reached", "w").close()
+    while True:
+        pass
+
+for name in ("big", "broken", "noter"):
+    app.agent(name=name, activate_on=["order:placed"])(lambda ctx: None)
+"""
 ROOT = SHOP.parents[3]
 APP = f"""
 import sys
@@ -101,3 +116,14 @@ def test_recording_that_cannot_be_replayed_has_a_code_and_a_next_step(
     assert error["code"] == code
     assert next_step in f"{error['message']} {error.get('hint')}"
     assert "run.jsonl" in error["message"] or "shop" in error["message"]
+
+
+@pytest.mark.more
+def test_interrupt_ends_a_replay_though_an_agent_never_waits(shell: Shell) -> None:
+    (shell.folder / "shop.py").write_text(SLOW)
+    running = shell.start("replay", "run.jsonl", "--app", "shop.py:app", "--ci")
+    while not (shell.folder / "reached").exists():
+        assert running.process.poll() is None, running.end()
+    running.signal(signal.SIGINT)
+    assert running.end() == 130
+    assert running.lines == []

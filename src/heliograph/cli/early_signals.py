@@ -56,6 +56,12 @@ def exit_at_sigint(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
 
 
+def end_at_sigint() -> None:
+    """Let SIGINT end the process with 130, wherever it is."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, exit_at_sigint)
+
+
 def raise_at_sigint() -> None:
     """Restore Python's default: SIGINT raises KeyboardInterrupt."""
     if signal.getsignal(signal.SIGINT) is exit_at_sigint:

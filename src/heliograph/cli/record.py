@@ -7,6 +7,7 @@ import logging
 from argparse import Namespace
 from shlex import quote
 
+from heliograph.cli.early_signals import end_at_sigint
 from heliograph.cli.existing_database import open_existing
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
@@ -57,6 +58,7 @@ def replay(options: Namespace) -> int:
         raise _application_needed(options.file, recording.header)
     show_logs(logging.CRITICAL if options.ci or options.json else logging.WARNING)
     logging.getLogger(ROOT).handlers[0].addFilter(_Once())
+    end_at_sigint()  # a replay owns nothing, and a KeyboardInterrupt would count as a failure of the agent that runs
     with reserved_stdout() as own:  # the application's file may print while it is loaded, and its agents while they run
         app = load_app(options.app)
         result = replay_with(
