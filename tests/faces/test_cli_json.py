@@ -120,7 +120,7 @@ def afterwards(lines: Lines, turn: str) -> None:
         "run list", "run show monday", "run stop tuesday", "signal tail --run monday", "signal why sig_monday_9", "signal tree monday",
         "signal graph monday", "signal why-not monday junior", "signal subscriptions", "signal unsubscribe office.ended",
         "signal catalog office.py:app", "record list", "record export monday monday.jsonl", "replay monday.jsonl --app office.py:app",
-        "diff monday monday", "play monday --at end",
+        "diff monday monday", "play monday --at end", "top",
     ):  # fmt: skip
         lines.of(command)
 

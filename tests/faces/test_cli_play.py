@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from textual.widgets import Input
 
 from heliograph import redaction
 from heliograph.cli import play as play_module
-from heliograph.cli import play_screen
+from heliograph.cli import play_screen, terminal
 from heliograph.cli.output import json_line
 from heliograph.cli.play_lines import Lines
 from heliograph.cli.play_positions import move_to, seq_of
@@ -240,19 +241,19 @@ def test_json_of_a_snapshot_has_stars_in_place_of_secrets(
     assert json.loads(asked_line) == {"type": "url", "url": 'canary"of-a-password'}
 
 
-def test_play_without_a_terminal_names_the_other_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_play_without_a_terminal_names_the_other_way() -> None:
     with pytest.raises(HeliographError) as caught:
-        play_module._check_terminal("first")
+        play_module.play(Namespace(run="first", at=None, json=False))
     assert (caught.value.code, caught.value.hint) == (
         "no_terminal", "helio play first --at end prints the situation at a position; add --json for programs",
     )  # fmt: skip
 
 
 def test_play_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play_module, "_has_terminal", lambda: True)
-    monkeypatch.setattr(play_module, "find_spec", lambda _name: None)
+    monkeypatch.setattr(terminal, "has_terminal", lambda: True)
+    monkeypatch.setattr(terminal, "find_spec", lambda _name: None)
     with pytest.raises(HeliographError) as caught:
-        play_module._check_terminal("first")
+        play_module.play(Namespace(run="first", at=None, json=False))
     assert (caught.value.code, "heliograph[tui]" in caught.value.message) == ("no_tui", True)
 
 

@@ -23,6 +23,7 @@ from heliograph.manifest.starters import STARTERS
 
 SHELLS = ("bash", "zsh", "fish")  # of helio completion
 LEVELS = ("parsed", "valid", "runnable")  # of helio validate
+TOP_SORTS = ("age", "open", "waits", "tokens", "cost")
 CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = (
     "queued", "dispatched", "running", "suspended", "done", "success", "partial", "failed", "timeout", "canceled",
@@ -58,6 +59,11 @@ def command_parser() -> Parser:
     _add_calls(noun("call", "list or take open calls of turns, or report the result of one"), command)
     _add_approvals(noun("approval", "list open approvals and questions; grant, deny or answer one"), command)
     _add_callbacks(noun("callback", "list completion webhooks, or send one again"), command)
+    _add_top(
+        command(
+            nouns, "top", "top:top", "show runs, agents, waits, tokens and money, live", example="helio top --app hello"
+        )
+    )
     _add_upgrade(noun("upgrade", "check new code before workers run it"), command)
     _add_applications(nouns, command)
     _add_validate(command(nouns, "validate", "validate:validate", "check manifests: parsed, valid, runnable"))
@@ -88,6 +94,17 @@ def _everywhere() -> Parser:
                          help="the project's name; overrides HELIOGRAPH_PROJECT; worker, db grant and db revoke accept several")  # fmt: skip
     options.add_argument("--json", action="store_true", help="print one JSON object per line, also for errors")
     return options
+
+
+def _add_top(top: argparse.ArgumentParser) -> None:
+    top.add_argument(
+        "--once", action="store_true", help="print the runs as they are now, and exit; --json does it, too"
+    )
+    top.add_argument("--app", metavar="NAME", help="only the runs of the application with this name")
+    top.add_argument("--sort", choices=TOP_SORTS, default="age", help=f"the order: {', '.join(TOP_SORTS)} (age)")
+    top.add_argument("--interval", type=seconds("--interval", 0.5, 3600), default=2.0, metavar="SECONDS",
+                     help="the time between two reads (2)")  # fmt: skip
+    add_limit(top, 100)
 
 
 def _add_upgrade(verbs: Any, command: Any) -> None:

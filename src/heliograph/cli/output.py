@@ -132,18 +132,30 @@ def json_line(kind: str | None, value: Any, file: TextIO | None = None, *, shows
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns, each as wide as its widest cell."""
+    """Print the lines of `table_lines`."""
+    for text in table_lines(headers, rows):
+        line(text)
+
+
+def table_lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns, each as wide as its widest cell."""
     widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
-    for row in (headers, *rows):
-        line(GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return [
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (headers, *rows)
+    ]
 
 
 def fields(values: Mapping[str, str | None]) -> None:
-    """Print one `name  value` per line; skip None."""
+    """Print the lines of `field_lines`."""
+    for text in field_lines(values):
+        line(text)
+
+
+def field_lines(values: Mapping[str, str | None]) -> list[str]:
+    """One `name  value` per line, without None."""
     width = max(map(len, values))
-    for name, value in values.items():
-        if value is not None:
-            line(f"{name.ljust(width)}{GAP}{value}")
+    return [f"{name.ljust(width)}{GAP}{value}" for name, value in values.items() if value is not None]
 
 
 @contextmanager

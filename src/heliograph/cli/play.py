@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from argparse import Namespace
-from importlib.util import find_spec
 from signal import SIGTERM
 
 from heliograph.cli.output import json_line, line
 from heliograph.cli.play_positions import move_to, seq_of
 from heliograph.cli.signal_source import SignalSource, open_sources
-from heliograph.errors import InvalidInput, SetupError
+from heliograph.cli.terminal import check_terminal
+from heliograph.errors import InvalidInput
 from heliograph.playback.player import Player
 
 TERMINATED = 128 + SIGTERM
@@ -24,7 +22,7 @@ def play(options: Namespace) -> int:
             "--json prints a snapshot: give its position with --at, for example --at end", code="usage", path="--json"
         )
     if options.at is None:
-        _check_terminal(options.run)
+        check_terminal("helio play", f"helio play {options.run} --at end prints the situation at a position")
     return asyncio.run(_play(options))
 
 
@@ -65,18 +63,3 @@ async def _loaded(source: SignalSource, until: int | None) -> Player:
     while (until is None or player.log.last_seq < until) and (page := await source.page()):
         player.extend(page)
     return player
-
-
-def _check_terminal(run: str) -> None:
-    """Raise InvalidInput (`no_terminal`) without a terminal, SetupError (`no_tui`) without the terminal library."""
-    if not _has_terminal():
-        raise InvalidInput("helio play needs a terminal", code="no_terminal",
-                           hint=f"helio play {run} --at end prints the situation at a position; add --json for programs")  # fmt: skip
-    if find_spec("textual") is None:
-        raise SetupError("helio play needs a terminal library: pip install 'heliograph[tui]'", code="no_tui",
-                         hint=f"helio play {run} --at end needs none")  # fmt: skip
-
-
-def _has_terminal() -> bool:
-    streams = (sys.stdin, sys.stdout, sys.stderr)  # the terminal library writes to stderr
-    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"

@@ -14,7 +14,7 @@ import msgspec
 
 from heliograph.cli.approval import project_of, task_lines
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import ago, block, duration, fields, json_line, line, moment, table
+from heliograph.cli.output import ago, duration, field_lines, json_line, line, moment, table_lines
 from heliograph.cli.waits import child_lines
 from heliograph.error_text import counted, printable_json, safe_repr
 from heliograph.ledger.rows import RunRow, TurnRow, WaitRow, WorkerRow
@@ -42,39 +42,53 @@ class _Facts:
 
 
 def show_run(options: Namespace) -> int:
-    facts = asyncio.run(_read(options.run))
+    facts = asyncio.run(_read_existing(options.run))
     step = next_step(facts, project_of(options))
     agents = _agents(facts.turns)
     if options.json:
         json_line("run", {**msgspec.to_builtins(facts.run), "agents": agents, "tasks": facts.tasks, "waits": facts.waits,
                           "errors": facts.errors, "next": step})  # fmt: skip
         return 0
-    fields(_described(facts.run))
-    block(printable_json(f"state        {json.dumps(facts.run.state, ensure_ascii=False, indent=2)}"))
-    if agents:
-        line()
-        table(("AGENT", "STATUS", "TURNS", "LAST TURN", "SINCE"), [_cells(agent) for agent in agents])
-    _print_waits(facts, project_of(options))
-    for error in facts.errors:
-        line()
-        line(
-            f"error  {error['agent']} ({error['turn_id']}): {error['code']}: {safe_repr(error['message'], _MESSAGE_MAX)}"
-        )
-    line()
-    line(f"next: {step}")
+    for text in _lines(facts, agents, step, project_of(options)):
+        line(text)
     return 0
 
 
-async def _read(run_id: str) -> _Facts:
+async def run_lines(reader: Reader, run_id: str, project: str | None = None) -> list[str]:
+    """What `helio run show` prints. Raises NotFound."""
+    facts = await _read(reader, run_id)
+    return _lines(facts, _agents(facts.turns), next_step(facts, project), project)
+
+
+def _lines(facts: _Facts, agents: Sequence[dict[str, Any]], step: str, project: str | None) -> list[str]:
+    lines = field_lines(_described(facts.run))
+    lines += printable_json(f"state        {json.dumps(facts.run.state, ensure_ascii=False, indent=2)}").splitlines()
+    if agents:
+        lines += [
+            "",
+            *table_lines(("AGENT", "STATUS", "TURNS", "LAST TURN", "SINCE"), [_cells(agent) for agent in agents]),
+        ]
+    lines += _wait_lines(facts, project)
+    for error in facts.errors:
+        message = safe_repr(error["message"], _MESSAGE_MAX)
+        lines += ["", f"error  {error['agent']} ({error['turn_id']}): {error['code']}: {message}"]
+    return [*lines, "", f"next: {step}"]
+
+
+async def _read_existing(run_id: str) -> _Facts:
+    async with open_existing(f"run {run_id}") as reader:
+        return await _read(reader, run_id)
+
+
+async def _read(reader: Reader, run_id: str) -> _Facts:
     from heliograph.client.human_tasks import read_tasks
 
-    async with open_existing(f"run {run_id}") as reader:
-        run = await reader.run(run_id)
-        turns = await reader.turns(run_id=run_id, limit=_TURNS_MAX)
-        suspended = [turn for turn in turns if turn.activity == "awaiting_tool_result"][:_WAITING_MAX]
-        waits = [wait for turn in suspended for wait in await reader.waits(turn.turn_id) if wait.state == "open"]
-        tasks = await read_tasks(reader, run_id, _WAITING_MAX) if waits else []
-        return _Facts(run, turns, tasks, waits, await _errors(reader, turns), await reader.workers(None))
+    run = await reader.run(run_id)
+    turns = await reader.turns(run_id=run_id, limit=_TURNS_MAX)
+    suspended = [turn for turn in turns if turn.activity == "awaiting_tool_result"][:_WAITING_MAX]
+    waits = [wait for turn in suspended for wait in await reader.waits(turn.turn_id) if wait.state == "open"]
+    tasks = await read_tasks(reader, run_id, _WAITING_MAX) if waits else []
+    return _Facts(run, turns, tasks, waits, await _errors(reader, turns), await reader.workers(None))
 
 
 async def _errors(reader: Reader, turns: Sequence[TurnRow]) -> list[dict[str, Any]]:
@@ -139,19 +153,16 @@ def _cells(agent: dict[str, Any]) -> tuple[str, ...]:
     return safe_repr(agent["agent"]), status, str(agent["turns"]), agent["turn_id"], ago(agent["since"])
 
 
-def _print_waits(facts: _Facts, project: str | None) -> None:
+def _wait_lines(facts: _Facts, project: str | None) -> list[str]:
+    lines: list[str] = []
     for task in facts.tasks:
-        line()
         first, *others = task_lines(task, project)
-        line(f"waits for a person: {first}")
-        for text in others:
-            line(text)
+        lines += ["", f"waits for a person: {first}", *others]
     asked = {(task.turn_id, task.call_id) for task in facts.tasks}
     calls = [wait for wait in facts.waits if wait.kind != "child" and (wait.turn_id, wait.call_id) not in asked]
-    texts = [f"waits for its child {text}" for text in child_lines(facts.waits)]
-    texts += [
+    lines += [f"waits for its child {text}" for text in child_lines(facts.waits)]
+    lines += [
         f"waits for call {wait.call_id} of {wait.turn_id}: {wait.tool}, since {moment(wait.opened_at)}"
         for wait in calls
     ]
-    for text in texts:
-        line(text)
+    return lines

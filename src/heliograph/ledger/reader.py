@@ -16,6 +16,7 @@ from heliograph.ledger.causes import CausalReader
 from heliograph.ledger.decoding import MARK, decode, read_rows
 from heliograph.ledger.ended_turns import read_ended_turns
 from heliograph.ledger.fork_reader import ForkReader
+from heliograph.ledger.load_reader import LoadReader
 from heliograph.ledger.open_turns import UnreadableTurn, read_open_turns
 from heliograph.ledger.pool import Database
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
@@ -68,6 +69,11 @@ class Reader:
     def forks(self) -> ForkReader:
         """The reader of what forks share."""
         return ForkReader(self._database, self._project)
+
+    @property
+    def load(self) -> LoadReader:
+        """The reader of the load of the project."""
+        return LoadReader(self._database, self._project)
 
     async def run(self, run_id: str) -> RunRow:
         """Read one run. Raises NotFound (`unknown_run`)."""
