@@ -82,7 +82,7 @@ def test_lines_fit_the_terminal_and_contain_no_control_characters(width: int) ->
 
 def test_snapshot_in_a_pipe_has_whole_ids_agents_waits_tokens_and_money() -> None:
     text = "\n".join(snapshot_lines(LOAD, "age"))
-    assert text.startswith("3 of 4 runs open  1 question  0 workers, 0/0 turns  4.0M tokens  $1250\n")
+    assert text.startswith("3/4 runs open  1 question  0 workers 0/0  4.0M tokens  $1250\n")
     [row] = [each for each in text.splitlines() if each.startswith("run_01kb3q4v5w6x7y8z9a0b1c2d3e ")]
     assert row.split()[1:] == ["waiting", "1", "1", "12.3k", "$0.0042", "2m"]
     assert "  writer  running in act, 2m\n  waits for a person: refund, 2m" in text
@@ -115,7 +115,8 @@ def test_numbers_are_short() -> None:
 
 def test_edited_usage_counts_as_nothing() -> None:
     use = Use()
-    for usage in (None, [], {"inputTokens": "9", "outputTokens": -1, "costUsd": True}, {"inputTokens": 10**20}):
+    edited: list[Any] = [None, [], {"inputTokens": "9", "outputTokens": -1, "costUsd": True}, {"inputTokens": 10**20}]
+    for usage in edited:
         use.add(usage)
     assert use == Use()
 
@@ -197,7 +198,7 @@ async def test_read_has_as_many_statements_for_thirty_runs_as_for_two_and_counts
 
 def test_top_prints_a_snapshot_and_needs_a_terminal_otherwise(tmp_path: Path, database_url: str) -> None:
     shell = open_shell(tmp_path, database_url)
-    assert shell.helio("top", "--once").stdout.startswith("0 of 0 runs open")
+    assert shell.helio("top", "--once").stdout.startswith("0/0 runs open")
     shell.helio("run", "press.py:app", "--run-id", "first")
     [load] = shell.rows("top", "--app", "press")
     assert (load["type"], [each["run_id"] for each in load["runs"]]) == ("load", ["first"])

@@ -15,7 +15,7 @@ from typing import TextIO
 from heliograph.cli.interrupts import run_agents
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
-from heliograph.cli.output import block, error, json_line, note, reserved_stdout, text
+from heliograph.cli.output import block, error, json_line, note, piece, reserved_stdout
 from heliograph.client.session import PendingReply, Reply, Session, open_session
 from heliograph.error_text import safe_repr
 from heliograph.reactive.workflow import Workflow
@@ -67,7 +67,7 @@ async def _lines(*, is_terminal: bool) -> AsyncIterator[str]:
     """The messages of the user, without empty lines."""
     while True:
         if is_terminal:
-            text("> ")
+            piece("> ")
         line = await asyncio.to_thread(sys.stdin.readline)
         if not line:
             return
@@ -79,8 +79,8 @@ async def _answer(pending: PendingReply, own: TextIO | None, *, streams: bool) -
     """Print the reply to a message, and return it. SIGINT stops it."""
     with _stopping(pending):
         if streams:
-            async for piece in pending:
-                text(piece)
+            async for text in pending:
+                piece(text)
         reply = await pending.reply()
     if own is not None:
         json_line("reply", {"turn_id": reply.turn_id, "outcome": reply.outcome, "text": reply.text, "output": reply.output,

@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from heliograph.cli.output import duration, note
+from heliograph.cli.output import duration, note, piece
 from heliograph.cli.run_views import NameFilter
 from heliograph.error_text import printable, safe_repr
 from heliograph.ledger.rows import TurnRow
@@ -112,6 +112,7 @@ class LiveView:
         self._title = title
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=8)
         self._live.start()
+        self._held: list[str] | None = None  # notes that are printed after a conversation
 
     def show(self, signal: Signal) -> None:
         self.board.show(signal)
@@ -120,12 +121,29 @@ class LiveView:
         self.board.see_turns(turns)
 
     def note(self, text: str) -> None:
-        self._live.console.print(Text(printable(text)))
+        if self._held is not None:
+            self._held.append(text)
+        else:
+            self._live.console.print(Text(printable(text)))
 
     def warn(self, text: str) -> None:
         note(text)  # when stderr is this terminal, rich prints it above the view
 
+    def prompt(self, text: str) -> None:
+        if self._held is None:
+            self._live.stop()
+            self._held = []
+        piece(text)
+
+    def resume(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._live.start()
+            for each in held:
+                self.note(each)
+
     def close(self) -> None:
+        self.resume()
         if self._live.is_started:
             self._live.stop()
 

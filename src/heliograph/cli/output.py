@@ -66,11 +66,12 @@ def block(text: str, file: TextIO | DirectOutput | None = None) -> None:
     _write(printable_lines(text.rstrip("\n")), file)
 
 
-def text(piece: str) -> None:
+def piece(text: str, file: TextIO | DirectOutput | None = None) -> None:
     """Print a piece of a line, at once. Raises OutputClosed, OutputFailed."""
-    with _writing(sys.stdout):
-        sys.stdout.write(printable_lines(piece))
-        sys.stdout.flush()
+    file = file or sys.stdout
+    with _writing(file):
+        file.write(printable_lines(text))
+        file.flush()
 
 
 def note(text: str) -> None:

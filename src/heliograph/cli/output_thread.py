@@ -47,6 +47,12 @@ class OutputThread:
     def warn(self, text: str) -> None:
         self._add(partial(self._view.warn, text))
 
+    def prompt(self, text: str) -> None:
+        self._add(partial(self._view.prompt, text))
+
+    def resume(self) -> None:
+        self._add(self._view.resume)
+
     async def ready(self) -> None:
         """Wait until there is room for a signal. Raises OutputClosed, OutputFailed."""
         await self._until(CALLS_MAX)

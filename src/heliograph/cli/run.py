@@ -12,7 +12,7 @@ from argparse import Namespace
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from heliograph.cli.approval import project_of
 from heliograph.cli.early_signals import INTERRUPTED
@@ -37,6 +37,9 @@ from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime, telemetry_of
 from heliograph.types import JsonObject
 from heliograph.worker.claim_loop import Worker
+
+if TYPE_CHECKING:
+    from heliograph.cli.ask_person import Asker
 
 _FAILURES_MAX = 20
 _REASON_MAX = 100_000
@@ -83,7 +86,10 @@ async def _run(
                 pools=workflow.pools,
             )
         command = worker_command(options) if options.no_worker else None
-        watch = RunWatch(runtime, run_id, view, project_of(options), command)
+        asker = None
+        if not (is_over or options.no_ask or options.json):
+            asker = _asker(runtime, view)
+        watch = RunWatch(runtime, run_id, view, project_of(options), command, asker)
         await _work_and_watch(runtime, watch, worker, options.grace)
         if watch.end is None:
             view.note(f"run {run_id} has not ended; {_again(options, run_id)}")
@@ -117,6 +123,15 @@ def _open_view(
     from heliograph.cli.live_view import LiveView  # late: only terminals need rich
 
     return OutputThread(LiveView(f"{workflow.name}  {run_id}", workflow.agents, is_wanted))
+
+
+def _asker(runtime: Runtime, view: OutputThread) -> Asker | None:
+    """What asks the questions of the run at this terminal; None without one."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    from heliograph.cli.ask_person import Asker, TerminalLines, may_ask  # late: only terminals need them
+
+    return Asker(runtime, view, TerminalLines().read) if may_ask() else None
 
 
 async def _begin(
@@ -170,13 +185,15 @@ async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | No
             runtime.serve(worker, stopping, grace_seconds, subscribers=False) if worker is not None else _wait(stopping)
         )
         tasks = [asyncio.create_task(watch.follow()), asyncio.create_task(work)]
-        polling = asyncio.create_task(watch.poll(worker.name if worker is not None else None))
+        beside = [asyncio.create_task(watch.poll(worker.name if worker is not None else None))]
+        if watch.asker is not None:
+            beside.append(asyncio.create_task(watch.asker.run()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*tasks, polling):
+            for task in (*tasks, *beside):
                 task.cancel()  # the worker releases its turns
-            outcomes = await asyncio.gather(*tasks, polling, return_exceptions=True)
+            outcomes = await asyncio.gather(*tasks, *beside, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome

@@ -31,6 +31,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--show", metavar="PATTERN", action="append", default=[],
                      help="show only signals with such a name, like 'agent:*' (those about its work); may be repeated")  # fmt: skip
     run.add_argument("--all", action="store_true", help="show every signal, also those of the lifecycle")
+    run.add_argument("--no-ask", action="store_true", help="on a terminal, do not ask the questions of the run here")
     run.add_argument("--no-worker", action="store_true", help="start and watch the run; other workers run its turns")
     add_bindings(run)
     add_manifests(run)

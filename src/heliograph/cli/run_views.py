@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
 from heliograph.adapters.signal_lines import SignalLines
-from heliograph.cli.output import DirectOutput, json_line, line, note, width
+from heliograph.cli.output import DirectOutput, json_line, line, note, piece, width
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal, to_wire
 from heliograph.signals.pattern_table import name_filter
@@ -49,6 +49,14 @@ class View(Protocol):
         """An action that the run needs to continue; printed to stderr."""
         ...
 
+    def prompt(self, text: str) -> None:
+        """A part of a conversation with a person. Until `resume`, the view shows nothing else."""
+        ...
+
+    def resume(self) -> None:
+        """Show signals again after a conversation."""
+        ...
+
     def close(self) -> None:
         """No more signals for now; a second call does nothing."""
         ...
@@ -74,6 +82,12 @@ class JsonView:
     def warn(self, text: str) -> None:
         note(text)
 
+    def prompt(self, text: str) -> None:
+        """Do nothing: programs are not asked."""
+
+    def resume(self) -> None:
+        """Do nothing: programs are not asked."""
+
     def close(self) -> None:
         """Every line has been written."""
 
@@ -85,19 +99,38 @@ class LineView:
         self._file = file
         self._lines = SignalLines(self.note, width=width(WIDTH))
         self._is_wanted = is_wanted
+        self._held: list[Callable[[], None]] | None = None  # what is printed after a conversation
 
     def show(self, signal: Signal) -> None:
         if self._is_wanted(signal.name):
-            self._lines.show(signal)
+            self._now_or_later(lambda: self._lines.show(signal))
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
         """Do nothing: the printed signals contain the progress of the turns."""
 
     def note(self, text: str) -> None:
-        line(text, self._file)
+        self._now_or_later(lambda: line(text, self._file))
 
     def warn(self, text: str) -> None:
         note(text)
 
+    def prompt(self, text: str) -> None:
+        if self._held is None:
+            self._lines.flush()
+            self._held = []
+        piece(text, self._file)
+
+    def resume(self) -> None:
+        held, self._held = self._held or [], None
+        for each in held:
+            each()
+
     def close(self) -> None:
+        self.resume()
         self._lines.flush()
+
+    def _now_or_later(self, show: Callable[[], None]) -> None:
+        if self._held is None:
+            show()
+        else:
+            self._held.append(show)

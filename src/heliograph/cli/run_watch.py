@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from heliograph.cli.approval import task_lines
 from heliograph.cli.output import duration
@@ -22,6 +23,9 @@ from heliograph.signals.signal_text import clock
 from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.types import JsonObject
 
+if TYPE_CHECKING:
+    from heliograph.cli.ask_person import Asker
+
 POLL_SECONDS = 1.0
 QUIET_SECONDS = 2.0  # while signals arrive more often than this, the watch does not query the open waits of the run
 OUTAGE_SECONDS = 1.0
@@ -32,13 +36,15 @@ class RunWatch:
     """Shows one run on a view, as fast as that can print. `end` is the payload of `workflow:end` after the run has ended.
 
     worker_command: the command that starts a worker, given when this process runs none. The view shows it when no other
-    process claims the run's turns.
+    process claims the run's turns. asker: asks the questions of the run here.
     """
 
     def __init__(
-        self, runtime: Runtime, run_id: str, view: OutputThread, project: str | None, worker_command: str | None = None
-    ):
+        self, runtime: Runtime, run_id: str, view: OutputThread, project: str | None, worker_command: str | None = None,
+        asker: Asker | None = None,
+    ):  # fmt: skip
         self.view = view
+        self.asker = asker
         self.end: JsonObject | None = None
         self.failures: list[TurnFailure] = []
         self._project = project
@@ -119,6 +125,8 @@ class RunWatch:
     async def _note_questions(self, turns: Iterable[TurnRow]) -> None:
         """Note each approval and question once, with the command that answers it."""
         if not any(turn.activity == "awaiting_tool_result" for turn in turns):
+            if self.asker is not None:
+                self.asker.see([])
             return
         from heliograph.client.human_tasks import read_tasks  # late: most runs have no questions
 
@@ -131,6 +139,8 @@ class RunWatch:
             first, *others = task_lines(task, self._project)
             for text in (f"waiting for a person: {first}", *others):
                 self.view.note(text)
+        if self.asker is not None:
+            self.asker.see(tasks)
 
     def _note_unclaimed(self, unclaimed: UnclaimedWatch, turns: Sequence[TurnRow]) -> None:
         if (work := unclaimed.note(turns, datetime.now(UTC), asyncio.get_running_loop().time())) is not None:

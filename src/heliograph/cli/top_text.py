@@ -35,14 +35,14 @@ def selected_runs(load: Load, text: str, sort: str) -> list[RunNow]:
 
 
 def total_line(load: Load, runs: Sequence[RunNow]) -> str:
-    """The totals of these runs, and the workers."""
+    """The totals of these runs, and the workers with their busy slots."""
     healthy = sum(row.health in ("healthy", "degraded", "unknown") for row in load.workers)
     used, slots = (sum(getattr(row, name) for row in load.workers) for name in ("slots_used", "slots"))
     is_open = [each for each in runs if each.run.status != "ended"]
     parts = [
-        f"{len(is_open)} of {counted(len(runs), 'run')} open",
+        f"{len(is_open)}/{counted(len(runs), 'run')} open",
         counted(sum(each.questions for each in runs), "question"),
-        f"{counted(healthy, 'worker')}, {used}/{slots} turns",
+        f"{counted(healthy, 'worker')} {used}/{slots}",
         f"{number_text(sum(each.use.tokens for each in runs))} tokens",
         cost_text(sum(each.use.cost_usd or 0.0 for each in runs)),
     ]
