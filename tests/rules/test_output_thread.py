@@ -26,7 +26,10 @@ class StuckView:
             raise self._error
         self.printed.append(text)
 
-    show = see_turns = warn = note
+    show = see_turns = warn = prompt = note
+
+    def resume(self) -> None:
+        """Nothing was held."""
 
     def close(self) -> None:
         self.printed.append("closed")
