@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from heliograph.cli.commands import command_parser
 from heliograph.cli.completion import script_of
 from heliograph.cli.dev import changed, times_of
 from heliograph.cli.main import main
-from tests.faces.cli_support import open_shell
+from tests.faces.cli_support import HELIO, SECONDS, Running, open_shell
 
 
 @pytest.mark.parametrize(
@@ -27,6 +30,51 @@ def test_application_of_a_template_runs(tmp_path: Path, database_url: str, kind:
     assert (result["outcome"], bool(result["state"][key])) == ("success", True)
     again = shell.helio("init", kind)
     assert (again.returncode, "there is a file app.py already" in again.stderr) == (4, True)
+
+
+def test_chat_of_a_template_answers_and_remembers(tmp_path: Path, database_url: str) -> None:
+    shell = open_shell(tmp_path, database_url)
+    assert shell.helio("init", "chat").returncode == 0
+    assert shell.helio("check", "app.py:app", "--strict").returncode == 0
+    for text, number in (("Hello", 1), ("Again", 2)):
+        done = subprocess.run([HELIO, "chat", "app.py:app", "anna"], input=f"{text}\n", cwd=tmp_path, env=shell.environment,
+                              text=True, check=True, capture_output=True, timeout=SECONDS)  # fmt: skip
+        assert done.stdout == f"That was message {number}: {text}\n"
+
+
+@pytest.mark.more
+def test_web_application_of_a_template_streams_the_signals_of_a_run(tmp_path: Path, database_url: str) -> None:
+    shell = open_shell(tmp_path, database_url)
+    assert shell.helio("init", "fastapi").returncode == 0
+    assert shell.helio("check", "app.py:app", "--strict").returncode == 0
+    command = [sys.executable, "-m", "uvicorn", "app:web", "--port", "0"]
+    server = Running(subprocess.Popen(command, cwd=tmp_path, env=shell.environment, text=True, stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
+    worker = shell.start("worker", "app.py:app")
+    try:
+        line = server.read_until("running on http://")
+        port = int(line.split("http://127.0.0.1:")[1].split()[0])
+        connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        connection.request("GET", "/")
+        assert "EventSource" in connection.getresponse().read().decode()
+        connection.request(
+            "POST", "/questions/q1", json.dumps({"question": "What?"}), {"Content-Type": "application/json"}
+        )
+        assert json.loads(connection.getresponse().read()) == {"events": "/questions/q1/events"}
+        for after, first in ((0, 1), (3, 4)):
+            connection.request("GET", "/questions/q1/events", headers={"Last-Event-ID": str(after)})
+            lines = connection.getresponse().read().decode().splitlines()  # it ends with the run
+            found = [json.loads(each.removeprefix("data: ")) for each in lines if each.startswith("data: ")]
+            assert next(each for each in lines if each.startswith("id: ")) == f"id: {first}"
+            text = "".join(each["payload"]["content"] for each in found if each["name"] == "text:delta")
+            assert text == "A mirror that signals with the light of the sun."
+            assert found[-1]["name"] == "workflow:end"
+        connection.close()
+    finally:
+        for each in (server, worker):
+            each.signal(signal.SIGTERM)
+        worker.end()
+        server.end()
 
 
 def test_saved_new_and_deleted_sources_are_noticed(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TEMPLATES = {"tools": "app.py", "workflow": "app.py"}
+TEMPLATES = {"tools": "app.py", "workflow": "app.py", "chat": "app.py", "fastapi": "app.py"}
 
 
 def template_text(name: str) -> str:
