@@ -107,6 +107,29 @@ async def test_untrusted_text_returned_by_a_prompt_function_is_framed(rig: Rig) 
     assert payer.request.prompt == f"Do it: {untrusted(MAIL, 'state.order')}"
 
 
+async def test_task_in_a_template_is_framed_if_its_delegator_has_read_untrusted_content(rig: Rig) -> None:
+    app, payer = Heliograph("passed-on"), Payer()
+    payer.join(app, "Do it: {task}", [], on_request=True)
+    heard = ScriptedModel(lambda request: request.prompt)
+    app.prompt_agent("echo", "Do it: {task}", model=heard, on_request=True)
+
+    @app.agent(activate_on=START, updates="echo")
+    async def clerk(ctx: Context) -> Any:
+        first = await ctx.delegate("echo", "trusted")
+        await ctx.delegate("payer", await ctx.call("fetch"))
+        return first
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("fetch")
+        await command.report(result=MAIL)
+        await payer.is_stopped(rig, run_id, "its task, signal delegation")
+        signals = await rig.ended(run_id)
+    assert payer.request.prompt == f"Do it: {untrusted(MAIL, 'its task')}"
+    end: Any = signals[-1].payload
+    assert end["state"] == {"echo": "Do it: trusted"}
+
+
 async def test_client_input_is_trusted_by_default(rig: Rig) -> None:
     app, payer = Heliograph("clients"), Payer()
 

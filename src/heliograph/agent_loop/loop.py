@@ -34,7 +34,7 @@ from heliograph.execution.phase_context import PhaseContext
 from heliograph.ports import Message, ModelReply, ModelRequest, UserMessage
 from heliograph.records import Claimed
 from heliograph.redaction import redacted_text
-from heliograph.turn.calls import CallRequest, CallResult
+from heliograph.turn.calls import CallRequest, CallResult, task_of
 from heliograph.turn.context_box import context_text
 from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, record_of, replies_in, reply_of
 from heliograph.turn.earlier_turns import earlier_messages, files_of_message, is_of_session, text_of_message
@@ -213,13 +213,14 @@ def _prompt(function: Callable[[Context], str], context: Context, taint: Taint) 
 
 
 def _fill_template(template: str, claimed: Claimed, taint: Taint) -> str:
-    """`template` with {state.key}, {signal.name} and {signal.payload} and {message} filled in; values are never read as templates (S8).
+    """`template` with {state.key}, {signal.name}, {signal.payload}, {message} and {task} filled in; values are never read as templates (S8).
 
     Untrusted values get frames. Raises InvalidInput (`template_undefined`) with the names that exist.
     """
     cause = claimed.cause
     values: dict[str, Any] = {f"state.{key}": value for key, value in claimed.run.state.items()}
-    values |= {"signal.name": cause.name, "signal.payload": cause.payload, "message": text_of_message(cause.payload)}
+    values |= {"signal.name": cause.name, "signal.payload": cause.payload, "message": text_of_message(cause.payload),
+               "task": task_of(cause)}  # fmt: skip
     for name in {*placeholders(template)} & values.keys():
         values[name] = taint.rendered(name, values[name])
     return substitute(template, values)

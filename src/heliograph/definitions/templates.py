@@ -1,4 +1,4 @@
-"""Prompt templates: text with {state.key}, {signal.name}, {signal.payload} and {message}. Values are never interpreted as templates."""
+"""Prompt templates: text with {state.key}, {signal.name}, {signal.payload}, {message} and {task}. Values are never interpreted as templates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
 RENDERED_MAX = 4_194_304  # characters
-SIGNAL_NAMES = ("signal.name", "signal.payload", "message")
+SIGNAL_NAMES = ("signal.name", "signal.payload", "message", "task")
 
 _BRACE = re.compile(r"\{\{|\}\}|\{([^}]*)\}|[{}]")
 

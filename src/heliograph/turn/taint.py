@@ -98,7 +98,7 @@ class Taint:
 
     def rendered(self, name: str, value: Any) -> Any:
         """The value that a template shows for `name`: an untrusted value stands in a frame, and taints the turn."""
-        if name in ("signal.payload", "message") and (self._cause.trust == UNTRUSTED or _TASK in self._sources):
+        if name in ("signal.payload", "message", "task") and (self._cause.trust == UNTRUSTED or _TASK in self._sources):
             self.read_signal()
             return untrusted(value, _TASK if _TASK in self._sources else f"signal {self._cause.name}")
         if name.removeprefix("state.") in self.keys and name.startswith("state."):
