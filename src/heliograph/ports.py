@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
+from heliograph.outbox_records import Callback
 from heliograph.reactive.reaction import Reaction
-from heliograph.records import Callback, Claimed, PendingSignal
+from heliograph.records import Claimed, PendingSignal
 from heliograph.types import Json, JsonObject
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from heliograph.doorbell import base, nats
 from heliograph.doorbell.base import Bell
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world import cancellation
 from tests.reach.nats_kit import NatsServer
 

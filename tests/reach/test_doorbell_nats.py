@@ -18,7 +18,7 @@ from heliograph import Client, run_follower
 from heliograph.config import Settings
 from heliograph.doorbell.nats import NatsDoorbell, flushed, key_of, safe_subject, subject_of
 from heliograph.errors import SetupError
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.subscriptions import search_schedule
 from heliograph.testing.conformance import DoorbellConformance, RecordedRings, eventually

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from heliograph.doorbell import nats
 from heliograph.doorbell.nats import NatsDoorbell
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.testing.conformance import RecordedRings, eventually
 
 HELLO = b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true,"proto":1}\r\n'

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.doorbell.nats import NatsDoorbell
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.tools import MCPServer
 from heliograph.trace_context import enter_trace, exit_trace
 from tests.reach.nats_kit import NatsServer

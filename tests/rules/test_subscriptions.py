@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world import subscriptions as ears_module
 from heliograph.world.bell_tokens import Tokens
 from heliograph.world.ring_limit import TokenBucket

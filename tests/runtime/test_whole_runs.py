@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from heliograph import Context, Heliograph, Signal
 from heliograph.errors import InvalidInput
 from heliograph.models import ScriptedModel
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.signals.trace import chain
 from tests.runtime.kit import START, Rig, names, one
 

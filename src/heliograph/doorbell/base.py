@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from heliograph.error_text import counted
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world.cancellation import cancel
 
 log = logging.getLogger("heliograph.doorbell")

@@ -32,7 +32,7 @@ import msgspec
 
 from heliograph.doorbell.base import Bell
 from heliograph.errors import SetupError
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world.cancellation import cancel
 
 try:

@@ -17,7 +17,7 @@ from typing import Any
 import asyncpg
 
 from heliograph.doorbell.base import Bell
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 
 CHANNEL = "heliograph"
 EVENTS_CHANNEL = "heliograph_events"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from heliograph.errors import TurnTimedOut
 from heliograph.execution.tape import Tape, is_unrecorded, resume_recording
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world.seam import BellKey, Subscription, Task, Transaction, World
 
 T = TypeVar("T")

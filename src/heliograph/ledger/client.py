@@ -23,14 +23,13 @@ from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows, rows_of
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
+from heliograph.outbox_records import Callback, Event
 from heliograph.policy.retry import RetryPolicy
 from heliograph.records import (
     BeginResult,
-    Callback,
     Card,
     Claimed,
     EarlierTurn,
-    Event,
     PendingRun,
     Reported,
     RunStop,

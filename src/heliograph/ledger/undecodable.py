@@ -9,7 +9,8 @@ import msgspec
 
 from heliograph.codes import UNDECODABLE
 from heliograph.ledger.decoding import MARK, holds_placeholder, problem_of, read_rows, undecodable
-from heliograph.records import Callback, Event, PendingRun
+from heliograph.outbox_records import Callback, Event
+from heliograph.records import PendingRun
 from heliograph.turn.calls import GATEWAY
 
 

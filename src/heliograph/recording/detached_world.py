@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NoReturn
 
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world.seam import BellKey, Subscription, Task, Transaction
 
 

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any
 
+from heliograph.outbox_records import Callback
 from heliograph.ports import ModelCallTrace, ModelReply, ModelRequest, ToolCallTrace
 from heliograph.reactive.reaction import Reaction
-from heliograph.records import Callback, Claimed, PendingSignal
+from heliograph.records import Claimed, PendingSignal
 from heliograph.types import Json, JsonObject
 
 

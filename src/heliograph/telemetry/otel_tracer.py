@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 from opentelemetry.trace import SpanKind, get_current_span
 
 from heliograph.ids import trace_number_of
+from heliograph.outbox_records import Callback
 from heliograph.ports import TurnTrace
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_memory import RECEIVED_TRACE_ID, TRACE_PARENT
-from heliograph.records import Callback, Claimed, PendingSignal
+from heliograph.records import Claimed, PendingSignal
 from heliograph.telemetry import semantics as s
 from heliograph.telemetry.null_tracer import NullTurn
 from heliograph.telemetry.otel_formats import Formats, read_w3c, written_w3c

@@ -19,7 +19,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from heliograph.doorbell.base import Bell
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 
 PATIENCE_SECONDS = 15.0
 EVENT = Event(1, "evt:turn_1", "evt.agent.run_1.task", {}, project="shop", target="till")

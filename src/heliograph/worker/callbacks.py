@@ -20,9 +20,9 @@ from heliograph.error_text import format_exception
 from heliograph.errors import HeliographError
 from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
+from heliograph.outbox_records import Callback
 from heliograph.policy.callbacks import again_seconds, is_final, is_taken
 from heliograph.policy.egress import EgressRejected
-from heliograph.records import Callback
 from heliograph.turn.calls import RESPONSE
 from heliograph.turn.deliverable import read_output
 from heliograph.types import JsonObject

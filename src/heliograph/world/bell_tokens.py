@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.signals.pattern import MANY, ONE
 from heliograph.world.seam import SIGNALS, SUBSCRIBERS, BellKey
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, StoreUnavailable
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world.bell_tokens import Tokens
 from heliograph.world.follower_bells import ANNOUNCEMENT, ARRIVALS, SETTLED_SECONDS, FollowerBells, followed
 from heliograph.world.seam import ANNOUNCE_SECONDS, BellKey

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from heliograph.ids import make_id
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world.bells import Bells, Store
 from heliograph.world.seam import BellKey, Task, Transaction
 from heliograph.world.signal_bells import WRITERS

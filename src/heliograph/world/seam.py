@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from nats.aio.client import Client
 
 from heliograph.doorbell.nats import flushed
 from heliograph.doorbell.postgres import EVENTS_CHANNEL
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.world.bell_tokens import Tokens
 from tests.journeys.chaos.away import AWAY
 

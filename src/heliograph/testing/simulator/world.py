@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from heliograph.errors import StoreUnavailable
-from heliograph.records import Event
+from heliograph.outbox_records import Event
 from heliograph.testing.kernel.jsonb import encode
 from heliograph.testing.simulator.event_loop import Process
 from heliograph.testing.simulator.shared_state import SimSubscription, Stage
