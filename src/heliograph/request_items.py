@@ -9,13 +9,17 @@ from heliograph.types import Json, JsonObject
 
 
 class SignalItem(TypedDict):
-    """A draft of a signal."""
+    """A draft of a signal.
+
+    parent: the id of a signal; or the index of an earlier draft of the same list; or the position of a signal of the same run, as a text.
+    at: microseconds since 1970, or a text in ISO 8601.
+    """
 
     name: str
     payload: NotRequired[Json]
     agent: NotRequired[str | None]
     parent: NotRequired[str | int | None]
-    at: NotRequired[str | None]
+    at: NotRequired[str | int | None]
     trust: NotRequired[str]
     is_pending: NotRequired[bool]
 

@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from heliograph.turn.drafts import parent_id
 from tests.kernel.kit import START, Item, Kernel, draft, ending
 
 RUNS = ("run_1", "run_1_2", "run_x")  # the id of the second begins as the id of a signal of the first
@@ -30,9 +31,9 @@ def random_entries(choice: random.Random, run: str, first: int, count: int) -> l
         parent: Any = (
             choice.randrange(place)
             if place and choice.random() < 0.6
-            else f"sig_{run}_{choice.randint(1, seq - 1)}"
-            if seq > 1
             else None
+            if seq == 1
+            else f"{choice.choice((f'sig_{run}_', ''))}{choice.randint(1, seq - 1)}"  # its id, or its position
         )
         if name == "user:message" and run != RUNS[0]:
             parent = f"sig_{RUNS[RUNS.index(run) - 1]}_{choice.randint(1, SIGNALS)}"
@@ -79,8 +80,7 @@ async def write_log(kernel: Kernel, seed: int) -> dict[str, Item]:
 
 
 def parent_of(signal: Item) -> str | None:
-    parent = signal["entry"]["parent"]
-    return f"sig_{signal['run_id']}_{signal['first'] + parent}" if isinstance(parent, int) else parent
+    return parent_id(signal["run_id"], signal["first"], signal["entry"]["parent"])
 
 
 def walked(log: dict[str, Item], identifier: str, limit: int = 1000) -> list[str]:

@@ -186,9 +186,22 @@ async def test_sweep_rejects_a_negative_limit_and_takes_all_without_a_limit(kern
 
 
 @pytest.mark.parametrize(
-    "at", ["not a time", "300000-01-01", "2030-13-01", "", "infinity", "now", "4713-01-01 BC", "12000-01-01"]
+    "at",
+    [
+        "not a time",
+        "300000-01-01",
+        "2030-13-01",
+        "",
+        "infinity",
+        "now",
+        "4713-01-01 BC",
+        "12000-01-01",
+        1e300,
+        -1e17,
+        3e17,
+    ],
 )
-async def test_draft_without_a_time_has_the_time_of_its_commit(kernel: Kernel, at: str) -> None:
+async def test_draft_without_a_time_has_the_time_of_its_commit(kernel: Kernel, at: str | float) -> None:
     claimed = await kernel.running()
     kernel.wait(1)
     assert (await kernel.append(claimed, draft("note", claimed["activation_id"], at=at)))["outcome"] == "ok"

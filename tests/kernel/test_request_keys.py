@@ -265,7 +265,7 @@ STRICT_BY_TYPE: dict[str, tuple[str, tuple[Any, ...], list[Any]]] = {
     "outcome of react": ("react", ("reaction", "outcome"), [[], 7, "won", "success"]),
     "target": ("start_runs", ("target",), [[], {}, 7, True, None]),
     "request_hash": ("start_runs", ("request_hash",), [[], {}, 7, True, None]),
-    "time of a signal": ("append", ("signals", 0, "at"), [[], {}, 7, True]),
+    "time of a signal": ("append", ("signals", 0, "at"), [[], {}, True]),
     "token of a report": ("report", ("token",), [[], {}, 7, True]),
     "actor of a report": ("report", ("actor",), [[], {}, 7, True]),
     "token of a call": ("suspend", ("calls", 0, "token"), [[], {}, 7, True]),

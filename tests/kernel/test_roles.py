@@ -133,7 +133,12 @@ async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Ke
         "        or has_function_privilege('heliograph_api', p.oid, 'execute') or has_function_privilege('heliograph_reader', p.oid, 'execute'))"
     )
     # the views put ids together with one of these, and read stored values with the others
-    assert sorted(tuple(row) for row in private) == [("_as_time", b"s"), ("_as_whole", b"i"), ("_signal_id", b"i")]
+    assert sorted(tuple(row) for row in private) == [
+        ("_as_time", b"s"),
+        ("_as_whole", b"i"),
+        ("_full_id", b"i"),
+        ("_signal_id", b"i"),
+    ]
 
 
 @pytest.mark.proves("S2")

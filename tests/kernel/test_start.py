@@ -128,10 +128,21 @@ async def test_run_cannot_end_while_a_turn_that_it_wakes_is_open(kernel: Kernel)
         await kernel.call("start_runs", [item])
 
 
-async def test_signal_keeps_the_time_of_its_source(kernel: Kernel) -> None:
+@pytest.mark.parametrize("at", ["2029-12-31T23:00:00+01:00", 1_893_448_800_000_000])
+async def test_signal_keeps_the_time_of_its_source(kernel: Kernel, at: str | int) -> None:
     item = run_item("run_a", ["writer"], {"turn_1": "writer"})
-    item["signals"][0]["at"] = "2029-12-31T23:00:00+01:00"
+    item["signals"][0]["at"] = at
     item["reaction"]["activations"] = [activation("writer", "turn_1", 1)]
     await kernel.call("start_runs", [item])
     timestamps = [row["timestamp"].isoformat() for row in await kernel.rows("signal_log", "seq, timestamp")]
     assert timestamps == ["2029-12-31T22:00:00+00:00", START.isoformat()]
+
+
+async def test_parent_may_be_the_position_of_an_earlier_signal_of_the_run(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    for parent in ("3", "0", "01", "-1", "9" * 30):
+        answer = await kernel.append(claimed, draft("note", parent))
+        assert (answer["outcome"], answer["code"]) == ("rejected", "invalid_signal")
+    assert (await kernel.append(claimed, draft("a", "2"), draft("b", 0), draft("c", "1")))["outcome"] == "ok"
+    parents = [row["parent"] for row in await kernel.rows("signal_log", "seq, parent")]
+    assert parents == [None, "sig_run_a_1", "sig_run_a_2", "sig_run_a_3", "sig_run_a_1"]

@@ -61,7 +61,7 @@ async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: R
         reaction = react_to_ending(owned.workflow, view, ending, world.now(), world.new_id, failure)
         await world.failpoint("before_finish")
         result = await owned.ledger.finish({
-            "outcome": ending.outcome, "content": content, "signals": draft_items(reaction.drafts),
+            "outcome": ending.outcome, "content": content, "signals": draft_items(reaction.drafts, owned.claimed.run_id),
             "reaction": reaction.to_item(),
         })  # fmt: skip
         if result.code == TOO_LARGE and reaction.status == "ended" and ending.error is not None and failure is None:

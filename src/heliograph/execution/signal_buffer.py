@@ -242,9 +242,10 @@ class SignalBuffer:
         return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.is_tainted else draft
 
     def _items(self, drafts: list[Draft]) -> list[dict[str, object]]:
-        items = draft_items(self._with_parents(drafts))
+        items = draft_items(self._with_parents(drafts), self._claimed.run_id)
         for draft, item in zip(drafts, items, strict=True):
-            item["is_pending"] = bool(self._wakes.match(draft.name))
+            if self._wakes.match(draft.name):
+                item["is_pending"] = True
         return items
 
 

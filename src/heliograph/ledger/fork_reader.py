@@ -12,6 +12,7 @@ from heliograph.ids import signal_id
 from heliograph.ledger.pool import Database
 from heliograph.records import Checkpoint
 from heliograph.signals.model import LogEntry
+from heliograph.turn.drafts import parent_id
 
 
 class SharedPrefix(msgspec.Struct, frozen=True):
@@ -69,9 +70,8 @@ class ForkReader:
 
 def _entry(row: list[Any]) -> LogEntry:
     run_id, commit_seq, index, entry = row
-    parent = entry.get("parent")
     return LogEntry(
         signal_id(run_id, commit_seq + index), run_id, commit_seq + index, commit_seq, entry["name"], entry.get("payload", {}),
-        entry.get("agent"), signal_id(run_id, commit_seq + parent) if isinstance(parent, int) else parent,
+        entry.get("agent"), parent_id(run_id, commit_seq, entry.get("parent")),
         is_untrusted=entry.get("trust") == "untrusted", is_deferred=entry.get("is_pending") is True,
     )  # fmt: skip

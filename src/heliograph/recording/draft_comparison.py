@@ -12,6 +12,7 @@ from heliograph.recording.compared_values import ordered, plain
 from heliograph.recording.expected_signals import CAUSED, is_outside
 from heliograph.recording.redaction import without_secrets
 from heliograph.signals.model import Signal
+from heliograph.turn.drafts import parent_id
 from heliograph.types import JsonObject
 
 
@@ -45,16 +46,16 @@ def compared_draft(
     replayed = replayed_side(draft)
     recorded: JsonObject = {"name": signal.name, "payload": without_secrets(signal.payload), "agent": signal.agent,
                             "trust": "untrusted" if is_untrusted else "trusted"}  # fmt: skip
-    if draft["name"] in CAUSED and (cause := _cause(draft.get("parent"), before)) is not None:
+    if draft["name"] in CAUSED and (cause := _cause(draft.get("parent"), signal.run_id, before)) is not None:
         recorded, replayed = {**recorded, "parent": signal.parent}, {**replayed, "parent": cause}
     found = differences(ordered(recorded), ordered(replayed))
     return ComparedDraft(recorded, replayed, tuple(each for each in found if not is_outside(draft["name"], each.path)))
 
 
-def _cause(parent: Any, before: Sequence[Signal | None]) -> str | None:
+def _cause(parent: Any, run_id: str, before: Sequence[Signal | None]) -> str | None:
     """The id of the signal that caused a draft; None if it is not known."""
     if not isinstance(parent, int):
-        return parent if isinstance(parent, str) else None
+        return parent_id(run_id, 0, parent)
     found = before[parent]
     return None if found is None else found.id
 

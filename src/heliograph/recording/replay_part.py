@@ -17,7 +17,7 @@ from heliograph.execution.recorded_inputs import with_tape
 from heliograph.execution.recorded_world import RecordedWorld
 from heliograph.execution.runner import TurnRunner
 from heliograph.execution.tape import WholeTape, unrecorded, without_owner
-from heliograph.ids import signal_id, split_signal_id
+from heliograph.ids import split_signal_id
 from heliograph.json_differences import Difference, differences
 from heliograph.reactive.react import react_to_pending, react_to_start
 from heliograph.reactive.reaction import Reaction
@@ -35,7 +35,7 @@ from heliograph.records import Claimed, PendingRun, RunFailure
 from heliograph.signals.model import Draft, Signal
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.calls import CallRequest
-from heliograph.turn.drafts import draft_items
+from heliograph.turn.drafts import draft_items, parent_id, time_of
 from heliograph.turn.interruptions import Interruption
 from heliograph.turn.journal import call_label
 from heliograph.types import Json, JsonObject
@@ -221,11 +221,9 @@ class PartReplay:
                 "at": signal.timestamp.isoformat(), "trust": "untrusted" if is_untrusted else "trusted"}  # fmt: skip
 
     def _shape_of_draft(self, draft: Mapping[str, Any], first: int) -> JsonObject:
-        parent, payload = draft.get("parent"), plain(draft.get("payload", {}))
-        if isinstance(parent, int):
-            parent = signal_id(self._run_id, first + parent)
-        return {"name": draft["name"], "payload": payload, "agent": draft.get("agent"),
-                "parent": parent, "at": draft.get("at"), "trust": draft.get("trust", "trusted")}  # fmt: skip
+        at = draft.get("at")
+        return {"name": draft["name"], "payload": plain(draft.get("payload", {})), "agent": draft.get("agent"),
+                "parent": parent_id(self._run_id, first, draft.get("parent")), "at": None if at is None else time_of(at).isoformat(), "trust": draft.get("trust", "trusted")}  # fmt: skip
 
     def compare_request(self, name: str, recorded: JsonObject, replayed: JsonObject) -> bool:
         """Compare a model request with the recorded one."""

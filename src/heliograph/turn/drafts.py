@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
+from heliograph.ids import signal_id
 from heliograph.signals.model import Draft
 from heliograph.turn.untrusted import UNTRUSTED
 
+_PLACE = re.compile("[1-9][0-9]{0,17}")
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
-def draft_items(drafts: Iterable[Draft]) -> list[dict[str, object]]:
-    """Drafts as the kernel's functions take them. Most have the time of the draft before them, so it is written once."""
+
+def draft_items(drafts: Iterable[Draft], run_id: str = "") -> list[dict[str, object]]:
+    """Drafts as the kernel's functions take them. run_id: the run to whose log they are added; a new run needs none.
+
+    The log keeps them as they are sent, so they are short: without empty keys, with times as numbers, and parents without the id of the run.
+    """
     items: list[dict[str, object]] = []
-    at: datetime | None = None
-    text: str | None = None
+    prefix = signal_id(run_id, 0)[:-1]
     for draft in drafts:
-        if draft.at is not at:
-            at = draft.at
-            text = None if at is None else at.isoformat()
-        item: dict[str, object] = {
-            "name": draft.name, "payload": draft.payload, "agent": draft.agent, "parent": draft.parent, "at": text,
-        }  # fmt: skip
+        item: dict[str, object] = {"name": draft.name, "payload": draft.payload}
+        if draft.agent is not None:
+            item["agent"] = draft.agent
+        if draft.parent is not None:
+            item["parent"] = _parent_item(draft.parent, prefix)
+        if draft.at is not None:
+            item["at"] = (draft.at - _EPOCH) // _MICROSECOND
         if draft.is_untrusted:
             item["trust"] = UNTRUSTED
         items.append(item)
     return items
+
+
+def _parent_item(parent: str | int, prefix: str) -> str | int:
+    """A parent whose id is `prefix` with its position: that position as a text. Any other stays."""
+    if isinstance(parent, int) or not parent.startswith(prefix):
+        return parent
+    place = parent[len(prefix) :]
+    return place if _PLACE.fullmatch(place) else parent
+
+
+def time_of(at: int) -> datetime:
+    """The time of an item."""
+    return _EPOCH + at * _MICROSECOND
+
+
+def parent_id(run_id: str, first: int, parent: object) -> str | None:
+    """The id of an item's parent. first: the position of the first signal of its commit."""
+    if isinstance(parent, int):
+        return signal_id(run_id, first + parent)
+    return (signal_id(run_id, int(parent)) if _PLACE.fullmatch(parent) else parent) if isinstance(parent, str) else None

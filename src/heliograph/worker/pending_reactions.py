@@ -93,7 +93,8 @@ class PendingReactions:
         world = services.world if tape is None else RecordedWorld(services.world, tape)
         reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
         await world.failpoint("before_react")
-        item = {"run_id": pending.run.run_id, "signals": draft_items(reaction.drafts), "reaction": reaction.to_item()}
+        run_id = pending.run.run_id
+        item = {"run_id": run_id, "signals": draft_items(reaction.drafts, run_id), "reaction": reaction.to_item()}
         if tape is not None:
             _, item["recording"] = tape.commit("react", item)
         answer = await services.ledger.react(item)

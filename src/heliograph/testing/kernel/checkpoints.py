@@ -46,8 +46,8 @@ def _is_due(before: int, newest: int, after: int) -> bool:
 
 
 def _place(seq: int, parent: Any) -> int | None:
-    """The position of a parent, which is an index in its commit or the id of a signal."""
+    """The position of a parent: an index in its commit, the position as a text, or the id of a signal."""
     if not isinstance(parent, str):
         return seq + (j.whole(parent) or 0)
     place = split_signal_id(parent)
-    return None if place is None else place[1]
+    return int(parent) if parent.isdecimal() else None if place is None else place[1]

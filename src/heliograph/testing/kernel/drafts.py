@@ -15,6 +15,7 @@ from heliograph.testing.kernel.tables import Row
 _PLACE = re.compile(r"_([0-9]{1,18})\Z")
 _SIGNAL_ID = re.compile(r"sig_[^/:\u0001-\u001f\u007f-\u009f]+_[1-9][0-9]{0,17}")
 _ID_BYTES_MAX = 223  # a run id of 200 bytes, a position of 18 digits, and what is between them
+_POSITION = re.compile(r"[1-9][0-9]{0,17}")
 _DIGITS = re.compile(r"_[0-9]+\Z")
 
 
@@ -38,8 +39,9 @@ def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
         return f"signals[{place}].agent must be the name of an agent, of at most 200 bytes, or null"
     if not (pending is ABSENT or pending is None or isinstance(pending, bool)):
         return f"signals[{place}].is_pending must be true or false"
-    if not (get(draft, "at") is ABSENT or get(draft, "at") is None or isinstance(get(draft, "at"), str)):
-        return f"signals[{place}].at must be a string, or null"
+    at = get(draft, "at")
+    if isinstance(at, bool) or not (at is ABSENT or at is None or isinstance(at, str | int | float)):
+        return f"signals[{place}].at must be a number of microseconds, a string, or null"
     if get_text(draft, "trust") not in (None, "trusted", "untrusted"):
         return f"signals[{place}].trust must be trusted or untrusted"
     if not _is_earlier(run_id, base, place, get(draft, "parent")):
@@ -54,6 +56,8 @@ def _is_earlier(run_id: str, base: int, place: int, parent: Any) -> bool:
         return 0 <= parent < place
     if not isinstance(parent, str):
         return False
+    if _POSITION.fullmatch(parent):
+        return int(parent) <= base
     if _DIGITS.sub("_0", parent) != signal_id(run_id, 0):  # a signal of another run
         return _SIGNAL_ID.fullmatch(parent) is not None and len(parent.encode()) <= _ID_BYTES_MAX
     found = _PLACE.search(parent)

@@ -203,7 +203,7 @@ def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
 def _draft(item: Row, name: str, payload: Row) -> Row:
     head = item["head"]
     return {"name": name, "agent": head["agent_name"], "parent": signal_id(head["run_id"], head["activation_seq"]), "payload": payload,
-            "is_pending": item["run"]["wakes_on_results"], **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
+            **({"is_pending": True} if item["run"]["wakes_on_results"] else {}), **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
 
 
 def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:

@@ -7,6 +7,12 @@ create function heliograph._signal_id(p_run_id text, p_seq bigint) returns text
     select 'sig_' || p_run_id || '_' || p_seq::text
 $$;
 
+-- _full_id: the id of a signal that an entry of a run's log names by its id, or by its position as a text.
+create function heliograph._full_id(p_run_id text, p_parent text) returns text
+    language sql immutable as $$
+    select case when p_parent ~ '^[1-9][0-9]{0,17}$' then 'sig_' || p_run_id || '_' || p_parent else p_parent end
+$$;
+
 -- _owner_at: the run that recorded one position of a run's log. The first positions of a fork's log are those of the
 --   run from which it was forked (decision 0072). Null for an unknown run.
 create function heliograph._owner_at(p_project text, p_run_id text, p_seq bigint) returns text
@@ -153,7 +159,7 @@ create function heliograph._is_usual_draft(p_draft jsonb) returns boolean
         p_draft - '{name,payload,agent,parent,at}'::text[] = '{}'
         -- a missing key has no type, so that no comparison with its type is true
         and p_draft @@ '$.name.type() == "string" && !($.agent.type() != "string" && $.agent.type() != "null")
-                        && !($.at.type() != "string" && $.at.type() != "null")'
+                        && !($.at.type() != "number" && $.at.type() != "string" && $.at.type() != "null")'
         and octet_length(p_draft ->> 'name') between 1 and 200
         and (octet_length(p_draft ->> 'agent') <= 200) is not false end
 $$;
@@ -175,19 +181,20 @@ begin
         then heliograph._at_place(p_place, '.agent must be the name of an agent, of at most 200 bytes, or null')
         when not coalesce(jsonb_typeof(p_draft -> 'is_pending') in ('boolean', 'null'), true)
         then heliograph._at_place(p_place, '.is_pending must be true or false')
-        when not coalesce(jsonb_typeof(p_draft -> 'at') in ('string', 'null'), true)
-        then heliograph._at_place(p_place, '.at must be a string, or null')
+        when not coalesce(jsonb_typeof(p_draft -> 'at') in ('number', 'string', 'null'), true)
+        then heliograph._at_place(p_place, '.at must be a number of microseconds, a string, or null')
         when not coalesce(p_draft ->> 'trust' in ('trusted', 'untrusted'), true)
         then heliograph._at_place(p_place, '.trust must be trusted or untrusted') end;
 end $$;
 
--- _is_known_parent: whether the parent of a draft is the id of a signal that the log of its run has after p_base
---   signals. The id of a signal of another run is accepted without a look-up, as in the doctor's R5.
+-- _is_known_parent: whether the parent of a draft is a signal that the log of its run has after p_base signals: its id,
+--   or its position as a text. The id of a signal of another run is accepted without a look-up, as in the doctor's R5.
 create function heliograph._is_known_parent(p_run_id text, p_base bigint, p_parent text) returns boolean
     language sql immutable as $$
     select case when octet_length(p_parent) > 223 then false
                 when starts_with(p_parent, 'sig_' || p_run_id || '_')
                 then heliograph._is_earlier(substr(p_parent, length(p_run_id) + 6), p_base)
+                when p_parent ~ '^[1-9][0-9]{0,17}$' then p_parent::bigint <= p_base
                 else heliograph._is_signal_id(p_parent) end
 $$;
 

@@ -59,7 +59,7 @@ begin
                                       'workflow:end')
     ), ended as (
         select case jsonb_typeof(parent) when 'number' then seq + parent::bigint
-                    else substring(parent #>> '{}' from '_([0-9]{1,18})$')::bigint end as at
+                    else substring(parent #>> '{}' from '(?:_|^)([0-9]{1,18})$')::bigint end as at
           from entry where name in ('agent:completed', 'agent:failed')
     )
     select array(select a.at from (select unnest(v_last.in_progress) union all

@@ -68,8 +68,8 @@ create function heliograph._reject_signals(p_signals jsonb, p_limits heliograph.
 $$;
 
 -- _reject_drafts: null, or the rejection of the first invalid draft. p_base: the position of the run's newest signal.
---   The parent of a draft is the index of an earlier one of this list, or the id of a signal; only the first signal of
---   a run has none.
+--   The parent of a draft is the index of an earlier one of this list, the id of a signal, or a position of the run's
+--   log as a text; only the first signal of a run has none.
 create function heliograph._reject_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns jsonb
     language plpgsql stable as $$
 declare

@@ -262,7 +262,10 @@ begin
     end if;
     v_entry := jsonb_build_object(
         'name', case when p_child_turn_id is null then 'tool:result' else 'delegation_response' end, 'agent', p_agent,
-        'parent', p_parent, 'is_pending', p_is_pending, 'payload', v_payload);
+        'parent', p_parent, 'payload', v_payload);
+    if p_is_pending then
+        v_entry := v_entry || '{"is_pending": true}';
+    end if;
     return case when p_trust = 'untrusted' then v_entry || '{"trust": "untrusted"}' else v_entry end;
 end $$;
 

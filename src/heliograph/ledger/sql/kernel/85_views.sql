@@ -102,20 +102,27 @@ select i.project_id, i.agent_turn_id, 0, 'enqueue', 'request', t.run_id, i.agent
   join heliograph.agent_turns t using (project_id, agent_turn_id)
  where i.message_type in ('turn', 'ui_action');
 
--- _as_time: a text as a time; null for any other text, for words like 'now' or 'infinity', and for years that clients
---   in other languages cannot represent. Most texts have the plain form, which is safe to cast.
-create function heliograph._as_time(p_text text) returns timestamptz
+-- _as_time: a number of microseconds since 1970, or a text, as a time; null for any other value, for words like 'now'
+--   or 'infinity', and for years that clients in other languages cannot represent. Most texts have the plain form,
+--   which is safe to cast.
+create function heliograph._as_time(p_at jsonb) returns timestamptz
     language plpgsql stable as $$
+declare
+    v_text constant text := p_at #>> '{}';
 begin
-    if p_text ~ '^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])'
-                 'T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0\d:[0-5]\d)$' then
-        return p_text::timestamptz;
+    if jsonb_typeof(p_at) = 'number' then
+        return case when p_at::numeric between -62e15 and 253e15  -- the years 6 to 9987
+                    then timestamptz 'epoch' + p_at::float8 * interval '1 microsecond' end;
     end if;
-    if p_text !~ '^\s*\d' then
+    if v_text ~ '^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])'
+                 'T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0\d:[0-5]\d)$' then
+        return v_text::timestamptz;
+    end if;
+    if (v_text ~ '^\s*\d') is not true then
         return null;
     end if;
     begin
-        return case when p_text::timestamptz between '0002-01-01' and '9998-12-31' then p_text::timestamptz end;
+        return case when v_text::timestamptz between '0002-01-01' and '9998-12-31' then v_text::timestamptz end;
     exception when data_exception then
         return null;
     end;
@@ -126,10 +133,10 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
         s.seq + e.n - 1) as id,
        e.entry ->> 'name' as name, coalesce(e.entry -> 'payload', '{}') as payload,
        -- writers may store an invalid time, so readers ignore it
-       coalesce(heliograph._as_time(e.entry ->> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
+       coalesce(heliograph._as_time(e.entry -> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
        case jsonb_typeof(e.entry -> 'parent')
            when 'number' then heliograph._signal_id(s.run_id, s.seq + heliograph._as_whole(e.entry -> 'parent'))
-           else e.entry ->> 'parent' end as parent,
+           else heliograph._full_id(s.run_id, e.entry ->> 'parent') end as parent,
        s.agent_turn_id as turn_id, coalesce(e.entry ->> 'trust', 'trusted') as trust,
        s.at as recorded_at,
        -- whether it was recorded before its reaction, which may have followed since

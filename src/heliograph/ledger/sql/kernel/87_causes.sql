@@ -36,7 +36,7 @@ begin
     if jsonb_typeof(p_entry -> 'parent') = 'number' then
         return 'sig_' || p_run_id || '_' || p_commit_seq + heliograph._as_whole(p_entry -> 'parent');
     end if;
-    return p_entry ->> 'parent';
+    return heliograph._full_id(p_run_id, p_entry ->> 'parent');
 end $$;
 
 -- _bounded: {p_key: value}; for a value over 2,000 bytes as PostgreSQL stores it, {p_key_bytes: its size}.
@@ -62,7 +62,7 @@ declare
     v_signal jsonb;
 begin
     if p_entry ->> 'at' is not null then
-        v_at := coalesce(heliograph._as_time(p_entry ->> 'at'), p_at);
+        v_at := coalesce(heliograph._as_time(p_entry -> 'at'), p_at);
     end if;
     v_signal := jsonb_build_object(  -- in one call, because each || copies the whole
         'id', 'sig_' || p_run_id || '_' || p_seq, 'name', p_entry -> 'name', 'run_id', p_run_id, 'seq', p_seq,

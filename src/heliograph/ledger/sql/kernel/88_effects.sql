@@ -30,10 +30,7 @@ begin
              where s.project_id = p_project and s.run_id = p_run_id and s.seq <= v_seq order by s.seq desc limit 1;
             exit when not found or v_seq >= v_first + v_count;
         end if;
-        v_parent := v_entries -> (v_seq - v_first)::integer ->> 'parent';
-        if v_parent ~ '^(0|[1-9][0-9]{0,8})$' then  -- an index within the commit
-            v_parent := v_prefix || v_first + v_parent::integer;
-        end if;
+        v_parent := heliograph._parent_id(p_run_id, v_first, v_entries -> (v_seq - v_first)::integer);
         exit when not coalesce(starts_with(v_parent, v_prefix), false);
         v_parent := substr(v_parent, length(v_prefix) + 1);
         exit when v_parent !~ '^[1-9][0-9]{0,17}$' or v_parent::bigint >= v_seq;
@@ -100,7 +97,7 @@ begin
             exit when v_has_effects;
             continue when v_commit.parents ->> v_place = v_parent;
             v_parent := v_commit.parents ->> v_place;
-            v_cause := heliograph._place_within(v_prefix, v_parent);
+            v_cause := heliograph._place_within(v_prefix, heliograph._full_id(p_run_id, v_parent));
             v_has_effects := coalesce(v_cause >= p_root
                                       and (v_cause < p_start or v_is_effect[v_cause - p_start]), false);
         end loop;

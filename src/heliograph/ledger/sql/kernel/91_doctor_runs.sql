@@ -13,7 +13,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
                       case jsonb_typeof(e.entry -> 'parent')
                            when 'number' then heliograph._signal_id(g.run_id,
                                                                     g.seq + heliograph._as_whole(e.entry -> 'parent'))
-                           else e.entry ->> 'parent' end as parent_id
+                           else heliograph._full_id(g.run_id, e.entry ->> 'parent') end as parent_id
                  from g cross join lateral jsonb_array_elements(g.entries) with ordinality e (entry, n))
     select 'R1 open turns are counted right', r.run_id from r
       left join (select run_id, count(*) as open from t where state <> 'done' group by run_id) x using (run_id)
