@@ -83,6 +83,20 @@ def test_state_at_a_position_is_rebuilt_from_the_signals_before_it() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.proves("SIG-02")
+def test_list_at_a_position_is_rebuilt_from_its_parts() -> None:
+    timeline = timeline_of([
+        signal(1, "workflow:start", payload={"state": {"a": [0]}}), signal(2, "state:a:changed", "x", 1, {"value": [1], "from_index": 1}),
+        signal(3, "state:b:changed", "x", 1, {"value": [5]}), signal(4, "state:a:changed", "x", 1, {"value": [2], "from_index": 2}),
+        signal(5, "state:b:changed", "x", 1, {"value": [6], "from_index": 1}), signal(6, "state:a:changed", "x", 1, {"value": []}),
+        signal(7, "workflow:forked", payload={"state": {"a": [9], "b": [8]}}), signal(8, "state:b:changed", "x", 1, {"value": [7], "from_index": 1}),
+    ])  # fmt: skip
+    assert [timeline.snapshot(seq).state for seq in (2, 3, 4, 5, 6, 8)] == [
+        {"a": [0, 1]}, {"a": [0, 1], "b": [5]}, {"a": [0, 1, 2], "b": [5]}, {"a": [0, 1, 2], "b": [5, 6]}, {"a": [], "b": [5, 6]},
+        {"a": [9], "b": [8, 7]},
+    ]  # fmt: skip
+
+
 def test_snapshot_does_not_change_when_the_log_grows() -> None:
     log = [signal(1, "text:delta", "a", None, {"content": "one "}), signal(2, "text:delta", "a", None, {"content": "two"}),
            signal(3, "text:complete", "a", None, {"content": "one two"})]  # fmt: skip

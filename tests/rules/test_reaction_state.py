@@ -33,6 +33,20 @@ def test_key_set_to_its_own_value_is_no_change() -> None:
     assert "state:text:changed" not in run.names()
 
 
+@pytest.mark.proves("SIG-34")
+def test_list_that_grows_is_recorded_by_its_new_items() -> None:
+    writer = agent(
+        "writer", [*START, "state:notes:changed"], updates="notes", when=lambda state: len(state["notes"]) < 3
+    )
+    run = Run(workflow(writer, reducers={"notes": lambda old, new: [*old, new]}), {"notes": []})
+    for n in range(3):
+        run.end("writer", {"n": n})
+    assert [signal.payload for signal in run.named("state:notes:changed")] == [
+        {"value": [{"n": 0}]}, {"value": [{"n": 1}], "from_index": 1}, {"value": [{"n": 2}], "from_index": 2},
+    ]  # fmt: skip
+    assert run.view.state["notes"] == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
 @pytest.mark.parametrize("value", [None, False, 0, ""])
 def test_new_key_is_a_change_for_any_value(value: Any) -> None:
     run = Run(workflow(agent("writer", START, updates="text")))

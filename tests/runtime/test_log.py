@@ -8,6 +8,7 @@ import pytest
 from heliograph import Context, Heliograph
 from heliograph.errors import HarnessError, InvalidInput
 from heliograph.models import ScriptedModel
+from heliograph.signals.state_change import changed_value
 from heliograph.types import Json
 from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
 
@@ -30,7 +31,7 @@ async def test_state_of_a_run_is_rebuilt_from_its_log_alone(rig: Rig) -> None:
     for signal in log[1:]:
         match signal.name.split(":"):
             case ["state", key, "changed"]:
-                folded[key] = signal.payload["value"]  # type: ignore[index,call-overload]
+                folded[key] = changed_value(folded.get(key), signal.payload)
     assert folded == {"notes": ["a", "b", "c"], "topic": "ink", "count": 3, "is_done": True}
     assert folded == result.state == (await rig.runtime.reader.run(result.run_id)).state
 

@@ -13,6 +13,7 @@ from typing import Any
 from heliograph.playback.folded_parts import AgentFold, DoneCalls, Stream, TurnFold
 from heliograph.playback.log import FORKED, Entry, OtherEntry, SignalLog, TextDelta, ThinkingDelta
 from heliograph.playback.streams import StreamedTexts
+from heliograph.signals.state_change import changed_key
 
 PHASES = ("init", "plan", "act", "reflect", "terminate")
 RUN_STATUSES = ("new", "running", "terminating", "ended")
@@ -95,8 +96,7 @@ class Fold:
         name = entry.name
         if (handler := _HANDLERS.get(name)) is not None:
             handler(self, agent, seq, entry)
-        elif name.startswith("state:") and name.endswith(":changed"):
-            key = name.removeprefix("state:").removesuffix(":changed")
+        elif (key := changed_key(name)) is not None:
             self.keys[key] = seq
             self.touched_keys.add(key)
         elif name in _RUN:

@@ -23,6 +23,7 @@ from heliograph.ids import signal_id, split_signal_id
 from heliograph.signals.model import Signal, Source
 from heliograph.signals.pattern import Pattern
 from heliograph.signals.payload import DEPTH_MAX, check_json
+from heliograph.signals.state_change import PREFIX, from_index
 
 BLOCK = 512  # signals; the index of names has one entry per block and name
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -112,6 +113,10 @@ class SignalLog:
         self._ends: list[array[int]] = []  # of the entries of each block
         self._latest: list[int] = []  # the latest time up to the end of each block
         self._blocks_of: dict[str, array[int]] = {}  # by name: the numbers of the blocks that contain it
+        self._last_changes: dict[str, int] = {}  # by name: the position of the newest change of a key of the state
+        self._continued: dict[
+            int, int
+        ] = {}  # of a change that has a part of a list: the position of the change before it, or 0
         self._size = 0
         self._bytes = 0
 
@@ -158,7 +163,13 @@ class SignalLog:
         self._latest[-1] = max(self._latest[-1], entry.at)
         self._index(entry.name, len(self._blocks) - 1)
         self._size += 1
+        if isinstance(entry, StoredOther) and entry.name.startswith(PREFIX):
+            self._index_change(entry)
         return entry
+
+    def change_before(self, seq: int) -> int | None:
+        """The position of the change that a partial change of a list continues: 0 if the log has none. None for a whole value."""
+        return self._continued.get(seq)
 
     def entry(self, seq: int) -> StoredEntry:
         """Return the entry at a position that the log has."""
@@ -267,6 +278,11 @@ class SignalLog:
             self._blocks_of[name] = array("I", (block,))
         elif blocks[-1] != block:
             blocks.append(block)
+
+    def _index_change(self, entry: StoredOther) -> None:
+        if from_index(entry.payload):
+            self._continued[self.last_seq] = self._last_changes.get(entry.name, 0)
+        self._last_changes[entry.name] = self.last_seq
 
     def _check_place(self, signal: Signal) -> None:
         if not self._size:

@@ -17,6 +17,7 @@ from heliograph.playback.folded_parts import AgentFold, DoneCalls
 from heliograph.playback.log import SignalLog
 from heliograph.playback.streams import StreamedTexts
 from heliograph.signals.model import Signal, to_wire
+from heliograph.signals.state_change import changed_value
 from heliograph.types import Json, JsonObject
 
 CALLS_IN_JSON = 20  # the newest ended calls of an agent
@@ -241,9 +242,22 @@ class Snapshot:
         found = started.get("state") if isinstance(started, dict) else None
         state: JsonObject = dict(found) if isinstance(found, dict) else {}
         for key, seq in self._keys.items():
-            payload = log.entry(seq).payload
-            state[key] = payload.get("value", payload.get("newValue")) if isinstance(payload, dict) else payload
+            state[key] = self._value_at(state.get(key), seq)
         return state
+
+    def _value_at(self, started: Json, seq: int) -> Json:
+        """The value after the change at `seq`: of a list, its parts from the last whole value on. started: the value of the start."""
+        log, changes = self._view.log, [seq]
+        while (before := log.change_before(changes[-1])) is not None and before > self._start:
+            changes.append(before)
+        value = started
+        for each in reversed(changes):
+            payload = log.entry(each).payload
+            if isinstance(payload, dict):
+                value = changed_value(value, payload) if "value" in payload else payload.get("newValue")
+            else:
+                value = payload
+        return value
 
     @property
     def usage(self) -> Usage:

@@ -27,6 +27,7 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.records import RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import copied
+from heliograph.signals.state_change import change_payload
 from heliograph.types import Json, JsonObject
 
 
@@ -91,7 +92,8 @@ class ReactionBuilder:
                 is_derived=key not in agent.updates or after[key] != folded.get(key),
             )  # fmt: skip
             untrusted = untrusted | {key} if is_marked else untrusted - {key}
-            self.add(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now, is_marked))
+            change = change_payload(self.state.get(key), after[key])
+            self.add(Draft(f"state:{key}:changed", change, agent.name, parent, self.now, is_marked))
             self.reaction.state = after
         if untrusted != before:
             mark_untrusted(self.memory, untrusted)

@@ -15,6 +15,7 @@ from heliograph.reactive.run_memory import SESSION
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Checkpoint
 from heliograph.signals.model import LogEntry
+from heliograph.signals.state_change import changed_key, changed_value
 from heliograph.types import JsonObject
 
 _END_NAMES = ("workflow:terminating", "workflow:end")
@@ -98,8 +99,8 @@ class SharedLog:
                 self._end(entry, payload)
             case name if name in _END_NAMES:
                 self.ending = self.ending or entry
-            case name if name.startswith("state:") and name.endswith(":changed"):
-                self._change(name[len("state:") : -len(":changed")], payload, is_untrusted=entry.is_untrusted)
+            case name if (key := changed_key(name)) is not None:
+                self._change(key, payload, is_untrusted=entry.is_untrusted)
 
     def _begin(self, payload: Any) -> None:
         """The start of a run, or of a fork: it names the turns in progress that begin again."""
@@ -112,7 +113,7 @@ class SharedLog:
         self.deferred.clear()
 
     def _change(self, key: str, payload: Any, *, is_untrusted: bool) -> None:
-        self.state[key] = payload.get("value")
+        self.state[key] = changed_value(self.state.get(key), payload)
         (self.untrusted.add if is_untrusted else self.untrusted.discard)(key)
 
     def _end(self, entry: LogEntry, payload: Any) -> None:

@@ -210,6 +210,7 @@ CATALOG: tuple[Entry, ...] = (
         "state:*:changed",
         {
             "value": "any",
+            "from_index?": "integer",
             "key?": "string",
             "previousValue?": "any",
             "oldValue?": "any",
@@ -217,7 +218,8 @@ CATALOG: tuple[Entry, ...] = (
             "agent?": "string or null",
         },
         "runtime",
-        "A key of the state has a new value; the signal's name contains the key.",
+        "A key of the state has a new value; the signal's name contains the key."
+        " With `from_index`, the value is a list that begins as it did before, and `value` has its items from that index on.",
         "SIG-34, G-43",
     ),
     Entry(

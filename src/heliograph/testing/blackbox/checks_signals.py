@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from heliograph.signals.state_change import changed_value
 from heliograph.testing.blackbox.check import Check
 from heliograph.testing.blackbox.evidence import Evidence, Signal, agent_of, as_object, parent_of, payload_of
 
@@ -45,7 +46,8 @@ def _reaches_root(run: Evidence) -> bool:
 def _rebuilds_state(run: Evidence) -> bool:
     state = dict(payload_of(run.log[0])["state"])
     for each in run.named("state:*:changed"):
-        state[each["name"].split(":")[1]] = payload_of(each)["value"]
+        key = each["name"].split(":")[1]
+        state[key] = changed_value(state.get(key), payload_of(each))
     return state == as_object(payload_of(run.log[-1])["state"]) and state != run.scenario.state
 
 

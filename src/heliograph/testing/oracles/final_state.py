@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
+from heliograph.signals.state_change import changed_value
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.oracles.kernel_calls import Oracles
 from heliograph.testing.oracles.log import RunLog, logs_of, signals_of, without_repeated, without_times
@@ -83,7 +84,8 @@ def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
             state = dict(signal["payload"]["state"])
             sums = Counter({"total": state["total"]})
         elif first == "state":
-            state[rest.removesuffix(":changed")] = signal["payload"]["value"]
+            key = rest.removesuffix(":changed")
+            state[key] = changed_value(state.get(key), signal["payload"])
         elif signal["name"] == "agent:completed":
             agent = workflow.agents[signal["agent"]]
             for key in agent.updates if "total" in agent.updates else ():
