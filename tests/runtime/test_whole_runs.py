@@ -254,7 +254,7 @@ async def test_agent_that_returns_its_changed_copy_changes_the_state(rig: Rig) -
 
     result = await rig.run(app, {"notes": ["first"], "other": ["kept"]})
     assert result.state == {"notes": ["first", "mine"], "other": ["kept"]}
-    assert one(result.signals, "state:notes:changed")["value"] == ["first", "mine"]
+    assert one(result.signals, "state:notes:changed") == {"value": ["mine"], "from_index": 1}
 
 
 async def test_invalid_state_starts_nothing(rig: Rig) -> None:
