@@ -177,6 +177,8 @@ async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | No
             if worker
             else "other workers continue the run"
         )
+        if worker is not None:
+            worker.stop()  # at once: an ending that comes before `serve` notices would carry the claim of another turn
         watch.view.note(f"{name}: stopping; {left}. A second signal ends the process at once")
         end_within(grace_seconds + CLOSE_SECONDS, INTERRUPTED)
 

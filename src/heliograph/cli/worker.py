@@ -155,6 +155,7 @@ async def _serve(options: Namespace, listening: Listening | None, workflows: lis
 
         def on_signal(number: int) -> None:
             caught.append(number)
+            worker.stop()  # at once: an ending that comes before `serve` notices would carry the claim of another turn
             log.info("%s: stopping; running turns have %g s to finish, then other workers can claim them. "
                      "A second signal ends the process at once", signal.Signals(number).name, options.grace)  # fmt: skip
             end_within(options.grace + CLOSE_SECONDS, _code_after(number))
