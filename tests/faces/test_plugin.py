@@ -125,7 +125,10 @@ def test_project_that_does_not_use_the_plugin_loads_nothing_of_it() -> None:
         ("heliograph", "asyncpg", "pydantic", "pydantic_core", "msgspec", "rich")
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert loaded.stdout.strip() == "['heliograph', 'heliograph.lazy_names', 'heliograph.testing', 'heliograph.testing.plugin']"
+    assert (
+        loaded.stdout.strip()
+        == "['heliograph', 'heliograph.lazy_names', 'heliograph.testing', 'heliograph.testing.plugin']"
+    )
 
 
 def test_plugin_is_registered_once(request: pytest.FixtureRequest) -> None:

@@ -167,7 +167,13 @@ def test_helio_catches_signals_before_it_imports_anything_large() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path.append({str(SOURCE)!r})\n{probe}"],
                           env=dict(os.environ), text=True, check=True, capture_output=True, timeout=60)  # fmt: skip
     loaded = set(done.stdout.split())
-    ours = {"heliograph", "heliograph.cli", "heliograph.cli.main", "heliograph.cli.early_signals"}
+    ours = {
+        "heliograph",
+        "heliograph.cli",
+        "heliograph.cli.main",
+        "heliograph.cli.early_signals",
+        "heliograph.lazy_names",
+    }
     assert {name for name in loaded if name.startswith("heliograph")} == ours
     assert not loaded & {"argparse", "asyncio", "typing", "dataclasses", "json", "logging", "importlib"}
 
