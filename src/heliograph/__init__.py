@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from heliograph.signals.model import Signal
     from heliograph.tools.context import ToolContext
     from heliograph.tools.secrets import secret
-    from heliograph.turn.calls import Call, CallResult, Delegation
+    from heliograph.turn.calls import CallResult
+    from heliograph.turn.described_calls import Call, Delegation
     from heliograph.turn.human_tasks import Grant
     from heliograph.turn.interruptions import Defer
     from heliograph.turn.step_options import Step
@@ -75,7 +76,8 @@ if not TYPE_CHECKING:
             "heliograph.signals.model": ("Signal",),
             "heliograph.tools.context": ("ToolContext",),
             "heliograph.tools.secrets": ("secret",),
-            "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
+            "heliograph.turn.calls": ("CallResult",),
+            "heliograph.turn.described_calls": ("Call", "Delegation"),
             "heliograph.turn.human_tasks": ("Grant",),
             "heliograph.turn.interruptions": ("Defer",),
             "heliograph.turn.step_options": ("Step",),

@@ -7,7 +7,7 @@ import pytest
 
 from heliograph import Context, Delegation, Heliograph
 from heliograph.errors import DelegationFailed
-from heliograph.turn.calls import Call
+from heliograph.turn.described_calls import Call
 from tests.runtime.kit import START, Rig, kill, names, one, until
 
 

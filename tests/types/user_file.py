@@ -5,7 +5,21 @@ from typing import Any, Literal, TypedDict, assert_type
 
 from pydantic import BaseModel
 
-from heliograph import Context, Heliograph, RunResult, Signal, Step, Tool, ToolContext, define_signal, tool
+from heliograph import (
+    Call,
+    CallResult,
+    Context,
+    Delegation,
+    Heliograph,
+    RunResult,
+    Session,
+    Signal,
+    Step,
+    Tool,
+    ToolContext,
+    define_signal,
+    tool,
+)
 from heliograph.agents import Agent, AgentSpec
 from heliograph.phases import PhaseContext
 
@@ -99,7 +113,14 @@ async def lead(ctx: Context[Post]) -> int:
     counts = await ctx.map(counter, ["one", "two"], limit=2)
     anything_else = await ctx.delegate("reviewer")
     assert_type((review, name, counts, anything_else), tuple[Review, str, list[int], Any])
-    return len(review.reason)
+    reviews = await ctx.delegates([Delegation(reviewer, text, timeout=5) for text in ("one", "two")])
+    titles = await ctx.delegates([Delegation(title), Delegation(editor, priority="low")], limit=1)
+    quotes = await ctx.calls([Call("quote", result_schema=Counted), Call("quote", {"text": "a"}, result_schema=Counted)])
+    assert_type((reviews, titles, quotes), tuple[list[CallResult[Review]], list[CallResult[str]], list[CallResult[Counted]]])
+    async for each in ctx.as_completed([Call("quote"), Call("other", effect="pure")]):
+        print(each.output["text"] if each.output else each.error)
+    best = [each.output.reason for each in reviews if each.output is not None]
+    return len(review.reason) + len(best) + sum(each.output.words for each in quotes if each.output)
 
 
 @app.agent(on_request=True, emits=[counted, noted])
@@ -151,6 +172,12 @@ critics = app.prompt_agent("critics", request, output=Review | None, activate_on
 
 async def start(application: Heliograph) -> RunResult:
     return await application.run()
+
+
+async def chat(session: Session) -> str:
+    reply = await session.send("Hello")
+    history = await session.history(limit=5)
+    return reply.text if reply.outcome == "success" else history[0].text
 
 
 async def main() -> None:

@@ -130,13 +130,17 @@ class CallReplay:
             await self.suspend([call for call, _ in unresolved])
         await self.suspend([*opened, *new[: max(limit - len(opened), 0)]], each=True)
 
-    async def each(self, requests: Sequence[CallRequest]) -> AsyncIterator[CallResult]:
-        """The results in the order in which they arrived. Raises Suspended after the last known result."""
+    async def each(self, requests: Sequence[CallRequest]) -> AsyncIterator[tuple[int, CallResult]]:
+        """The results in the order in which they arrived, each with the index of its call. Raises Suspended after the last known result."""
         requests, waits = self._newest(requests)
-        resolved = [(call, wait) for call, wait in zip(requests, waits, strict=True) if wait and _is_resolved(wait)]
-        for call, wait in sorted(resolved, key=lambda each: each[1].resolved_position or 0):
+        resolved = [
+            (n, call, wait)
+            for n, (call, wait) in enumerate(zip(requests, waits, strict=True))
+            if wait and _is_resolved(wait)
+        ]
+        for n, call, wait in sorted(resolved, key=lambda each: each[2].resolved_position or 0):
             result = final_result(call, self._validated(call, wait))
-            yield await self.fall_back(call, result) if is_replaced(call, result) else result
+            yield n, await self.fall_back(call, result) if is_replaced(call, result) else result
         if len(resolved) < len(requests):
             await self.suspend(
                 [call for call, wait in zip(requests, waits, strict=True) if not _is_resolved(wait)], each=True

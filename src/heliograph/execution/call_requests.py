@@ -29,15 +29,14 @@ from heliograph.turn.calls import (
     AFTERS,
     BOX_ID_MAX,
     CALL_EFFECTS,
-    Call,
     CallEffect,
     CallRequest,
-    Delegation,
     Fallback,
     check_name,
     check_one_of,
     check_timeout,
 )
+from heliograph.turn.described_calls import Call, Delegation
 from heliograph.turn.fallbacks import with_fallback
 from heliograph.turn.human_tasks import Question
 from heliograph.turn.interruptions import check_seconds
@@ -117,9 +116,12 @@ class CallRequests(Struct, frozen=True, eq=False):
             for c in calls
         ]
 
-    def output_type(self, agent: Any) -> Any:
-        """The type of an agent's output. Raises InvalidInput for one that cannot be resolved."""
-        return output_type_of(agent, self._workflow)
+    def output_type(self, described: Call[Any] | Delegation[Any]) -> Any:
+        """The type of the output of a call; Any for JSON. Raises InvalidInput for one that cannot be resolved."""
+        if isinstance(described, Delegation):
+            return output_type_of(described.agent, self._workflow)
+        is_schema = described.result_schema is None or isinstance(described.result_schema, Mapping)
+        return Any if is_schema else described.result_schema
 
     def _call(self, call: Call, step_id: str, shared: RetryPolicy | None) -> CallRequest:
         if not isinstance(call, Call):

@@ -1,11 +1,12 @@
-"""The outputs of delegations, as the types that their agents declare."""
+"""The outputs of calls and delegations, as the types that their authors declare."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any
 
 import pydantic
+from msgspec.structs import replace
 
 from heliograph.codes import RESULT_SCHEMA
 from heliograph.definitions.forms import adapter_of
@@ -29,6 +30,35 @@ async def mapped(replay: CallReplay, requests: Sequence[CallRequest], limit: int
     return [
         _output(request, result, kind) for request, result in zip(requests, results, strict=False) if result is not None
     ]
+
+
+async def typed_results(
+    results: Awaitable[Sequence[CallResult[Any]]], requests: Sequence[CallRequest], kinds: Sequence[Any]
+) -> list[CallResult[Any]]:
+    """The results of several calls, their outputs as `kinds`; one that does not match is a failure with the code `result_schema`."""
+    found = await results
+    return [_typed(*each) for each in zip(requests, found, kinds, strict=True)]
+
+
+async def typed_each(
+    results: AsyncIterator[tuple[int, CallResult[Any]]], requests: Sequence[CallRequest], kinds: Sequence[Any]
+) -> AsyncIterator[CallResult[Any]]:
+    """Yield the results of several calls, as `typed_results` returns them."""
+    async for n, result in results:
+        yield _typed(requests[n], result, kinds[n])
+
+
+def _typed(request: CallRequest, result: CallResult[Any], kind: Any) -> CallResult[Any]:
+    if kind is Any or not result.is_good:
+        return result
+    try:
+        output = adapter_of(f"the output of {request.tool}", kind, "/agent").validate_python(result.output)
+    except pydantic.ValidationError as error:
+        message = safe_repr(f"the output of {request.tool} does not match its type: {error}", _MESSAGE_MAX)
+        return CallResult(
+            result.call_id, "failed", None, {"code": RESULT_SCHEMA, "message": message, "recoverable": False}
+        )
+    return replace(result, output=output)
 
 
 def _output(request: CallRequest, result: CallResult, kind: Any) -> Any:

@@ -12,7 +12,7 @@ from heliograph.definitions.hooks import Agent
 from heliograph.definitions.signal_definition import SignalDefinition, name_of
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.execution.child_outputs import delegated, mapped
+from heliograph.execution.child_outputs import delegated, mapped, typed_each, typed_results
 from heliograph.execution.delegation_checks import check_delegations, check_limit, shared_policy
 from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_question, approved, open_question
 from heliograph.execution.turn_context import TurnContext
@@ -27,15 +27,14 @@ from heliograph.turn.calls import (
     CALL_EFFECTS,
     After,
     AgentOf,
-    Call,
     CallEffect,
     CallRequest,
     CallResult,
-    Delegation,
     Fallback,
     check_one_of,
     check_timeout,
 )
+from heliograph.turn.described_calls import Call, Delegation
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
 from heliograph.turn.step_options import PlainEffect, Step
@@ -119,38 +118,32 @@ class Context(TurnContext[State_co, Deps_co]):
         and its result becomes that of the call. Raises ToolFailed, ToolTimedOut, CircuitOpen, RateLimited, InvalidInput.
         """
         call = Call(
-            tool,
-            arguments,
-            timeout,
-            call_id,
-            after,
-            effect,
-            may_override,
-            needs_token,
-            result_schema,
-            trusted,
-            retry,
-            circuit_breaker,
-            fallback,
-            rate_limit,
-        )
+            tool, arguments, timeout, call_id=call_id, after=after, effect=effect, may_override=may_override, needs_token=needs_token,
+            result_schema=result_schema, trusted=trusted, retry=retry, circuit_breaker=circuit_breaker, fallback=fallback,
+            rate_limit=rate_limit,
+        )  # fmt: skip
         result = self._replay.value(self._requests.all([call])[0])
-        is_schema = result_schema is None or isinstance(result_schema, Mapping)
-        return result if is_schema else typed_result(result, tool, result_schema)
+        kind = self._requests.output_type(call)
+        return result if kind is Any else typed_result(result, tool, kind)
 
     def calls(
-        self, calls: Sequence[Call | Delegation], *, fail_fast: bool = False, timeout: float | None = None
-    ) -> Coroutine[Any, Any, list[CallResult]]:
+        self, calls: Sequence[Call[R] | Delegation[R]], *, fail_fast: bool = False, timeout: float | None = None
+    ) -> Coroutine[Any, Any, list[CallResult[R]]]:
         """Make several calls at once, and wait for all results, in the order of `calls`. Raises InvalidInput.
+
+        Each output has the type that its call names: as `result_schema`, or as the output of the agent. One of another type is a
+        failure with the code `result_schema`.
 
         fail_fast: the first failure cancels the other calls; their `error` names it in `first_failed_call`. timeout: seconds for
         all calls together, beside the timeout of each call.
         """
-        return self._replay.all(self._requests.fork(calls, fail_fast=fail_fast, timeout=timeout))
+        requests = self._requests.fork(calls, fail_fast=fail_fast, timeout=timeout)
+        return typed_results(self._replay.all(requests), requests, [self._requests.output_type(each) for each in calls])
 
-    def as_completed(self, calls: Sequence[Call | Delegation]) -> AsyncIterator[CallResult]:
+    def as_completed(self, calls: Sequence[Call[R] | Delegation[R]]) -> AsyncIterator[CallResult[R]]:
         """Make several calls at once, and yield each result when it arrives. Later runs yield them in the same order."""
-        return self._replay.each(self._requests.all(calls))
+        requests = self._requests.all(calls)
+        return typed_each(self._replay.each(requests), requests, [self._requests.output_type(each) for each in calls])
 
     @overload
     def step(
@@ -250,15 +243,15 @@ class Context(TurnContext[State_co, Deps_co]):
         `call`; each attempt is a new child. fallback: as for `call`; the error is a DelegationFailed. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, or the
         problem of the budget or the URL).
         """
-        child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
+        child: Delegation[Any] = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
                            callback_url=callback_url, budget=budget, context=context, retry=retry, fallback=fallback)  # fmt: skip
         [request] = self._requests.all([child])
-        return delegated(self._replay, request, self._requests.output_type(agent))
+        return delegated(self._replay, request, self._requests.output_type(child))
 
     def delegates(
-        self, delegations: Sequence[Delegation], *, fail_fast: bool = False, timeout: float | None = None, retries: int = 0,
+        self, delegations: Sequence[Delegation[R]], *, fail_fast: bool = False, timeout: float | None = None, retries: int = 0,
         retry: RetryPolicy | Mapping[str, Any] | None = None, limit: int | None = None,
-    ) -> Coroutine[Any, Any, list[CallResult]]:  # fmt: skip
+    ) -> Coroutine[Any, Any, list[CallResult[R]]]:  # fmt: skip
         """Run several children at once, and wait for all results, in the order of `delegations`. Raises InvalidInput.
 
         fail_fast, timeout: as for `calls`. retries: how often failed children run again, as new turns; with fail_fast, also
@@ -270,7 +263,8 @@ class Context(TurnContext[State_co, Deps_co]):
         check_limit(limit, timeout)
         shared = shared_policy(retries, retry_policy(retry, "/retry"))
         requests = self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout, retry=shared)
-        return self._replay.all(requests, limit)
+        kinds = [self._requests.output_type(each) for each in delegations]
+        return typed_results(self._replay.all(requests, limit), requests, kinds)
 
     @overload
     def map(
@@ -307,8 +301,11 @@ class Context(TurnContext[State_co, Deps_co]):
         result of each child, also of those that fail, use `delegates`. Raises DelegationFailed, InvalidInput.
         """
         check_limit(limit)
-        children = [Delegation(agent, item, timeout, priority=priority, context=context, retry=retry) for item in items]
-        return mapped(self._replay, self._requests.all(children), limit, self._requests.output_type(agent))
+        children: list[Delegation[Any]] = [
+            Delegation(agent, item, timeout, priority=priority, context=context, retry=retry) for item in items
+        ]
+        requests = self._requests.all(children)
+        return mapped(self._replay, requests, limit, self._requests.output_type(Delegation(agent)))
 
     # ── Approvals and questions ──
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
-from heliograph.turn.calls import Delegation
+from heliograph.turn.described_calls import Delegation
 
 RETRIES_MAX = 100
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -17,7 +17,8 @@ from heliograph.records import CallKind, CallStatus, Cause, Wait
 from heliograph.signals.payload import as_stored
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
-from heliograph.types import NOT_GIVEN, Json, JsonObject, Timeout
+from heliograph.type_variables import Output_co
+from heliograph.types import Json, JsonObject
 
 After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
@@ -43,52 +44,17 @@ BOX_ID_MAX = 200
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-class Call(Struct, frozen=True):
-    """One call of an external tool among several, for `Context.calls` and `Context.as_completed`; see Context.call."""
-
-    tool: str
-    arguments: Mapping[str, Any] | None = None
-    timeout: Timeout = NOT_GIVEN
-    call_id: str | None = None
-    after: After = "suspend"
-    effect: CallEffect = "once"
-    may_override: bool = False
-    needs_token: bool = True
-    result_schema: Any = None
-    trusted: bool = False
-    retry: RetryPolicy | Mapping[str, Any] | None = None
-    circuit_breaker: CircuitBreaker | Mapping[str, Any] | None = None
-    fallback: Fallback | None = None
-    rate_limit: str | None = None
-
-
-class Delegation(Struct, frozen=True):
-    """One child turn among several, for `Context.delegates` and `Context.as_completed`; see Context.delegate."""
-
-    agent: AgentOf
-    payload: Any = None
-    timeout: Timeout = NOT_GIVEN
-    instance: str | None = None
-    call_id: str | None = None
-    context_box_id: str | None = None
-    budget: Mapping[str, int | float] | None = None
-    priority: str | None = None
-    callback_url: str | None = None
-    context: Mapping[str, Any] | None = None
-    retry: RetryPolicy | Mapping[str, Any] | None = None
-    fallback: Fallback | None = None
-
-
-class CallResult(Struct, frozen=True):
+class CallResult(Struct, Generic[Output_co], frozen=True):
     """How one call ended: `output` of a success, and of a partial one, else `error` with code and message.
 
+    The result of a `Delegation[Review]` or a `Call[Review]` is a `CallResult[Review]`: its output is a Review, or None without success.
     status: success, partial (a limit cut a child short), failed, timeout, unknown (the call may or may not have taken
     effect) or canceled.
     """
 
     call_id: str
     status: ResultStatus
-    output: Json = None
+    output: Output_co | None = None
     error: JsonObject | None = None
 
     @property

@@ -117,7 +117,8 @@ def answer_of(question: Question, call_label: str, result: CallResult) -> Json:
         raise ToolFailed(
             safe_repr(f"the answer to {call_label} does not match the question: {'; '.join(problems)}", REASON_MAX)
         )
-    return decision["answer"]
+    answer: Json = decision["answer"]
+    return answer
 
 
 def timeout_message(result: CallResult, setting: str) -> str:

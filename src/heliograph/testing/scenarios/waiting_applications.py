@@ -19,7 +19,8 @@ from heliograph.execution.context import Context
 from heliograph.policy.retry import RetryPolicy
 from heliograph.testing.scenarios.building_blocks import COURT, LONG, Cast
 from heliograph.testing.simulator.world import SimTransaction
-from heliograph.turn.calls import AFTERS, CALL_EFFECTS, Call, CallEffect, CallResult, Delegation
+from heliograph.turn.calls import AFTERS, CALL_EFFECTS, CallEffect, CallResult
+from heliograph.turn.described_calls import Call, Delegation
 from heliograph.turn.interruptions import Defer
 from heliograph.turn.step_options import Step
 from heliograph.types import JsonObject
