@@ -30,6 +30,7 @@ from heliograph.redaction import STARS, is_clean, redacted_text
 from heliograph.types import JsonObject
 
 _SWAPPED = bytes.maketrans(b'"\\`^', b'`^"\\')
+BODY_BYTES_MAX = 64 * 1024 * 1024  # of one commit; the kernel accepts no more
 _EARLIER = "{"  # texts were objects
 _EARLIER_CLAIM = 23  # the length of a claim that was one list of all values
 RECORDED = "recording"  # in the memory of a run that is recorded
@@ -58,6 +59,38 @@ class RunLog(Protocol):
     def start(self, run_id: str) -> tuple[JsonObject, JsonObject]:
         """The state and the memory of a run after its recorded start."""
         ...
+
+
+def commit_body(
+    place: tuple[str | int, int], entries: Sequence[Any], call: tuple[int, str, JsonObject], data: Any, gap: str | None,
+    state: Any, memory: Mapping[str, Any] | None,
+) -> tuple[str, str | None]:  # fmt: skip
+    """The text of a commit, and why the entries of its part are missing from now on; None if they are not.
+
+    place: the part, and the position of the entries in it. call: the number, function and item of the call that the commit is. data: what
+    the part started from, in its first commit. state, memory: of the run when the part began.
+    """
+    number, function, item = call
+    if gap is None:
+        try:
+            packed = packed_item(item, state, memory)
+            known = (*place, entries, number, function, packed)
+            body = packed_text(known if data is None else (*known, data))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            gap = f"a value cannot be recorded: {error}"
+        else:
+            if 4 * len(body) <= BODY_BYTES_MAX or len(body.encode()) <= BODY_BYTES_MAX:
+                return body, None
+            gap = f"a commit would have recorded more than {BODY_BYTES_MAX} bytes"
+    return packed_text((*place, [], number, function, {}, None, gap)), gap
+
+
+def start_body(reads: Sequence[Any], reaction: JsonObject, state: JsonObject, caller: JsonObject) -> str:
+    """The text of the commit that starts a run. reads: what it has read. caller: what the memory of the run keeps of its caller."""
+    body, _ = commit_body(
+        ("start", 0), reads, (1, "start_runs", {"reaction": reaction}), [state, caller], None, state, caller
+    )
+    return body
 
 
 def packed_text(body: Sequence[Any]) -> str:
@@ -107,11 +140,14 @@ def packed_claim(claimed: Claimed, project: str, *, is_observed: bool) -> list[A
     """What a claimed turn starts from."""
     run, run_id, turn_id, cause, inbox = claimed.run, claimed.run_id, claimed.turn_id, claimed.cause, claimed.inbox
     prefix, cause_id, options = f"sig_{run_id}_", cause.id, _options_of(claimed)
-    activation = _seq_after(prefix, claimed.activation_id)
-    caused_at = activation if cause_id == claimed.activation_id else _seq_after(prefix, cause_id)
+    place = len(prefix)  # behind the id of the run: of run_1 where this is run, it is 1_SEQ
+    activation: Any = claimed.activation_id
+    if activation[place:].isdigit() and activation.startswith(prefix):
+        activation = int(activation[place:])
+    is_logged = cause_id[place:].isdigit() and cause_id.startswith(prefix)
     packed = [
         project, is_observed, claimed.agent, claimed.target, claimed.epoch, claimed.priority, claimed.attempts, claimed.max_attempts,
-        claimed.ttl_seconds, claimed.activation_id if activation is None else activation, cause if caused_at is None else caused_at,
+        claimed.ttl_seconds, activation, int(cause_id[place:]) if is_logged else cause,
         run.version, run.open_turns, run.pending_reactions, run.activations,
     ]  # fmt: skip
     is_woken = len(inbox) == 1 and inbox[0].correlation_id == cause_id and inbox[0].message_type == "turn"
@@ -199,9 +235,3 @@ def _began(data: Any) -> tuple[Any, Any]:
         return data["state"], data["caller"]
     run = data["claimed" if "claimed" in data else "pending"]["run"]
     return run["state"], run["memory"]
-
-
-def _seq_after(prefix: str, identifier: str) -> int | None:
-    """The position of a signal in the log of the run whose ids have this prefix; None for a signal of another run."""
-    seq = identifier.removeprefix(prefix)  # of run_1 where this is run, it is 1_SEQ
-    return int(seq) if seq.isdigit() and identifier.startswith(prefix) else None

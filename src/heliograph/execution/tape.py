@@ -26,9 +26,8 @@ from heliograph.error_text import is_network_error
 from heliograph.errors import HeliographError
 from heliograph.execution.packed_commit import (
     RECORDED,
+    commit_body,
     packed_claim,
-    packed_item,
-    packed_text,
 )
 from heliograph.records import BeginResult, Claimed, PendingRun, RunFailure, WriteResult
 from heliograph.redaction import redacted_text
@@ -40,7 +39,6 @@ R = TypeVar("R", BeginResult, WriteResult)
 ANSWERS = frozenset(("answer", "raised", "text", "thinking", "reply", "timeout", "stop", "progress"))
 VALUES = frozenset(("now", "monotonic", "id", "harness", "cost", "credentials", "view"))
 NUMBERLESS = frozenset(("timeout", "stop", "progress"))  # the answers that belong to no call
-BODY_BYTES_MAX = 64 * 1024 * 1024  # of one commit; the kernel accepts no more
 
 _OWNER = frozenset(("agent_id", "turn_id", "epoch", "signals", "recording", "run_id", "signals_emitted"))
 _unrecorded: ContextVar[bool] = ContextVar("heliograph_unrecorded", default=False)
@@ -79,11 +77,6 @@ def tape_of_reaction(pending: PendingRun, failure: RunFailure | None) -> Tape:
     """The tape of a reaction to recorded signals."""
     run = pending.run
     return Tape(f"reaction:{run.version}", {"pending": pending, "failure": failure}, run.state, run.memory)
-
-
-def tape_of_start(state: JsonObject, caller: JsonObject) -> Tape:
-    """The tape of the start of a run. caller: what its memory keeps of it."""
-    return Tape("start", [state, caller], state, caller)
 
 
 class Tape:
@@ -137,15 +130,10 @@ class Tape:
         if self._own is not None:
             self._settle()
         self._calls = number = self._calls + 1
-        try:
-            packed = packed_item(without_owner(item), self._state, self._memory)
-            body = self._packed(self.entries, number, function, packed)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            self.gap = f"a value cannot be recorded: {error}"
-            body = self._packed([], number, function, {})
-        if 4 * len(body) > BODY_BYTES_MAX and len(body.encode()) > BODY_BYTES_MAX:
-            self.gap = f"a commit would have recorded more than {BODY_BYTES_MAX} bytes"
-            body = self._packed([], number, function, {})
+        body, self.gap = commit_body(
+            (self.part, self._kept), self.entries, (number, function, without_owner(item)), None if self._kept else self.data,
+            self.gap, self._state, self._memory,
+        )  # fmt: skip
         self._own = ["call", number, function, item]
         self.entries.append(self._own)
         return number, {"body": body}
@@ -176,12 +164,6 @@ class Tape:
         item = self._own[3]
         self._own[3:] = [without_owner(item), signals_of(item)]
         self._own = None
-
-    def _packed(self, entries: list[Any], number: int, function: str, item: JsonObject) -> str:
-        place = (self.part, self._kept, entries, number, function, item)
-        if self.gap is not None:
-            return packed_text((*place, None, self.gap))
-        return packed_text(place if self._kept else (*place, self.data))
 
 
 class WholeTape(Tape):

@@ -298,7 +298,12 @@ class Reader:
                 args.append(value)
                 where.append(condition.format(len(args) + 1))
         return await self._rows(
-            RecordingRow, "recording_overview", " and ".join(where), *args, order="started_at desc, run_id", limit=limit
+            RecordingRow,
+            "recording_overview",
+            " and ".join(where),
+            *args,
+            order="started_at desc, run_id desc",
+            limit=limit,
         )
 
     async def recorded_commits(self, run_id: str) -> AsyncIterator[RecordedCommitRow]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heliograph.execution.packed_commit import RECORDED, STARTED
-from heliograph.execution.tape import tape_of_start
+from heliograph.execution.packed_commit import RECORDED, STARTED, start_body
 from heliograph.ledger.rows import RecordingRow
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.reaction import Reaction
@@ -29,17 +28,17 @@ def start_of_run(
         reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id, caller)
         return reaction, _item(workflow, run_id, reaction)
     caller = {**caller, RECORDED: STARTED}
-    tape = tape_of_start(state, caller)
-    tape.read(now := world.now())
+    now = world.now()
+    reads: list[Any] = [now]
 
     def new_id(kind: str) -> str:
-        tape.read(("id", kind, identifier := world.new_id(kind)))
+        reads.append(("id", kind, identifier := world.new_id(kind)))
         return identifier
 
     reaction = react_to_start(workflow, run_id, state, now, new_id, caller)
     item = _item(workflow, run_id, reaction)
-    _, recording = tape.commit("start_runs", {"signals": item["signals"], "reaction": item["reaction"]})
-    return reaction, {**item, "recording": {**recording, **record.item()}}
+    item["recording"] = {"body": start_body(reads, item["reaction"], state, caller), **record.item()}
+    return reaction, item
 
 
 def recorded_fork(reaction: Reaction, recording: RecordingRow | None) -> dict[str, Any]:
