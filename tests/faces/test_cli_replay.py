@@ -6,15 +6,21 @@ import hashlib
 import json
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heliograph import Heliograph
+from heliograph.cli.replay_hints import hints
 from heliograph.recording.file import read_recording, write_recording
+from heliograph.recording.policy import ReplayPolicy
+from heliograph.recording.replay_recording import replay_recording
 from tests.faces.cli_support import Shell
+from tests.recording.simulated import record_simulated
+from tests.recording.test_replay import THIN, thin
 
 SHOP = Path(__file__).parent.parent / "recording" / "earlier" / "shop.jsonl"
 SLOW = """
@@ -126,3 +132,22 @@ def test_interrupt_ends_a_replay_though_an_agent_never_waits(shell: Shell) -> No
     running.signal(signal.SIGINT)
     assert running.end() == 130
     assert running.lines == ["reached"]
+
+
+def hints_of(app: Heliograph, *, record: bool = True, accept: Collection[str] = ()) -> list[str]:
+    recording = record_simulated(thin(), 1, state=THIN, record=record)
+    result = replay_recording(recording, app.workflow, ReplayPolicy(accept))
+    return list(hints(recording, app.workflow, result, accept))
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_replay_that_diverged_names_the_option_that_accepts_the_change(record: bool) -> None:
+    assert hints_of(thin(), record=record) == []
+    [agents, *_] = hints_of(thin(more=True), record=record)
+    assert agents == "the application has agents that the recording lacks: late; --accept agents replays without them"
+    assert hints_of(thin(more=True), record=record, accept=["agents"]) == []
+    assert hints_of(thin(tool_name="find"), record=record) == [
+        "if a tool has another name now, add --renamed-tool look=find"
+    ]
+    [prompts] = hints_of(thin(prompt="Find {state.text}"), record=record)
+    assert "--accept prompts" in prompts

@@ -12,6 +12,7 @@ from heliograph.cli.existing_database import open_existing
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import json_line, line, moment, note, reserved_stdout, table
+from heliograph.cli.replay_hints import hints
 from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.ledger.rows import RecordingRow
@@ -74,6 +75,8 @@ def replay(options: Namespace) -> int:
         else:
             for text in result.lines():
                 line(text, own)
+            for hint in hints(recording, app.workflow, result, options.accept):
+                note(f"hint: {hint}")
     return 0 if result.is_same else 1
 
 
