@@ -28,6 +28,9 @@ async def rejected(kernel: Kernel, claimed: Item) -> None:
     assert (await kernel.renew(claimed))["outcome"] == "stale"
     version = (await kernel.run("run_a"))["version"]
     assert (await kernel.finish(claimed, version=version, wakes={"turn_x": "critic"}))["outcome"] == "stale"
+    assert [each["outcome"] for each in await kernel.call("release", [turn_item(claimed)])] == ["stale"]
+    deferral = turn_item(claimed, reason="later", delay_seconds=1, deferrals_max=None)
+    assert [each["outcome"] for each in await kernel.call("defer", [deferral])] == ["stale"]
     assert await kernel.everything() == before
 
 
