@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
 from heliograph.ledger.bells import Bells, read_bells, without_claimed
+from heliograph.ledger.claim_offer import ClaimOffer, NextClaims
 from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows, rows_of
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
@@ -45,27 +46,6 @@ T = TypeVar("T")
 _RETRIES = 4
 _PATIENT_RETRIES = 18  # half a minute, so that finished work is not lost as long as its lease may last
 _BETWEEN = RetryPolicy(initial_delay_seconds=0.05, max_delay_seconds=2.0, jitter=False)
-
-
-class ClaimOffer(NamedTuple):
-    """The arguments of a claim, see `Ledger.claim`. limit: the number of turns if all turns of the call end."""
-
-    targets: Sequence[dict[str, Any]]
-    worker: str
-    limit: int
-    lease_seconds: float
-
-
-class NextClaims(Protocol):
-    """The claims that the endings of a worker's turns carry (decision 0126)."""
-
-    def offer(self, items: Sequence[dict[str, Any]]) -> AbstractAsyncContextManager[ClaimOffer | None]:
-        """Yield the claim that these endings carry, or None. No other claim of the worker begins before the end."""
-        ...
-
-    def start(self, claimed: Sequence[Claimed], limit: int) -> None:
-        """Start the claimed turns. limit: that of their claim."""
-        ...
 
 
 class Ledger:

@@ -20,7 +20,7 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.recorded_inputs import recorded_seams
 from heliograph.execution.runner import TurnRunner
 from heliograph.execution.tape import is_recorded
-from heliograph.ledger.client import ClaimOffer
+from heliograph.ledger.claim_offer import ClaimOffer
 from heliograph.records import Claimed
 from heliograph.telemetry.logs import enter_turn
 from heliograph.turn.interruptions import TurnAbandoned, TurnLost

@@ -9,13 +9,13 @@ from typing import Any
 
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.execution.project_services import ProjectServices
-from heliograph.ledger.client import ClaimOffer
+from heliograph.ledger.claim_offer import ClaimOffer
 from heliograph.records import Claimed
 from heliograph.worker.leases import RunningTurns
 
 
 class NextClaims:
-    """Implements `heliograph.ledger.client.NextClaims` for one project of a worker.
+    """Implements `heliograph.ledger.claim_offer.NextClaims` for one project of a worker.
 
     claiming: held during a claim of the worker. offer_of: the claim of the project when this many of its turns have ended, or None.
     has_pending: whether turns wait for a slot. start: starts turns; its last argument is the limit of their claim. Another worker of this process may use the same ledger.
@@ -39,7 +39,7 @@ class NextClaims:
 
     @asynccontextmanager
     async def offer(self, items: Sequence[Mapping[str, Any]]) -> AsyncIterator[ClaimOffer | None]:
-        """See `heliograph.ledger.client.NextClaims`. Endings carry a claim if they wake turns of this worker, or if turns wait for a slot.
+        """See `heliograph.ledger.claim_offer.NextClaims`. Endings carry a claim if they wake turns of this worker, or if turns wait for a slot.
 
         Otherwise nothing is known to be pending, and a bell announces new work.
         """
@@ -51,7 +51,7 @@ class NextClaims:
             yield self._offer_of(self._services, sum((project, item["turn_id"]) in self._running for item in items))
 
     def start(self, claimed: Sequence[Claimed], limit: int) -> None:
-        """See `heliograph.ledger.client.NextClaims`."""
+        """See `heliograph.ledger.claim_offer.NextClaims`."""
         self._start(claimed, self._services, limit)
 
     def _wakes(self, item: Mapping[str, Any]) -> bool:
