@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from tests.kernel.kit import DELIVERABLE, Connect, Item, Kernel, draft, ending, turn_item
-from tests.kernel.waits import begin, wait
+from tests.kernel.waits import begin, defer, wait
 
 NOTE = {"card_id": "card_note", "kind": "note", "content": {"text": "a thought"}}
 
@@ -26,6 +26,8 @@ async def rejected(kernel: Kernel, claimed: Item) -> None:
     spoken = draft("note", claimed["activation_id"], is_pending=True)
     assert (await kernel.append(claimed, spoken, cards=[NOTE], phase="act"))["outcome"] == "stale"
     assert (await kernel.renew(claimed))["outcome"] == "stale"
+    assert (await defer(kernel, claimed))["outcome"] == "stale"
+    assert [row["outcome"] for row in await kernel.call("release", [turn_item(claimed)])] == ["stale"]
     version = (await kernel.run("run_a"))["version"]
     assert (await kernel.finish(claimed, version=version, wakes={"turn_x": "critic"}))["outcome"] == "stale"
     assert [each["outcome"] for each in await kernel.call("release", [turn_item(claimed)])] == ["stale"]
