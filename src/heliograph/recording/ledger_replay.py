@@ -8,8 +8,7 @@ have them, except for the values that `expected_signals` names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +23,6 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
 from heliograph.json_differences import Difference, differences
 from heliograph.ports import ModelReply, ModelRequest
-from heliograph.reactive.workflow import Workflow
 from heliograph.recording.compared_values import plain
 from heliograph.recording.detached_turn import no_harness
 from heliograph.recording.detached_world import never
@@ -43,14 +41,13 @@ from heliograph.recording.ledger_parts import LEDGER
 from heliograph.recording.ledger_requests import TEXTS, changed_texts, recorded_marks
 from heliograph.recording.ledger_world import InputsOfTurn, LedgerOfTurn
 from heliograph.recording.logged_replies import LoggedCall, logged_calls
-from heliograph.recording.policy import ReplayPolicy
-from heliograph.recording.recording import Part, Recording
 from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.server_tools import ServerTools
 from heliograph.recording.step_arguments import StepArguments
+from heliograph.recording.turn_of_ledger import TurnOfLedger
 from heliograph.recording.virtual_world import VirtualWorld
-from heliograph.records import BeginResult, Card, Claimed, EarlierTurn, RunView, Wait, WriteResult
+from heliograph.records import BeginResult, Card, Claimed, Wait, WriteResult
 from heliograph.signals.model import Signal
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import CallRequest, CallResult, result_of
@@ -62,20 +59,6 @@ from heliograph.types import Json, JsonObject
 
 _THREAD_SECONDS = 1.0
 _ENDS = ("agent:completed", "agent:failed")
-
-
-@dataclass(frozen=True, slots=True)
-class TurnOfLedger:
-    """What a replay reads of an ended turn. view_before: returns the run before the signal at a position. conversations: the
-    turns of each agent that answered messages."""
-
-    recording: Recording
-    part: Part
-    workflow: Workflow
-    policy: ReplayPolicy
-    claimed_view: RunView
-    view_before: Callable[[int], RunView]
-    conversations: Mapping[str, Sequence[EarlierTurn]] = field(default_factory=dict)
 
 
 class LedgerReplay:

@@ -15,12 +15,13 @@ from heliograph.recording.divergence import Divergence
 from heliograph.recording.expected_signals import is_outside
 from heliograph.recording.ledger_parts import LEDGER
 from heliograph.recording.ledger_reactions import ReactionReplay, logged_reactions
-from heliograph.recording.ledger_replay import LedgerReplay, TurnOfLedger
+from heliograph.recording.ledger_replay import LedgerReplay
 from heliograph.recording.outside_reads import outside_reads
 from heliograph.recording.policy import ReplayPolicy, agents_of
 from heliograph.recording.recording import Gap, Part, Recording
 from heliograph.recording.redaction import without_secrets
 from heliograph.recording.run_views import RunViews, claimed_views
+from heliograph.recording.turn_of_ledger import TurnOfLedger
 from heliograph.signals.model import Signal
 from heliograph.turn.calls import DELEGATION
 
