@@ -115,8 +115,12 @@ async def lead(ctx: Context[Post]) -> int:
     assert_type((review, name, counts, anything_else), tuple[Review, str, list[int], Any])
     reviews = await ctx.delegates([Delegation(reviewer, text, timeout=5) for text in ("one", "two")])
     titles = await ctx.delegates([Delegation(title), Delegation(editor, priority="low")], limit=1)
-    quotes = await ctx.calls([Call("quote", result_schema=Counted), Call("quote", {"text": "a"}, result_schema=Counted)])
-    assert_type((reviews, titles, quotes), tuple[list[CallResult[Review]], list[CallResult[str]], list[CallResult[Counted]]])
+    quotes = await ctx.calls(
+        [Call("quote", result_schema=Counted), Call("quote", {"text": "a"}, result_schema=Counted)]
+    )
+    assert_type(
+        (reviews, titles, quotes), tuple[list[CallResult[Review]], list[CallResult[str]], list[CallResult[Counted]]]
+    )
     async for each in ctx.as_completed([Call("quote"), Call("other", effect="pure")]):
         print(each.output["text"] if each.output else each.error)
     best = [each.output.reason for each in reviews if each.output is not None]
