@@ -123,6 +123,8 @@ async def lead(ctx: Context[Post]) -> int:
     )
     async for each in ctx.as_completed([Call("quote"), Call("other", effect="pure")]):
         print(each.output["text"] if each.output else each.error)
+    mixed = await ctx.calls([Call("quote", result_schema=Counted), Delegation(counter, "one")], timeout=5)
+    print([each.status for each in mixed])
     best = [each.output.reason for each in reviews if each.output is not None]
     return len(review.reason) + len(best) + sum(each.output.words for each in quotes if each.output)
 

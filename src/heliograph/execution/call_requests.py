@@ -36,7 +36,7 @@ from heliograph.turn.calls import (
     check_one_of,
     check_timeout,
 )
-from heliograph.turn.described_calls import Call, Delegation
+from heliograph.turn.described_calls import Call, Delegation, DescribedCall
 from heliograph.turn.fallbacks import with_fallback
 from heliograph.turn.human_tasks import Question
 from heliograph.turn.interruptions import check_seconds
@@ -88,7 +88,7 @@ class CallRequests(Struct, frozen=True, eq=False):
 
     def fork(
         self,
-        calls: Sequence[Call | Delegation],
+        calls: Sequence[DescribedCall[Any]],
         *,
         fail_fast: bool,
         timeout: float | None,
@@ -102,32 +102,31 @@ class CallRequests(Struct, frozen=True, eq=False):
             for each in self.all(calls, retry)
         ]  # fmt: skip
 
-    def all(self, calls: Sequence[Call | Delegation], retry: RetryPolicy | None = None) -> list[CallRequest]:
+    def all(self, calls: Sequence[DescribedCall[Any]], retry: RetryPolicy | None = None) -> list[CallRequest]:
         """The requests of one step; retry: the policy of those without their own. Raises InvalidInput."""
         self.check_may_wait("call")
         step_id = self._journal.new_step()
-        return [
-            with_fallback(
-                check_retry_id(
-                    self._delegation(c, step_id, retry) if isinstance(c, Delegation) else self._call(c, step_id, retry)
-                ),
-                c.fallback,
-            )
-            for c in calls
-        ]
+        return [self._described(each, step_id, retry) for each in calls]
 
-    def output_type(self, described: Call[Any] | Delegation[Any]) -> Any:
-        """The type of the output of a call; Any for JSON. Raises InvalidInput for one that cannot be resolved."""
-        if isinstance(described, Delegation):
-            return output_type_of(described.agent, self._workflow)
-        is_schema = described.result_schema is None or isinstance(described.result_schema, Mapping)
-        return Any if is_schema else described.result_schema
-
-    def _call(self, call: Call, step_id: str, shared: RetryPolicy | None) -> CallRequest:
-        if not isinstance(call, Call):
+    def _described(self, call: DescribedCall[Any], step_id: str, shared: RetryPolicy | None) -> CallRequest:
+        if isinstance(call, Delegation):
+            request = self._delegation(call, step_id, shared)
+        elif isinstance(call, Call):
+            request = self._call(call, step_id, shared)
+        else:
             raise InvalidInput(
                 f"the argument of calls must be a list of Call and Delegation, not {safe_repr(call)}", code="wrong_type"
             )
+        return with_fallback(check_retry_id(request), call.fallback)
+
+    def output_type(self, described: DescribedCall[Any]) -> Any:
+        """The type of the output of a call; Any for JSON. Raises InvalidInput for one that cannot be resolved."""
+        if isinstance(described, Delegation):
+            return output_type_of(described.agent, self._workflow)
+        schema = described.result_schema if isinstance(described, Call) else None
+        return Any if schema is None or isinstance(schema, Mapping) else schema
+
+    def _call(self, call: Call[Any], step_id: str, shared: RetryPolicy | None) -> CallRequest:
         tool = check_name(call.tool, "the name of a tool")
         check_one_of(call.after, "after", AFTERS)
         check_one_of(call.effect, "the effect of a call", CALL_EFFECTS)

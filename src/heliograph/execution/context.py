@@ -34,7 +34,7 @@ from heliograph.turn.calls import (
     check_one_of,
     check_timeout,
 )
-from heliograph.turn.described_calls import Call, Delegation
+from heliograph.turn.described_calls import Call, Delegation, DescribedCall
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
 from heliograph.turn.step_options import PlainEffect, Step
@@ -127,7 +127,7 @@ class Context(TurnContext[State_co, Deps_co]):
         return result if kind is Any else typed_result(result, tool, kind)
 
     def calls(
-        self, calls: Sequence[Call[R] | Delegation[R]], *, fail_fast: bool = False, timeout: float | None = None
+        self, calls: Sequence[DescribedCall[R]], *, fail_fast: bool = False, timeout: float | None = None
     ) -> Coroutine[Any, Any, list[CallResult[R]]]:
         """Make several calls at once, and wait for all results, in the order of `calls`. Raises InvalidInput.
 
@@ -140,7 +140,7 @@ class Context(TurnContext[State_co, Deps_co]):
         requests = self._requests.fork(calls, fail_fast=fail_fast, timeout=timeout)
         return typed_results(self._replay.all(requests), requests, [self._requests.output_type(each) for each in calls])
 
-    def as_completed(self, calls: Sequence[Call[R] | Delegation[R]]) -> AsyncIterator[CallResult[R]]:
+    def as_completed(self, calls: Sequence[DescribedCall[R]]) -> AsyncIterator[CallResult[R]]:
         """Make several calls at once, and yield each result when it arrives. Later runs yield them in the same order."""
         requests = self._requests.all(calls)
         return typed_each(self._replay.each(requests), requests, [self._requests.output_type(each) for each in calls])

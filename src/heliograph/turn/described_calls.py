@@ -48,7 +48,11 @@ class _DelegationOptions(TypedDict, total=False):
     fallback: Fallback | None
 
 
-class Call(Struct, Generic[Output_co], frozen=True):
+class DescribedCall(Struct, Generic[Output_co], frozen=True):
+    """A Call or a Delegation: a list may have both."""
+
+
+class Call(DescribedCall[Output_co], frozen=True):
     """One call of an external tool among several, for `Context.calls` and `Context.as_completed`; see Context.call."""
 
     tool: str
@@ -83,7 +87,7 @@ class Call(Struct, Generic[Output_co], frozen=True):
         def __init__(self, tool: str, arguments: Any = None, timeout: Any = None, **options: Any) -> None: ...
 
 
-class Delegation(Struct, Generic[Output_co], frozen=True):
+class Delegation(DescribedCall[Output_co], frozen=True):
     """One child turn among several, for `Context.delegates` and `Context.as_completed`; see Context.delegate."""
 
     agent: AgentOf
