@@ -52,6 +52,7 @@ async def ran(rig: Rig, app: Heliograph) -> list[Signal]:
         return await rig.ended(run_id)
 
 
+@pytest.mark.proves("P-42")
 async def test_function_is_repeated_after_the_exceptions_and_codes_of_its_policy_with_its_recorded_steps(
     rig: Rig,
 ) -> None:
@@ -66,6 +67,7 @@ async def test_function_is_repeated_after_the_exceptions_and_codes_of_its_policy
     assert [tuple(row) for row in rows] == [(2, "ShopClosed: on Monday")]
 
 
+@pytest.mark.proves("P-42")
 async def test_function_fails_with_its_last_error_and_the_number_of_its_repetitions(rig: Rig) -> None:
     shop = Shop(*[ShopClosed(day) for day in ("Monday", "Tuesday", "Wednesday")])
     signals = await ran(rig, shop.app(retry=CLOSED))
@@ -74,6 +76,7 @@ async def test_function_fails_with_its_last_error_and_the_number_of_its_repetiti
     assert failed["error"]["details"] == {"retry_count": 2, "max_retries": 2}
 
 
+@pytest.mark.proves("P-42")
 @pytest.mark.parametrize(
     ("options", "failure", "runs"),
     [

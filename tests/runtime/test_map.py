@@ -63,6 +63,7 @@ def most_open(signals: list[Signal]) -> int:
     return most
 
 
+@pytest.mark.proves("P-41")
 @pytest.mark.parametrize(("limit", "most"), [(2, 2), (None, 5)])
 async def test_map_returns_typed_outputs_by_index_and_runs_at_most_the_limit_at_once(
     rig: Rig, limit: int | None, most: int
@@ -73,6 +74,7 @@ async def test_map_returns_typed_outputs_by_index_and_runs_at_most_the_limit_at_
     assert most_open(result.signals) == most
 
 
+@pytest.mark.proves("P-41")
 async def test_map_starts_no_child_after_a_failure_and_raises_the_first(rig: Rig) -> None:
     async def work(ctx: Context, self: Fixture) -> Any:
         with pytest.raises(DelegationFailed, match="no number") as raised:

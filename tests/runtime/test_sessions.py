@@ -62,6 +62,7 @@ async def test_messages_are_answered_with_the_earlier_ones_and_the_session_outli
     assert (end["outcome"], end["reason"], end["metrics"]["turns"]) == ("success", "closed", 3)
 
 
+@pytest.mark.proves("P-40")
 async def test_repeated_message_is_answered_once_and_another_text_under_its_id_is_rejected(rig: Rig) -> None:
     async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat().workflow, "anna") as session:
         first, second = await asyncio.gather(
@@ -74,6 +75,7 @@ async def test_repeated_message_is_answered_once_and_another_text_under_its_id_i
         await session.close()
 
 
+@pytest.mark.proves("P-40")
 async def test_several_processes_send_at_once_and_each_message_is_answered_once_in_the_order_of_the_log(
     rig: Rig,
 ) -> None:
@@ -118,6 +120,7 @@ async def test_closed_session_answers_the_messages_that_no_turn_has_begun_yet_wi
     assert (end["outcome"], end["reason"], end["metrics"]["turns"]) == ("success", "closed", 4)
 
 
+@pytest.mark.proves("P-40")
 async def test_message_survives_the_death_of_its_worker_and_is_answered_once(rig: Rig) -> None:
     begun, done = asyncio.Event(), list[str]()
 
