@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ class Chat:
     def begun(self) -> Counter[str]:
         return Counter(self.effects.read_text().split() if self.effects.exists() else [])
 
+    def has_begun(self, text: str, times: int) -> bool:
+        return self.begun()[text] == times
+
     def result(self) -> Any:
         output, _ = self.begin().communicate(timeout=30)
         return json.loads(output)
@@ -44,7 +48,7 @@ def test_messages_of_a_killed_process_are_answered_once_and_in_their_order(datab
     chat = Chat(database_url, tmp_path)
     for times in (1, 2):
         process = chat.begin()
-        eventually(lambda times=times: chat.begun()["two"] == times, 30)
+        eventually(partial(chat.has_begun, "two", times), 30)
         process.kill()
         process.communicate()
     chat.gate.touch()
