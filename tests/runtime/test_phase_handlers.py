@@ -96,7 +96,8 @@ async def test_run_returns_after_the_events_of_its_last_turn_although_the_log_en
         if function == "finish":
             rig.runtime.world.ring([BellKey(rig.runtime.settings.project, "log:last")])
             await has_ended.wait()
-            await asyncio.sleep(0)
+            for _ in range(50):  # long enough for a worker that does not wait to cancel the turn
+                await asyncio.sleep(0)
         return answer
 
     monkeypatch.setattr(rig.runtime.world, "call", late)
