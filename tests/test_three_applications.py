@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pydantic_ai import models
 
 from bench.three_applications.__main__ import APPLICATIONS, HERE, SYSTEMS, count, lines_of_code, table
-from tests.faces.cli_support import Shell
+from heliograph import Client
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,7 +57,7 @@ async def test_applications_of_heliograph_run(
     monkeypatch: pytest.MonkeyPatch, database_url: str, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", database_url)
-    from bench.three_applications import chat_heliograph, documents_heliograph
+    from bench.three_applications import chat_heliograph, documents_heliograph, triage_heliograph
 
     result = await documents_heliograph.app.run({"documents": [f"doc{n}" for n in range(30)]})
     assert (result.outcome, result.state["digest"], result.state["summaries"][29]) == (
@@ -67,13 +68,15 @@ async def test_applications_of_heliograph_run(
     for number in (1, 2):  # another process would do the same
         async with chat_heliograph.app.session("anna") as session:
             assert (await session.send("Hello")).text == f"message {number}"
-    shell = Shell(ROOT, database_url)
-    target = "bench/three_applications/triage_heliograph.py:app"
-    run = shell.start("run", target, "--run-id", "t1", "--state", '{"message": "My tea is broken"}')
-    while not (tasks := shell.rows("approval", "list")):
-        pass  # a command takes long enough
-    assert shell.helio("approval", "grant", tasks[0]["turn_id"], tasks[0]["call_id"]).returncode == 0
-    assert "Your money is on its way." in run.process.communicate()[0]
+    async with Client() as client:
+        await client.start(triage_heliograph.app, {"message": "My tea is broken"}, run_id="t1")
+        running = asyncio.create_task(triage_heliograph.app.run(run_id="t1"))
+        async for signal in client.follow("t1"):
+            payload: Any = signal.payload
+            if signal.name == "tool:call" and "question" in payload["input"]:
+                [task] = await client.approvals("t1")
+                await client.grant(task.turn_id, task.call_id)
+        assert (await running).state["answer"] == "Your money is on its way."
 
 
 async def test_applications_of_pydantic_ai_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

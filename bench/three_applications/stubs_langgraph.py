@@ -1,4 +1,4 @@
-"""Models of the three applications for LangGraph that need no key. They are not counted: a real application calls `init_chat_model`."""
+"""Models of the three applications for LangGraph that need no key. They are not counted: a real application opens its own model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stub(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=self.play(messages))])
 
 
-def _says(reply: Callable[[list[BaseMessage]], str]) -> Stub:
+def _replying(reply: Callable[[list[BaseMessage]], str]) -> Stub:
     return Stub(play=lambda messages: AIMessage(reply(messages)))
 
 
@@ -39,9 +39,9 @@ def _clerk(messages: list[BaseMessage]) -> AIMessage:
     return AIMessage("Your money is on its way.")
 
 
-topic = _says(lambda messages: "refund")
-mood = _says(lambda messages: "angry")
-summary = _says(lambda messages: f"short {messages[-1].text.split()[-1]}")
-digest = _says(lambda messages: f"{messages[-1].text.count('short')} documents")
-chatter = _says(lambda messages: f"message {len([m for m in messages if m.type == 'human'])}")
+topic = _replying(lambda messages: "refund")
+mood = _replying(lambda messages: "angry")
+summary = _replying(lambda messages: f"short {messages[-1].text.split()[-1]}")
+digest = _replying(lambda messages: f"{messages[-1].text.count('short')} documents")
+chatter = _replying(lambda messages: f"message {len([m for m in messages if m.type == 'human'])}")
 clerk = Stub(play=_clerk)

@@ -21,7 +21,7 @@ def _prompts(messages: list[ModelMessage]) -> list[str]:
             for part in message.parts if isinstance(part, UserPromptPart)]  # fmt: skip
 
 
-def _says(reply: Callable[[list[str]], str]) -> FunctionModel:
+def _replying(reply: Callable[[list[str]], str]) -> FunctionModel:
     async def pieces(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         yield reply(_prompts(messages))
 
@@ -39,9 +39,9 @@ def _clerk(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse([TextPart("Your money is on its way.")])
 
 
-topic = _says(lambda prompts: "refund")
-mood = _says(lambda prompts: "angry")
-summary = _says(lambda prompts: f"short {prompts[-1].split()[-1]}")
-digest = _says(lambda prompts: f"{prompts[-1].count('short')} documents")
-chatter = _says(lambda prompts: f"message {len(prompts)}")
+topic = _replying(lambda prompts: "refund")
+mood = _replying(lambda prompts: "angry")
+summary = _replying(lambda prompts: f"short {prompts[-1].split()[-1]}")
+digest = _replying(lambda prompts: f"{prompts[-1].count('short')} documents")
+chatter = _replying(lambda prompts: f"message {len(prompts)}")
 clerk = FunctionModel(_clerk)
