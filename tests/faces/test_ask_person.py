@@ -177,7 +177,7 @@ async def test_rejected_answer_is_asked_again_and_one_that_came_too_late_is_not(
     assert answers.reported == [("grant", "c2", None)]
 
 
-async def test_skipped_questions_stay_open_and_the_end_of_the_input_ends_the_asking() -> None:
+async def test_skipped_questions_remain_open_and_the_end_of_the_input_ends_the_conversation() -> None:
     answers = Answers()
     screen = await talk(answers, [task("c1"), task("c2"), task("c3")], ["/skip", None])
     assert answers.reported == []

@@ -28,7 +28,7 @@ AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOSTILE = "\x1b[2J\u202e\r"
 
 
-def now(run_id: str, minutes: int = 1, *, outcome: str | None = None, tokens: int = 0, cost: float | None = None, people: int = 0,
+def now(run_id: str, minutes: int = 1, *, outcome: str | None = None, tokens: int = 0, cost: float | None = None, questions: int = 0,
         agent: str = "writer") -> RunNow:  # fmt: skip
     begun = AT - timedelta(minutes=minutes)
     is_over = outcome is not None
@@ -44,12 +44,12 @@ def now(run_id: str, minutes: int = 1, *, outcome: str | None = None, tokens: in
         AT if is_over else None,
     )
     turns = [] if is_over else [TurnLoad(run_id, f"turn_{run_id}", agent, "running", "act", None, begun)]
-    waits = [WaitLoad(run_id, "human", "refund", people, begun)] if people else []
+    waits = [WaitLoad(run_id, "human", "refund", questions, begun)] if questions else []
     return RunNow(run, turns, waits, Use(tokens, 0, cost, 9), is_counted=True)
 
 
 LOAD = Load(AT, [
-    now("run_01kb3q4v5w6x7y8z9a0b1c2d3e", 2, tokens=12_345, cost=0.0042, people=1), now("old", 300, tokens=950),
+    now("run_01kb3q4v5w6x7y8z9a0b1c2d3e", 2, tokens=12_345, cost=0.0042, questions=1), now("old", 300, tokens=950),
     now("gone", 5, outcome="failed", tokens=4_000_000, cost=1250.0, agent="critic"), now(HOSTILE, 3, agent=HOSTILE),
 ])  # fmt: skip
 
@@ -223,10 +223,10 @@ async def test_keys_select_sort_filter_open_and_stop(size: tuple[int, int], monk
         stopped.append(run_id)
         return f"run {run_id} is stopping"
 
-    async def shown(_reader: object, run_id: str, _project: str | None) -> list[str]:
+    async def listed(_reader: object, run_id: str, _project: str | None) -> list[str]:
         return [f"run {run_id}", *(f"fact {n}" for n in range(40)), "next: " + "word " * 30]
 
-    monkeypatch.setattr(top_screen, "run_lines", shown)
+    monkeypatch.setattr(top_screen, "run_lines", listed)
     watch = Watch()
     screen = TopScreen(watch, 3600, stop=stop)  # type: ignore[arg-type]
     async with screen.run_test(size=size) as pilot:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heliograph.ledger.rows import WorkerRow
 
 _NUMBER_MAX = 10**15
-_WAITS_SHOWN = ("human", "child", "tool")
+_KINDS_OF_WAITS = ("human", "child", "tool")
 
 
 @dataclass
@@ -157,7 +157,7 @@ def _run_json(each: RunNow) -> dict[str, Any]:
     return {
         "run_id": run.run_id, "application": run.target, "status": run.status, "outcome": run.outcome, "turns": run.activations,
         "open_turns": run.open_turns, "created_at": run.created_at, "ended_at": run.ended_at,
-        "waits": {kind: sum(wait.count for wait in each.waits if wait.kind == kind) for kind in _WAITS_SHOWN},
+        "waits": {kind: sum(wait.count for wait in each.waits if wait.kind == kind) for kind in _KINDS_OF_WAITS},
         "usage": {"inputTokens": use.input_tokens, "outputTokens": use.output_tokens, "costUsd": use.cost_usd},
         "agents": [{"agent": turn.agent, "turn_id": turn.turn_id, "status": turn.status, "phase": turn.phase,
                     "since": turn.created_at} for turn in each.turns],
