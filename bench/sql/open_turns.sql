@@ -10,7 +10,7 @@ begin
             'insert into heliograph.%1$I overriding system value
              select copy.* from heliograph.%1$I t cross join generate_series(1, $3) n
               cross join lateral jsonb_populate_record(null::heliograph.%1$I, replace(regexp_replace(
-                        to_jsonb(t)::text, ''turn_[0-9a-z]{26}'', ''\&_'' || n, ''g''), $2, $2 || ''_'' || n)::jsonb) copy
+                        to_jsonb(t)::text, ''turn_[0-9a-z]{21}'', ''\&_'' || n, ''g''), $2, $2 || ''_'' || n)::jsonb) copy
               where t.project_id = $1', v_table)
             using p_project, p_run_id, p_count;
     end loop;

@@ -143,7 +143,7 @@ class Running:
 
 
 _VARYING = [
-    (re.compile(r"\b((?:sig_|card_|box_)?(?:run|turn))_[0-9a-z]{26}"), r"\1_ID"),
+    (re.compile(r"\b((?:sig_|card_|box_)?(?:run|turn))_[0-9a-z]{21}"), r"\1_ID"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ?"), "DATE"),
     (re.compile(r"\d\d:\d\d:\d\d\.\d{3}"), "TIME"),
     (re.compile(r"[\w.-]+:\d+:[0-9a-z]{8}\b"), "WORKER"),

@@ -242,5 +242,5 @@ def _card(claimed: Claimed, taint: Taint, request: CallRequest) -> JsonObject:
 
 
 def _new_token(world: World) -> str:
-    """A secret of 160 random bits (S14)."""
+    """A secret of 120 random bits (S14): two ids, which a recording has as such."""
     return world.new_id("token") + world.new_id("token")[-16:]

@@ -29,7 +29,7 @@ _TIMED_NAMES = frozenset({"text:delta", "thinking:delta", "heartbeat"})
 _TIMED_KEYS = frozenset(
     {"duration_ms", "durationMs", "timestamp", "started_at", "finished_at", "deadline", "resume_at", "retry_after_ms"}
 )
-_ID = re.compile(r"\b([a-z]+_)[0-9a-hjkmnp-tv-z]{26}\b")
+_ID = re.compile(r"\b([a-z]+_)[0-9a-hjkmnp-tv-z]{21}(?:[0-9a-hjkmnp-tv-z]{5})?\b")
 
 
 class FirstDifference(Struct, frozen=True):
