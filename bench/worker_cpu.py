@@ -71,6 +71,9 @@ class InstantStore:
             return msgspec.json.decode(self._claim(args[3]))
         if function == "finish":
             return msgspec.json.decode(self._finish(args[1]))
+        if function == "finish_and_claim":
+            finished = msgspec.json.decode(self._finish(args[1]))
+            return {"finished": finished, "claimed": msgspec.json.decode(self._claim(args[4]))}
         if function == "renew":
             return [{"turn_id": item["turn_id"], "outcome": "ok"} for item in args[1]]
         return ANSWERS.get(function, SWEPT)
