@@ -13,6 +13,21 @@ from heliograph.cli.dispatch import with_verb
 from heliograph.cli.early_signals import exit_code_at_sigterm
 from heliograph.cli.watch import watch
 from tests.faces.cli_support import Shell, open_shell
+from tests.faces.test_cli_start import leaves
+
+DESK = """
+from heliograph import Heliograph
+
+one, two = Heliograph("one"), Heliograph("two")
+
+
+async def ask(ctx):
+    return await ctx.ask("Which colour?")
+
+
+for app in (one, two):
+    app.agent(name="clerk", activate_on=["workflow:start"])(ask)
+"""
 
 
 @pytest.mark.parametrize(
@@ -96,3 +111,50 @@ def test_run_is_explained_and_listed_by_what_it_is(ended: Shell) -> None:
         assert [each["run_id"] for each in ended.rows("run", "list", *options.split())] == found
     done = ended.helio("run", "show", "none", "--json")
     assert (done.returncode, json.loads(done.stdout)["type"]) == (3, "error")
+
+
+LISTS = ("run list", "turn list", "call list", "approval list", "callback list", "record list", "worker list")
+
+
+def test_each_list_is_watched_and_filtered_by_application_and_each_list_of_work_by_age() -> None:
+    for text in LISTS:
+        options = {
+            option for each in leaves() if each.prog == f"helio {text}" for option in each._option_string_actions
+        }
+        assert {"--watch", "--app"} <= options, text
+        assert text == "worker list" or {"--since", "--limit"} <= options, text
+
+
+@pytest.mark.more
+def test_lists_select_by_run_application_and_age(tmp_path: Path, database_url: str) -> None:
+    (tmp_path / "desk.py").write_text(DESK)
+    shell = open_shell(tmp_path, database_url)
+    running = [shell.start("run", f"desk.py:{name}", "--run-id", name, "--record-name", "kept", "--callback", "https://example.org/done")
+               for name in ("one", "two")]  # fmt: skip
+    while len(shell.rows("approval", "list")) < 2:
+        pass  # a command takes long enough
+    for command in ("approval list", "call list"):
+        for options, found in (
+            ("--app one", ["one"]),
+            ("--run two", ["two"]),
+            ("--since 1h", ["one", "two"]),
+            ("--app other", []),
+        ):
+            assert sorted(row["run_id"] for row in shell.rows(*command.split(), *options.split())) == found, (
+                command,
+                options,
+            )
+    assert {row["health"] for row in shell.rows("worker", "list", "--app", "one")} == {"healthy"}
+    assert shell.rows("worker", "list", "--health", "unhealthy") == []
+    for task in shell.rows("approval", "list"):
+        shell.rows("approval", "answer", task["turn_id"], task["call_id"], "red")
+    assert [each.end() for each in running] == [0, 0]
+    for command in ("callback list", "record list"):
+        for options, found in (("--app one", ["one"]), ("--since 1h", ["one", "two"]), ("--app other", [])):
+            assert sorted(row["run_id"] for row in shell.rows(*command.split(), *options.split())) == found, (
+                command,
+                options,
+            )
+    assert [row["run_id"] for row in shell.rows("callback", "list", "--run", "two")] == ["two"]
+    assert shell.rows("record", "list", "--outcome", "failed") == []
+    assert shell.helio("callback", "list", "--run", "none").returncode == 3

@@ -14,7 +14,7 @@ import msgspec
 from heliograph.cli.arguments import login_name
 from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_value
-from heliograph.cli.output import duration, json_line, line, moment, note, width
+from heliograph.cli.output import duration, json_line, line, moment, note, started_since, width
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
@@ -28,7 +28,7 @@ _JSON_WIDTH = 400
 
 def list_tasks(options: Namespace) -> int:
     """Print the open approvals and questions. Returns 0, also for an empty list."""
-    tasks = asyncio.run(_list(options.run, options.limit))
+    tasks = asyncio.run(_list(options))
     for task in tasks:
         if options.json:
             json_line("task", task)
@@ -86,13 +86,14 @@ async def _decide_async(options: Namespace, decision: Callable[[Client], Awaitab
         return await decision(client)
 
 
-async def _list(run_id: str | None, limit: int) -> list[HumanTask]:
+async def _list(options: Namespace) -> list[HumanTask]:
     from heliograph.client.human_tasks import read_tasks
 
-    async with open_existing(None if run_id is None else f"run {run_id}") as reader:
-        if run_id is not None:
-            await reader.run(run_id)  # raises NotFound for an unknown run
-        return await read_tasks(reader, run_id, limit)
+    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
+        if options.run is not None:
+            await reader.run(options.run)  # raises NotFound for an unknown run
+        since = started_since(options.since)
+        return await read_tasks(reader, options.run, options.limit, target=options.app, since=since)
 
 
 def task_lines(task: HumanTask, project: str | None = None) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 from argparse import Namespace
 
 from heliograph.cli.existing_database import open_client, open_existing
-from heliograph.cli.output import json_line, line, moment, note, table
+from heliograph.cli.output import json_line, line, moment, note, started_since, table
 from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import CallbackRow
 
@@ -14,7 +14,7 @@ _LIMIT_MAX = 1000
 
 
 def list_callbacks(options: Namespace) -> int:
-    rows = asyncio.run(_list(options.state, options.limit))
+    rows = asyncio.run(_list(options))
     if options.json:
         for row in rows:
             json_line("callback", row)
@@ -37,9 +37,12 @@ def redeliver(options: Namespace) -> int:
     return 0
 
 
-async def _list(state: str | None, limit: int) -> list[CallbackRow]:
-    async with open_existing() as reader:
-        return await reader.callbacks(state, limit)
+async def _list(options: Namespace) -> list[CallbackRow]:
+    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
+        if options.run is not None:
+            await reader.run(options.run)  # raises NotFound for an unknown run
+        return await reader.callbacks(options.state, options.limit, run_id=options.run, target=options.app,
+                                      since=started_since(options.since))  # fmt: skip
 
 
 async def _redeliver(callback_id: str | None) -> list[str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_result
-from heliograph.cli.output import ago, duration, json_line, line, note, table, width
+from heliograph.cli.output import ago, duration, json_line, line, note, started_since, table, width
 from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import WaitRow
 
@@ -32,7 +32,7 @@ _MEANING = {
 
 def list_calls(options: Namespace) -> int:
     """Print the open calls. Returns 0, also for an empty list."""
-    rows = asyncio.run(_list(options.tool, options.limit))
+    rows = asyncio.run(_list(options))
     if options.json:
         for row in rows:
             json_line("call", row)
@@ -61,9 +61,12 @@ def report(options: Namespace) -> int:
     return 0
 
 
-async def _list(tool: str | None, limit: int) -> list[WaitRow]:
-    async with open_existing() as reader:
-        return await reader.open_calls(tool, limit)
+async def _list(options: Namespace) -> list[WaitRow]:
+    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
+        if options.run is not None:
+            await reader.run(options.run)  # raises NotFound for an unknown run
+        return await reader.open_calls(options.tool, options.limit, run_id=options.run, target=options.app,
+                                       since=started_since(options.since))  # fmt: skip
 
 
 async def _take(tool: str, limit: int, pool: str) -> list[Command]:

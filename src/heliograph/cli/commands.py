@@ -16,7 +16,7 @@ from heliograph.cli.output import line
 from heliograph.cli.parser import Parser
 from heliograph.cli.run_arguments import add_bindings, add_manifests, add_runs, add_stopping, add_workers
 from heliograph.cli.session_arguments import add_sessions
-from heliograph.cli.shared_arguments import add_filters, add_limit, add_watch
+from heliograph.cli.shared_arguments import add_filters, add_limit, add_scope, add_watch
 from heliograph.cli.templates import TEMPLATES
 from heliograph.manifest.schemas import KINDS
 from heliograph.manifest.starters import STARTERS
@@ -185,10 +185,12 @@ def _add_turns(verbs: Any, command: Any) -> None:
     add_watch(turns)
     show = command(verbs, "show", "turn:show_turn", "show one turn: its cause, its owners, its calls and its cards")
     show.add_argument("turn", metavar="TURN", type=reference("TURN"), help="the id of the turn")
+    add_watch(show)
     children = command(
         verbs, "children", "turn:list_children", "list the turns that a turn has delegated, with their status"
     )
     children.add_argument("turn", metavar="TURN", type=reference("TURN"), help="the id of the turn")
+    add_watch(children)
     stop = command(verbs, "stop", "stop:stop_turn", "end a turn as canceled")
     stop.add_argument("turn", metavar="TURN", type=reference("TURN"), help="the id of the turn")
     add_stopping(stop)
@@ -197,11 +199,14 @@ def _add_turns(verbs: Any, command: Any) -> None:
 def _add_boxes(verbs: Any, command: Any) -> None:
     show = command(verbs, "show", "box:show_box", "show a box: its cards in order, inherited ones first")
     show.add_argument("box", metavar="BOX", type=identifier("BOX"), help="the id of the box")
+    add_watch(show)
 
 
 def _add_calls(verbs: Any, command: Any) -> None:
     calls = command(verbs, "list", "calls:list_calls", "list the open calls of turns, the oldest first")
     calls.add_argument("--tool", metavar="TOOL", type=identifier("--tool"), help="only those of this tool")
+    calls.add_argument("--run", metavar="RUN", type=reference("--run"), help="only those of this run")
+    add_scope(calls, "were opened")
     add_limit(calls, 50)
     add_watch(calls)
     take = command(verbs, "take", "calls:take_calls", "take open calls of a tool, as the tool itself does, with their tokens",
@@ -225,6 +230,7 @@ def _add_calls(verbs: Any, command: Any) -> None:
 def _add_approvals(verbs: Any, command: Any) -> None:
     listed = command(verbs, "list", "approval:list_tasks", "list open approvals and questions, the oldest first")
     listed.add_argument("--run", metavar="RUN", type=reference("--run"), help="only those of this run")
+    add_scope(listed, "were asked")
     add_limit(listed, 50)
     add_watch(listed)
     grant = _decision(verbs, command, "grant", "grant an approval")
@@ -245,9 +251,10 @@ def _add_callbacks(verbs: Any, command: Any) -> None:
         choices=CALLBACK_STATES,
         help=f"only those in this state: {', '.join(CALLBACK_STATES)}",
     )
-    listed.add_argument(
-        "--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="list at most N (50)"
-    )
+    listed.add_argument("--run", metavar="RUN", type=reference("--run"), help="only those of this run")
+    add_scope(listed, "became due for the first time")
+    add_limit(listed, 50)
+    add_watch(listed)
     again = command(verbs, "redeliver", "callback:redeliver", "send callbacks again, under the same ids")
     what = again.add_mutually_exclusive_group(required=True)
     what.add_argument("callback", metavar="CALLBACK", type=identifier("CALLBACK"), nargs="?",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.cli.arguments import age, integer
+from heliograph.cli.shared_arguments import add_watch
 
 
 def add_database(verbs: Any, command: Any) -> None:
@@ -59,7 +60,7 @@ def _add_maintenance(verbs: Any, command: Any) -> None:
     )
     wires.add_argument("--declare", choices=["postgres"], help="publish the events of turns on this wire from now on")
     wires.add_argument("--forget", metavar="WIRE", help="remove this wire, if no worker uses it any more")
-    command(verbs, "breakers", "maintenance:breakers", "list the circuit breakers of a project")
+    add_watch(command(verbs, "breakers", "maintenance:breakers", "list the circuit breakers of a project"))
     rates = command(verbs, "rates", "maintenance:rates", "list the rate limits of a project, or reset one")
     rates.add_argument("--reset", metavar=("KIND", "NAME"), nargs=2,
                        help="let this limit forget the calls that were stopped before their start")  # fmt: skip

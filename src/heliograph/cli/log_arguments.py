@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from heliograph.cli.arguments import identifier, integer, reference, run_or_file, since
+from heliograph.cli.shared_arguments import add_filters, add_limit, add_watch
 
 _APP = "the file, and the name of the application in it"
 
@@ -44,7 +45,9 @@ def _add_signals(verbs: Any, command: Any) -> None:
         example="helio signal catalog orders.py:app",
     )  # fmt: skip
     catalog.add_argument("app", metavar="FILE.py:app", help=_APP)
-    command(verbs, "subscriptions", "subscriptions:subscriptions", "list the durable subscriptions of the project")
+    add_watch(
+        command(verbs, "subscriptions", "subscriptions:subscriptions", "list the durable subscriptions of the project")
+    )
     unsubscribe = command(verbs, "unsubscribe", "subscriptions:unsubscribe", "delete a durable subscription",
                           example="helio signal unsubscribe billing")  # fmt: skip
     unsubscribe.add_argument("name", metavar="NAME", help="the name of the subscription")
@@ -125,9 +128,9 @@ def _add_recordings(verbs: Any, command: Any) -> None:
     listed = command(verbs, "list", "record:list_recordings", "list the recordings in the database, the newest first")
     listed.add_argument("--name", metavar="NAME", help="only those with this name")
     listed.add_argument("--tag", metavar="TAG", help="only those with this tag")
-    listed.add_argument(
-        "--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="list at most N recordings (50)"
-    )
+    add_filters(listed)
+    add_limit(listed, 50)
+    add_watch(listed)
     export = command(
         verbs, "export", "record:export", "write the recording of a run, or the log of any other run, to a file",
         example="helio record export first first.jsonl",

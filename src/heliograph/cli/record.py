@@ -11,7 +11,7 @@ from heliograph.cli.early_signals import end_at_sigint
 from heliograph.cli.existing_database import open_existing
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
-from heliograph.cli.output import json_line, line, moment, note, reserved_stdout, table
+from heliograph.cli.output import json_line, line, moment, note, reserved_stdout, started_since, table
 from heliograph.cli.replay_hints import hints
 from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
@@ -108,7 +108,8 @@ async def _export(run_id: str) -> Recording:
 
 async def _list(options: Namespace) -> list[RecordingRow]:
     async with open_existing() as reader:
-        return await reader.recordings(options.name, options.tag, options.limit)
+        return await reader.recordings(options.name, options.tag, options.limit, outcome=options.outcome, target=options.app,
+                                       since=started_since(options.since))  # fmt: skip
 
 
 def _renamed(text: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from heliograph.cli.shared_arguments import add_filters, add_limit, add_watch
 from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.ranges import GRACE_SECONDS_MAX
 
+HEALTHS = ("healthy", "degraded", "unhealthy", "unknown")
 RUN_STATUSES = ("running", "terminating", "ended")
 
 
@@ -169,6 +170,10 @@ def add_worker(worker: argparse.ArgumentParser) -> None:
 def add_worker_list(workers: argparse.ArgumentParser) -> None:
     workers.add_argument(
         "--name", metavar="NAME", help="only those with this name: helio worker --name, or else the host name"
+    )
+    workers.add_argument("--app", metavar="NAME", help="only those that serve the application with this name")
+    workers.add_argument(
+        "--health", metavar="HEALTH", choices=HEALTHS, help=f"only those with this health: {', '.join(HEALTHS)}"
     )
     workers.add_argument("--check", action="store_true",
                          help="exit with 1 unless a listed worker is healthy or degraded, and with 3 if there is none")  # fmt: skip

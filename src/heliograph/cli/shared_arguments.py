@@ -14,9 +14,14 @@ def add_filters(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--outcome", metavar="OUTCOME", choices=OUTCOMES, help=f"only those that ended so: {', '.join(OUTCOMES)}"
     )
+    add_scope(to)
+
+
+def add_scope(to: argparse.ArgumentParser, began: str = "started") -> None:
+    """Filters by application and age. began: what happened within the age."""
     to.add_argument("--app", metavar="NAME", help="only those of the application with this name")
     to.add_argument(
-        "--since", metavar="AGE", type=age("--since"), help="only those that started within this time: 30d, 12h, 90m"
+        "--since", metavar="AGE", type=age("--since"), help=f"only those that {began} within this time: 30d, 12h, 90m"
     )
 
 

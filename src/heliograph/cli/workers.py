@@ -20,7 +20,11 @@ _WARNINGS_WIDTH = 100
 
 def list_workers(options: Namespace) -> int:
     """Print the workers. Returns 0, also for an empty list; with --check, 1 unless one of them is healthy or degraded."""
-    rows = asyncio.run(_list(options.name, "worker" if options.check else None))
+    rows = [
+        row
+        for row in asyncio.run(_list(options.name, "worker" if options.check else None))
+        if options.app in (None, *row.capabilities) and options.health in (None, row.health)
+    ]
     for row in rows if options.json else ():
         json_line("worker", row)
     if rows and not options.json:
@@ -31,7 +35,8 @@ def list_workers(options: Namespace) -> int:
     if options.check:
         return _check(rows, options.name)
     if not rows and not options.json:
-        note("no workers; helio worker FILE.py:app starts one")
+        which = "no workers" if options.app is options.health is None else "no such workers"
+        note(f"{which}; helio worker FILE.py:app starts one")
     return 0
 
 

@@ -151,9 +151,14 @@ class Approvals:
         )
 
 
-async def read_tasks(reader: Reader, run_id: str | None, limit: int) -> list[HumanTask]:
-    """Read the open approvals and questions. It needs only a reader, so logins without write access can list them."""
-    waits = await reader.questions(run_id, limit)
+async def read_tasks(
+    reader: Reader, run_id: str | None, limit: int, *, target: str | None = None, since: datetime | None = None
+) -> list[HumanTask]:
+    """Read the open approvals and questions. It needs only a reader, so logins without write access can list them.
+
+    target: of the application with this name. since: asked at or after this time.
+    """
+    waits = await reader.questions(run_id, limit, target=target, since=since)
     cards = await reader.call_cards(waits, "tool.call") if waits else {}
     return [_task(wait, cards.get((wait.turn_id, wait.call_id))) for wait in waits]
 

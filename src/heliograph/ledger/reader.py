@@ -49,6 +49,8 @@ CLAIMS_OF_RUN = """
 select turn_id, turn_epoch, signals_emitted from heliograph.lease_overview
  where project_id = $1 and run_id = $2 order by started_at, turn_id, turn_epoch
 """
+# a condition on the application of a run, before the number of its parameter
+_OF_TARGET = "run_id in (select r.run_id from heliograph.run_overview r where r.project_id = $1 and r.target = "
 _RECORDED_BYTES = 16 * 1024 * 1024  # of one page of what was recorded
 OWN_BOX = "box_"  # box_<turn> is the output box of a turn; it has no row of its own
 
@@ -189,16 +191,24 @@ class Reader:
         )
         return msgspec.convert(rows, list[EarlierTurn])
 
-    async def callbacks(self, state: str | None = None, limit: int = 50) -> list[CallbackRow]:
-        """Read the newest callbacks. state: due, delivered or dead."""
-        return await self._rows(CallbackRow, "callback_overview", "($2::text is null or state = $2)", state,
-                                order="created_at desc, callback_id", limit=limit)  # fmt: skip
-
-    async def open_calls(self, tool: str | None = None, limit: int = 50) -> list[WaitRow]:
-        """Read the open calls of tools and questions to people, the oldest first."""
+    async def callbacks(
+        self, state: str | None = None, limit: int = 50, *, run_id: str | None = None, target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[CallbackRow]:  # fmt: skip
+        """Read the newest callbacks. state: due, delivered or dead. target, since: as for `runs`."""
+        where, values = _all_of({"state = ": state, "run_id = ": run_id, "created_at >= ": since, _OF_TARGET: target})
         return await self._rows(
-            WaitRow, "wait_overview",
-            "state = 'open' and kind in ('tool', 'human') and ($2::text is null or tool = $2)", tool,
+            CallbackRow, "callback_overview", where, *values, order="created_at desc, callback_id", limit=limit
+        )
+
+    async def open_calls(
+        self, tool: str | None = None, limit: int = 50, *, run_id: str | None = None, target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[WaitRow]:  # fmt: skip
+        """Read the open calls of tools and questions to people, the oldest first. target: as for `runs`. since: when they were opened."""
+        where, values = _all_of({"tool = ": tool, "run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
+        return await self._rows(
+            WaitRow, "wait_overview", f"state = 'open' and kind in ('tool', 'human') and {where}", *values,
             order="opened_at, position", limit=limit,
         )  # fmt: skip
 
@@ -211,10 +221,13 @@ class Reader:
                            "calls", code="unknown_call")  # fmt: skip
         return rows[0]
 
-    async def questions(self, run_id: str | None = None, limit: int = 50) -> list[WaitRow]:
-        """Read the open questions and approvals, the oldest first."""
+    async def questions(
+        self, run_id: str | None = None, limit: int = 50, *, target: str | None = None, since: datetime | None = None
+    ) -> list[WaitRow]:
+        """Read the open questions and approvals, the oldest first. target, since: as for `open_calls`."""
+        where, values = _all_of({"run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
         return await self._rows(
-            WaitRow, "wait_overview", "state = 'open' and kind = 'human' and ($2::text is null or run_id = $2)", run_id,
+            WaitRow, "wait_overview", f"state = 'open' and kind = 'human' and {where}", *values,
             order="opened_at, position", limit=limit,
         )  # fmt: skip
 
@@ -290,20 +303,25 @@ class Reader:
         rows = await self._rows(RecordingRow, "recording_overview", "run_id = $2", run_id)
         return rows[0] if rows else None
 
-    async def recordings(self, name: str | None = None, tag: str | None = None, limit: int = 50) -> list[RecordingRow]:
-        """Read the newest recordings, the newest first; with a name, or with a tag."""
-        where, args = ["true"], list[str]()
-        for condition, value in (("name = ${}", name), ("${} = any (tags)", tag)):
-            if value is not None:  # a condition that is left out lets the plan use the index for the other one
-                args.append(value)
-                where.append(condition.format(len(args) + 1))
+    async def recordings(
+        self, name: str | None = None, tag: str | None = None, limit: int = 50, *, outcome: str | None = None,
+        target: str | None = None, since: datetime | None = None,
+    ) -> list[RecordingRow]:  # fmt: skip
+        """Read the newest recordings, the newest first. tag: one of theirs. outcome, target, since: as for `runs`.
+
+        A condition that is left out lets the plan use the index for another one.
+        """
+        where, values = _all_of(
+            {
+                "name = ": name,
+                "outcome = ": outcome,
+                "target = ": target,
+                "started_at >= ": since,
+                "tags @> ": tag and [tag],
+            }
+        )
         return await self._rows(
-            RecordingRow,
-            "recording_overview",
-            " and ".join(where),
-            *args,
-            order="started_at desc, run_id desc",
-            limit=limit,
+            RecordingRow, "recording_overview", where, *values, order="started_at desc, run_id desc", limit=limit
         )
 
     async def recorded_commits(self, run_id: str) -> AsyncIterator[RecordedCommitRow]:
@@ -345,7 +363,8 @@ class Reader:
 def _all_of(given: dict[str, object], first: int = 2) -> tuple[str, list[object]]:
     """A condition of comparisons with the values that are given, and these values. first: the number of the first parameter."""
     used = {text: value for text, value in given.items() if value is not None}
-    return " and ".join(f"{text}${n}" for n, text in enumerate(used, first)) or "true", list(used.values())
+    conditions = [f"{text}${n}" + ")" * (text.count("(") - text.count(")")) for n, text in enumerate(used, first)]
+    return " and ".join(conditions) or "true", list(used.values())
 
 
 def _converted(row: Any, kind: type[R]) -> R:
