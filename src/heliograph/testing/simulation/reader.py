@@ -134,17 +134,26 @@ class SimulatedReader(Reader):
         await self.turn(turn_id)
         return self._one(self._waits(lambda row: (row.turn_id, row.call_id) == (turn_id, call_id)), "call", call_id)
 
-    async def questions(self, run_id: str | None = None, limit: int = 50) -> list[WaitRow]:
-        def is_asked(row: WaitRow) -> bool:
-            return row.state == "open" and row.kind == "human" and run_id in (None, row.run_id)
+    async def questions(
+        self, run_id: str | None = None, limit: int = 50, *, target: str | None = None, since: datetime | None = None
+    ) -> list[WaitRow]:
+        return (await self._open_waits(("human",), run_id, target, since))[:limit]
 
-        return self._waits(is_asked)[:limit]
+    async def open_calls(
+        self, tool: str | None = None, limit: int = 50, *, run_id: str | None = None, target: str | None = None,
+        since: datetime | None = None,
+    ) -> list[WaitRow]:  # fmt: skip
+        found = await self._open_waits(("tool", "human"), run_id, target, since)
+        return [row for row in found if tool in (None, row.tool)][:limit]
 
-    async def open_calls(self, tool: str | None = None, limit: int = 50) -> list[WaitRow]:
-        def is_open(row: WaitRow) -> bool:
-            return row.state == "open" and row.kind in ("tool", "human") and tool in (None, row.tool)
-
-        return self._waits(is_open)[:limit]
+    async def _open_waits(
+        self, kinds: Sequence[str], run_id: str | None, target: str | None, since: datetime | None
+    ) -> list[WaitRow]:
+        runs = {row.run_id for row in await self._runs(lambda row: target in (None, row.target))}
+        return self._waits(
+            lambda row: row.state == "open" and row.kind in kinds and run_id in (None, row.run_id) and row.run_id in runs
+            and (since is None or row.opened_at >= since)
+        )  # fmt: skip
 
     async def _rows(self, kind: type[R], view: str, *_: object, **__: object) -> list[R]:
         raise SetupError(f"a simulation cannot read {view}; read it in a test on a database, with heliograph_app",
