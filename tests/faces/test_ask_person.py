@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
-import pty
-import subprocess
-import termios
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +16,8 @@ from heliograph.cli.ask_person import Asker
 from heliograph.cli.form_input import Field, fields_of, object_of, value_of
 from heliograph.client.human_tasks import HumanTask
 from heliograph.errors import InvalidInput, Rejected
-from tests.faces.cli_support import HELIO, Shell, open_shell
+from tests.faces.cli_support import open_shell
+from tests.faces.own_terminal import on_terminal
 
 DESK = """
 from pydantic import BaseModel
@@ -213,29 +208,6 @@ def test_only_a_foreground_terminal_is_asked(monkeypatch: pytest.MonkeyPatch) ->
     assert not ask_person.may_ask()  # the tests have no terminal
 
 
-def own_terminal() -> None:
-    """Make the standard input the controlling terminal, as a login does."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-def on_terminal(shell: Shell, answers: dict[bytes, bytes], *options: str, term: str = "xterm") -> tuple[int, str]:
-    """Run the application on a pseudo-terminal, and type an answer after each prompt."""
-    ours, theirs = pty.openpty()
-    environment = shell.environment | {"TERM": term, "LINES": "40", "COLUMNS": "100"}
-    process = subprocess.Popen([HELIO, "run", "desk.py:app", *options], cwd=shell.folder, env=environment, stdin=theirs,
-                               stdout=theirs, stderr=theirs, close_fds=True, start_new_session=True,
-                               preexec_fn=own_terminal)  # noqa: PLW1509  the terminal of this process alone  # fmt: skip
-    os.close(theirs)
-    screen, waiting = b"", dict(answers)
-    with suppress(OSError):  # Linux raises it when the other side is closed
-        while piece := os.read(ours, 65536):
-            screen += piece
-            for prompt in [each for each in waiting if each in screen]:
-                os.write(ours, waiting.pop(prompt))
-    os.close(ours)
-    return process.wait(30), screen.decode()
-
-
 @pytest.mark.more
 @pytest.mark.proves("P-33")
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
@@ -243,7 +215,7 @@ def test_run_asks_validates_and_grants_on_a_terminal(tmp_path: Path, database_ur
     (tmp_path / "desk.py").write_text(DESK)
     shell = open_shell(tmp_path, database_url)
     answers = {b"to (text)": b"Oslo\n", b"days (integer)": b"many\n", b"not many": b"3\n", b"grant it?": b"y\n"}
-    code, screen = on_terminal(shell, answers, "--run-id", "trip", term=term)
+    code, screen = on_terminal(shell, answers, "run", "desk.py:app", "--run-id", "trip", term=term)
     assert code == 0, screen
     assert "waiting for a person: Where to?" in screen
     assert "type an integer, not many" in screen
@@ -256,7 +228,7 @@ def test_run_asks_validates_and_grants_on_a_terminal(tmp_path: Path, database_ur
 def test_run_in_a_pipe_or_with_no_ask_asks_nothing(tmp_path: Path, database_url: str) -> None:
     (tmp_path / "desk.py").write_text(DESK)
     shell = open_shell(tmp_path, database_url)
-    code, screen = on_terminal(shell, {b"--value JSON": b"\x03"}, "--run-id", "trip", "--no-ask")
+    code, screen = on_terminal(shell, {b"--value JSON": b"\x03"}, "run", "desk.py:app", "--run-id", "trip", "--no-ask")
     assert (code, "to (text)" in screen) == (130, False)
     piped = shell.start("run", "desk.py:app", "--run-id", "trip")
     line = piped.read_until("--value JSON")

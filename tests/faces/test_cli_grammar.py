@@ -126,6 +126,7 @@ def test_each_list_is_watched_and_filtered_by_application_and_each_list_of_work_
 
 
 @pytest.mark.more
+@pytest.mark.proves("P-35")
 def test_lists_select_by_run_application_and_age(tmp_path: Path, database_url: str) -> None:
     (tmp_path / "desk.py").write_text(DESK)
     shell = open_shell(tmp_path, database_url)

@@ -6,7 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.faces.cli_support import HELIO, SECONDS, Shell
+from tests.faces.own_terminal import on_terminal
 
 CHAT = """
 from heliograph import Heliograph
@@ -41,3 +44,18 @@ def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_sess
     closed = shell.helio("send", "anna", "assistant", "Anybody?")
     assert closed.returncode == 4
     assert "takes no more messages" in closed.stderr
+
+
+@pytest.mark.more
+def test_reply_streams_on_a_terminal_and_an_interrupt_of_the_prompt_ends_the_chat(
+    tmp_path: Path, database_url: str
+) -> None:
+    shell = Shell(tmp_path, database_url)
+    (tmp_path / "chat.py").write_text(CHAT)
+    code, screen = on_terminal(
+        shell, {b"> ": "Hällo\n".encode(), "1: Hällo\r\n> ".encode(): b"\x03"}, "chat", "chat.py:app", "anna"
+    )
+    assert (code, screen.count("1: Hällo")) == (130, 1)
+    code, screen = on_terminal(shell, {b"\r\n> ": b"\x04"}, "chat", "chat.py:app", "anna")
+    assert code == 0, screen
+    assert "continue it with: helio chat chat.py:app anna" in screen

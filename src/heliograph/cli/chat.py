@@ -16,6 +16,7 @@ from heliograph.cli.interrupts import run_agents
 from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import block, error, json_line, note, piece, reserved_stdout
+from heliograph.cli.terminal_lines import TerminalLines
 from heliograph.client.session import PendingReply, Reply, Session, open_session
 from heliograph.error_text import safe_repr
 from heliograph.reactive.workflow import Workflow
@@ -65,11 +66,18 @@ async def _greet(session: Session) -> None:
 
 async def _lines(*, is_terminal: bool) -> AsyncIterator[str]:
     """The messages of the user, without empty lines."""
+    lines = TerminalLines() if is_terminal else None
     while True:
-        if is_terminal:
+        if lines is not None:
             piece("> ")
-        line = await asyncio.to_thread(sys.stdin.readline)
-        if not line:
+            try:
+                line = await lines.read()
+            except asyncio.CancelledError:  # SIGINT
+                piece("\n")
+                raise
+        else:
+            line = await asyncio.to_thread(sys.stdin.readline) or None
+        if line is None:
             return
         if stripped := line.strip():
             yield stripped

@@ -129,7 +129,8 @@ def _asker(runtime: Runtime, view: OutputThread) -> Asker | None:
     """What asks the questions of the run at this terminal; None without one."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
-    from heliograph.cli.ask_person import Asker, TerminalLines, may_ask  # late: only terminals need them
+    from heliograph.cli.ask_person import Asker, may_ask  # late: only terminals need them
+    from heliograph.cli.terminal_lines import TerminalLines
 
     return Asker(runtime, view, TerminalLines().read) if may_ask() else None
 
