@@ -15,7 +15,7 @@ from model.actions_unclaimed import HEALTHY
 from model.breakers import LATE, TOO_MANY, BreakerModel, BreakerRules
 from model.buckets import EARLY, SHARED, WASTED, BucketModel, BucketRules
 from model.buckets import TOO_MANY as TOO_MANY_STARTS
-from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11
+from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11, R13
 from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, I2, P1, P2, S1, S3, T1, T2, U1
 from model.checker import Result, explore
 from model.configs import Config, faults
@@ -175,6 +175,7 @@ ABLATIONS: tuple[AnyAblation, ...] = (
     Ablation("K24c", STOPS, {"changes_bump": False}, "L1"),
     Ablation("K24c", only(R3), {"changes_bump": False}, ENDED_OPEN),
     Ablation("K24c", only(R1, stop_run=1), {"changes_bump": False}, LATECOMER),
+    Ablation("K24d", only(R13), {"follows_checked": False}, NEVER_WOKEN),
     Ablation("K25", only(R1, stop=1), {"pending_reaction": False}, "L1"),
     Ablation("K25", STOPS, {"pending_reaction": False}, NEVER_WOKEN),
     Ablation("K26", STOPS, {"end_sees_pending": False}, NEVER_WOKEN),

@@ -98,6 +98,8 @@ def drive(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         yield from learn_of_stop(cfg, s, i, w, at)
     if at < 0:
         yield from finish(cfg, s, i, w) if cfg.rules.atomic_finish else write_card_first(cfg, s, i, w)
+        if cfg.ends_together:
+            yield from finish_together(cfg, s, i, w)
         return
     yield from take_step(cfg, s, i, w, at)
     step = cfg.scripts[w.turn][at]
@@ -162,6 +164,40 @@ def finish(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         if w.turn in cfg.parents and not cfg.rules.report_row:
             then = w._replace(doing="report to parent")
         yield settle(d, i, then, is_lost=is_lost, what=what)
+
+
+def finish_together(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """K24d: one call ends two turns of a run. The second reaction was computed from the run that the first one makes."""
+    for k, other in enumerate(s.workers):
+        if k == i or other.doing != "drive" or next_step(cfg, other) >= 0 or not (owns(s, w) and owns(s, other)):
+            continue
+        made = run_made_by(cfg, s, w)
+        for is_lost in replies(s):
+            d = Draft(cfg, s)
+            is_accepted = w.seen[0] == s.run.version
+            if is_accepted:
+                d.end_turn(w.turn)
+                runs.react(d, w.seen, w.turn)
+            is_followed = made[0] == d.run.version and (is_accepted or not cfg.rules.follows_checked)
+            if is_followed:
+                d.end_turn(other.turn)
+                runs.react(d, made, other.turn)
+            what = f"finish(t{w.turn}, and t{other.turn} after it) -> {is_accepted}, {is_followed}{run_label(d)}"
+            if is_lost:
+                yield settle(d, i, w, is_lost=True, what=what)
+                continue
+            for n, each, has_ended in ((i, w, is_accepted), (k, other, is_followed)):
+                d.workers[n] = Worker("claim", each.agent, -1, -1) if has_ended else each._replace(seen=read_run(d))
+            yield d.commit(SYSTEM, f"w{i}: {what}")
+
+
+def run_made_by(cfg: Config, s: State, w: Worker) -> tuple[int, ...]:
+    """The run after the ending of a worker that has not committed it yet, as the worker computes it."""
+    version, reacted, woken, pending, is_open, status = w.seen
+    d = Draft(cfg, s)
+    d.run = d.run._replace(version=version, reacted=reacted, woken=woken, pending=pending, open=is_open, status=status)
+    runs.react(d, w.seen, w.turn)
+    return read_run(d)
 
 
 def run_label(d: Draft) -> str:

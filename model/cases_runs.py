@@ -78,6 +78,18 @@ R11 = replace(
 )
 R12 = replace(R1, name="R12", about="as R1, a finish claims the next turn; crash, reap, lost reply", claims_next=True,
               faults=faults(crash=1, reap=1, amb=1))  # fmt: skip
+# Three critics; the endings of two of them may be one call.
+R13 = Config(
+    "R13",
+    "a run: 3 critics, editor when all are in; a call may end two turns; crash, lost reply",
+    agents=(0, 1, 2, 3),
+    scripts=((), (), (), ()),
+    workers=3,
+    starts=(0, 1, 2),
+    wakes=((3, 0b111),),
+    ends_together=True,
+    faults=faults(crash=1, amb=1),
+)
 
 # Delegation: a turn and two children on agents of their own; a child, and its child; a child beside a tool.
 D1 = Config(

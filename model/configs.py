@@ -93,6 +93,7 @@ class Config:
     is_down: bool = False  # a model that is away: owners can only defer
     is_symmetric: bool = True
     claims_next: bool = False  # a finish may claim the next turn in the same transaction
+    ends_together: bool = False  # a call may end two turns of the run, whose workers are tasks of one process
     starts: tuple[int, ...] = ()
     wakes: tuple[tuple[int, int], ...] = ()
     joins: tuple[int, ...] = ()

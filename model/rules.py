@@ -86,6 +86,9 @@ class Rules:
     # K24c: every change that a reaction depends on raises the version, also an ending by the kernel and a join.
     # Without: react, at an equal version, clears a mark that it never read; the run ends before its time.
     changes_bump: bool = True
+    # K24d: an ending that was computed from the run that another one makes counts only if the same transaction has accepted
+    # that one. Without: a run of the same version, which others have made, is replaced; their endings are lost.
+    follows_checked: bool = True
     # K25: a turn ended by the kernel has a pending reaction, in the same transaction; a worker's sweep commits it.
     # Without: the run never ends, or the other critic ends it and the editor is never woken.
     pending_reaction: bool = True

@@ -158,6 +158,7 @@ class Finish(Owner):
     signals: list[SignalItem]
     reaction: ReactionItem
     recording: NotRequired[RecordingItem]
+    follows: NotRequired[str | None]
 
 
 class StopOptions(TypedDict):

@@ -140,6 +140,16 @@ def ending(
     }  # fmt: skip
 
 
+def following(turns: Sequence[Item], **last: Any) -> list[Item]:
+    """Build the items that finish turns of one run, each of which follows the one before. last: the reaction of the last one."""
+    items: list[Item] = []
+    for n, claimed in enumerate(turns):
+        more = last if n == len(turns) - 1 else {}
+        item = ending(claimed, version=claimed["run"]["version"] + n, **{"memory": {"turns": n + 1}, **more})
+        items.append(item | ({"follows": items[-1]["turn_id"]} if items else {}))
+    return items
+
+
 def turn_item(claimed: Item, *signals: Item, signals_emitted: int = 0, **fields: Any) -> Item:
     """Build an item of a claimed turn, with its signals if it has any."""
     names = {key: claimed[key] for key in ("agent_id", "turn_id", "epoch")}

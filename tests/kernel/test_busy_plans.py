@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from heliograph.ledger.reader import CLAIMS_OF_RUN
-from tests.kernel.kit import Item, Kernel, connect, draft, ending, message, run_item, stopping, turn_item
+from tests.kernel.kit import Item, Kernel, connect, draft, ending, following, message, run_item, stopping, turn_item
 from tests.kernel.waits import TOKEN, activated, child, command, result, suspended, tool
 
 EACH = 300
 BATCH = 50
+AGENTS = [f"a{n}" for n in range(BATCH)]
 BEGUN: Item = {"call_id": "i1", "tool": "charge", "effect": "once", "timeout_seconds": None}
 READ_MAX = 60  # rows of all tables, for one item; for a batch, of each item in it
 ROWS_READ = """
@@ -46,7 +47,7 @@ def sweep(kind: str, finds: str, *turns: str) -> Measured:
 async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     await kernel.call("declare_wire", "postgres")
-    one = (await _at_work(kernel))[-1]
+    one = (await _at_work(kernel))[0][-1]
     turn, run = one["turn_id"], one["run_id"]
     card = {"card_id": "card_new", "kind": "note", "content": {}}
     family = [child("c8", "critic", "turn_new"), tool("c9"), command("c10")]
@@ -108,7 +109,8 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
 async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     await kernel.call("declare_wire", "postgres")
-    some = (await _at_work(kernel))[:BATCH]
+    running, of_a_run = await _at_work(kernel)
+    some = running[:BATCH]
     measured = {
         "start": of("started", ("start_runs", [_run(f"new_{n}") for n in range(BATCH)])),
         "claim": Measured([("claim", ["newsroom"], "worker", BATCH, 30.0)], lambda answer: len(answer) == BATCH),
@@ -118,6 +120,7 @@ async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
         "suspend": of("suspended", ("suspend", [turn_item(one, calls=[tool("c8")]) for one in some])),
         "report": of("applied", ("report", [result(f"turn_suspended_{n}", "c1", token=TOKEN) for n in range(BATCH)])),
         "finish": of("ok", ("finish", [ending(one, ends="success") for one in some])),
+        "finish of one run": of("ok", ("finish", following(of_a_run))),
         "outbox": Measured([("read_outbox", BATCH)], lambda answer: len(answer) == BATCH),
         "publish": Measured([("mark_published", [f"evt:turn_finished_{n}" for n in range(BATCH)])],
                          lambda answer: answer == BATCH),
@@ -132,8 +135,8 @@ async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     assert {what: rows for what, rows in read.items() if not 1 <= rows <= READ_MAX} == {}
 
 
-async def _at_work(kernel: Kernel) -> list[Item]:
-    """Fill a busy project and return its running turns. All calls use one connection, which plans them meanwhile.
+async def _at_work(kernel: Kernel) -> tuple[list[Item], list[Item]]:
+    """Fill a busy project and return its running turns, and those of one run. All calls use one connection, which plans them meanwhile.
 
     A second or two later there is one candidate for each sweep: turn_lost has lost its owner, turn_late waits too long,
     turn_old has not started in time, turn_told has a pending stop, and turn_parent has a child that has ended.
@@ -144,9 +147,11 @@ async def _at_work(kernel: Kernel) -> list[Item]:
     )
     assert ({each["outcome"] for each in ended}, {each["outcome"] for each in asleep}) == ({"ok"}, {"suspended"})
     running = await _claimed(kernel, "running")
+    await kernel.start("run_many", AGENTS, {f"turn_many_{name}": name for name in AGENTS})
+    of_a_run = await kernel.claim(limit=BATCH)
     await _due(kernel)
     await kernel.call("start_runs", [_run(f"ready_{n}") for n in range(EACH)])
-    return running
+    return running, of_a_run
 
 
 async def _due(kernel: Kernel) -> None:

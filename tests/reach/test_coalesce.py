@@ -236,3 +236,15 @@ def crowd(size: int) -> Heliograph:
     for number in range(size):
         add(number)
     return app
+
+
+async def test_item_is_joined_by_the_next_one_while_it_waits_for_the_same_call() -> None:
+    sender = Sender()
+    joined = sender.coalescer.is_joined_by_next
+    await sender.busy()
+    waiting = await sender.callers_of(*range(10, 10 + BATCH_MAX))
+    assert not joined(lambda item: item == 1)  # it is being sent
+    assert not joined(lambda item: item == 10)  # the call is full
+    waiting.pop().cancel()
+    await settled()
+    assert joined(lambda item: item == 10)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 AGENTS = ["one", "two", "three"]
@@ -40,10 +42,17 @@ class Talk:
             self.owned += answer
             self.versions.update({row["run"]["run_id"]: row["run"]["version"] for row in answer})
         elif function in ("finish", "sweep_pending_reactions"):
+            if function == "finish":
+                self._count_versions(args[1], answer)
             views = [row["run"] for row in answer or () if row.get("run")]
             self.versions.update({view["run_id"]: view["version"] for view in views})
         elif function == "read_outbox":
             self.outbox += [row["key"] for row in answer]
+
+    def _count_versions(self, items: list[dict[str, Any]], answer: list[dict[str, Any]]) -> None:
+        for item, row in zip(items, answer, strict=True):
+            if row["outcome"] == "ok":
+                self.versions[item["agent_id"].partition("/")[0]] = item["reaction"]["version"] + 1
 
     def _forget(self, function: str, answer: Any) -> None:
         """Mostly forget turns that the caller no longer owns."""
@@ -175,7 +184,23 @@ class TurnCalls(Talk):
             )
             items.append({**token, "outcome": self.mostly("success", "failed"), "content": content,
                           **self._reaction(run_id)})  # fmt: skip
+        if len(items) > 1 and self.dice.random() < 0.5:
+            self._follow(items)
         return (items,)
+
+    def _follow(self, items: list[dict[str, Any]]) -> None:
+        """Let endings of one run follow each other, mostly the one before."""
+        counts = Counter(turn["run_id"] for turn in self.owned)
+        [(run_id, _)] = counts.most_common(1) or [("", 0)]
+        owned = [turn for turn in self.owned if turn["run_id"] == run_id]
+        for n, (item, turn) in enumerate(zip_longest(items, owned[: len(items)])):
+            if turn is not None:
+                item |= {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
+            item["reaction"]["version"] = self.versions.get(run_id, 1) + n
+            if n > 0:
+                item["follows"] = self.mostly(items[n - 1].get("turn_id"), self.dice.choice([None, "turn_x"]), 0.95)
+            if self.dice.random() < 0.8:
+                item["reaction"] |= {"memory": {"n": self.dice.random()}, "activations": []}
 
     def finish_and_claim(self) -> tuple[Any, ...]:
         return (*self.finish(), *self.claim())

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
 from heliograph.definitions.fields import problems_of
 from heliograph.errors import AgentFailed
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.run_serializer import RunSerializer
 from heliograph.reactive.ending import Ending
-from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.reactive.react import react_to_ending
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import TOO_LARGE, state_too_large
-from heliograph.records import RunFailure, RunView
+from heliograph.records import RunFailure
 from heliograph.turn.drafts import draft_items
 from heliograph.turn.events import Deliver
 from heliograph.turn.untrusted import UNTRUSTED
@@ -40,10 +42,8 @@ async def deliver(
         emitted=emitted, usage=usage, is_untrusted=owned.taint.is_tainted,
     )  # fmt: skip
     content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
-    async with services.run_serializers.enter(claimed.run_id) as serializer:
-        reaction, after = await _commit(owned, ending, content, owned.inputs.newest(serializer, claimed.run))
-        # only the kernel knows the positions of the signals that a join has collected in this commit
-        serializer.view = None if lacks_positions(after.memory) else after
+    with services.run_serializers.enter(claimed.run_id) as serializer:
+        reaction = await _commit(owned, services.ledger.may_follow, serializer, ending, content)
     if services.metrics is not None:
         owned.signals.count(ending.drafts)
         services.metrics.ended(claimed.agent, ending.outcome)
@@ -53,25 +53,38 @@ async def deliver(
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn
 
 
-async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: RunView) -> tuple[Reaction, RunView]:
-    """Commit, and compute the reaction again after each conflict. Returns the reaction and the run after the ending."""
-    world = owned.world
+async def _commit(
+    owned: OwnedTurn, may_follow: Callable[[str], bool], serializer: RunSerializer, ending: Ending, content: JsonObject
+) -> Reaction:
+    """Commit, and compute the reaction again after each conflict. Returns the reaction."""
+    world, view = owned.world, owned.claimed.run
     failure: RunFailure | None = None
     while True:
-        reaction = react_to_ending(owned.workflow, view, ending, world.now(), world.new_id, failure)
-        await world.failpoint("before_finish")
-        result = await owned.ledger.finish({
-            "outcome": ending.outcome, "content": content, "signals": draft_items(reaction.drafts, owned.claimed.run_id),
-            "reaction": reaction.to_item(),
-        })  # fmt: skip
+        await serializer.ready(may_follow)
+        seen, follows = owned.inputs.newest(serializer, view)
+        try:
+            reaction = react_to_ending(owned.workflow, seen, ending, world.now(), world.new_id, failure)
+        except AgentFailed:
+            if follows is None:
+                raise
+            await serializer.settled()  # the run that this output does not match may never be
+            continue
+        after = reaction.applied_to(seen, closed=1)
+        with serializer.sending(ending.turn_id, after):
+            await world.failpoint("before_finish")
+            item = {"outcome": ending.outcome, "content": content, "signals": draft_items(reaction.drafts, owned.claimed.run_id),
+                    "reaction": reaction.to_item()}  # fmt: skip
+            result = await owned.ledger.finish(item if follows is None else {**item, "follows": follows})
+            if result.outcome != "rejected":
+                serializer.committed(result.run or after)
         if result.code == TOO_LARGE and reaction.status == "ended" and ending.error is not None and failure is None:
             failure = state_too_large(result.message)
-            continue
-        if result.outcome == "rejected":
+        elif result.outcome == "rejected":
             raise AgentFailed(f"the end of this turn was rejected: {result.message}", code=RESOURCE_EXHAUSTED)
-        if result.run is None:
-            return reaction, reaction.applied_to(view, closed=1)
-        view = result.run  # conflict: nothing was written; compute again for the current run
+        elif result.run is None:
+            return reaction
+        else:
+            view = result.run  # conflict: nothing was written; compute again for the current run
 
 
 def _check_fields(owned: OwnedTurn, output: Json) -> None:

@@ -87,10 +87,11 @@ class RecordedInputs(TurnInputs):
         self._tape.read(("credentials", problem))
         return problem
 
-    def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
-        newest = self._inner.newest(serializer, view)
-        self._tape.read(None if newest is view else ("view", newest))
-        return newest
+    def newest(self, serializer: RunSerializer, view: RunView) -> tuple[RunView, str | None]:
+        newest, follows = self._inner.newest(serializer, view)
+        entry = None if newest is view else ("view", newest) if follows is None else ("view", newest, follows)
+        self._tape.read(entry)
+        return newest, follows
 
     async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
         number = self._tape.begin("cleanup")

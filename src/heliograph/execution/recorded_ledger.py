@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from heliograph.execution.ownership import OwnedLedger
-from heliograph.execution.tape import Tape, without_intents, without_targets
+from heliograph.execution.tape import Tape, without_followed, without_intents, without_targets
 from heliograph.ledger.client import Ledger
 from heliograph.records import BeginResult, Card, Claimed, EarlierTurn, WriteResult
 from heliograph.world.seam import Transaction
@@ -53,7 +53,11 @@ class RecordedLedger(OwnedLedger):
         return self._recorded("defer", item, self._ledger.defer)
 
     def finish(self, item: Mapping[str, Any]) -> Coroutine[Any, Any, WriteResult]:
-        return self._recorded("finish", item, self._ledger.finish)
+        if "follows" not in item:
+            return self._recorded("finish", item, self._ledger.finish)
+        follows = item["follows"]
+        return self._recorded("finish", without_followed(item),
+                              lambda given: self._ledger.finish({**given, "follows": follows}))  # fmt: skip
 
     async def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
         number = self._tape.begin("call", "read_box", {"box_id": box_id}, {})

@@ -1,53 +1,97 @@
-"""Commit the endings of one run one after another within a worker.
+"""Order the endings of one run within a worker, and let those that are ready at the same time share a commit.
 
 The version of a run guards its reactions: of several concurrent commits only the first succeeds, and the others are
-computed again. So the turns of one run commit one after another, and each computes its reaction from the run as the previous
-one left it.
+computed again. So each ending is computed from the run as the one before it leaves it. An ending that still waits to be
+sent may be followed at once: the next one is computed from the run that it will make, and joins its call
+(decision 0149). Otherwise the next ending waits until those under way have their answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.records import RunView
 
 
 class RunSerializer:
-    """The lock of one run. view: the newest version that this worker has seen; a hint, because the kernel decides."""
+    """The endings of one run that are under way.
+
+    view: the newest version that this worker has seen committed; a hint, because the kernel decides.
+    """
 
     def __init__(self, run_id: str, serializers: dict[str, RunSerializer]) -> None:
         self._run_id = run_id
         self._serializers = serializers
-        self._lock: asyncio.Lock | None = None  # made by the second user, because a single one needs none
         self._users = 0
+        self._under_way = 0
+        self._last_turn_id = ""  # of the newest ending under way, and the run that it makes
+        self._last_view: RunView | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self.view: RunView | None = None
 
-    async def __aenter__(self) -> RunSerializer:
+    def __enter__(self) -> RunSerializer:
         self._users += 1
-        if self._users == 1:
-            return self
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-            await self._lock.acquire()  # without waiting: on behalf of the first user, who releases it
-        try:
-            await self._lock.acquire()
-        except BaseException:
-            self._remove_user()
-            raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._lock is not None:
-            self._lock.release()
-        self._remove_user()
-
-    def _remove_user(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._users -= 1
         if self._users == 0:
             del self._serializers[self._run_id]
 
+    async def ready(self, may_follow: Callable[[str], bool]) -> None:
+        """Return when the next ending may be computed: none is under way, or it can follow the newest one.
+
+        may_follow: whether the next ending would be sent in one call with the ending of this turn.
+        """
+        while self._under_way and not self._can_follow(may_follow):
+            await self.settled()
+
+    async def settled(self) -> None:
+        """Return when the endings that are under way have their answers."""
+        if self._under_way:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+
     def newest(self, view: RunView) -> RunView:
-        return self.view if self.view is not None and self.view.version > view.version else view
+        """Return the newest version of the run. It may be the one that the newest ending under way will make."""
+        for known in (self.view, self._last_view):
+            if known is not None and known.version > view.version:
+                view = known
+        return view
+
+    def followed(self, view: RunView) -> str | None:
+        """Return the turn whose ending, which is not committed yet, makes this version of the run. None if it is committed."""
+        return self._last_turn_id if view is self._last_view else None
+
+    @contextmanager
+    def sending(self, turn_id: str, after: RunView) -> Iterator[None]:
+        """An ending that is under way. after: the run that it makes."""
+        self._under_way += 1
+        self._last_turn_id, self._last_view = turn_id, after
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._last_view = None
+                while self._waiting:
+                    if not (waiter := self._waiting.popleft()).done():
+                        waiter.set_result(None)
+
+    def committed(self, view: RunView) -> None:
+        """Note a version of the run that a call has returned, or has made."""
+        if self.view is None or view.version > self.view.version:
+            # only the kernel knows the positions of the signals that a join has collected in this commit
+            self.view = None if lacks_positions(view.memory) else view
+
+    def _can_follow(self, may_follow: Callable[[str], bool]) -> bool:
+        view = self._last_view
+        return view is not None and not lacks_positions(view.memory) and may_follow(self._last_turn_id)
 
 
 class RunSerializers:
@@ -57,7 +101,7 @@ class RunSerializers:
         self._serializers: dict[str, RunSerializer] = {}
 
     def enter(self, run_id: str) -> RunSerializer:
-        """Return the serializer of a run. The caller enters it at once with `async with`."""
+        """Return the serializer of a run. The caller enters it at once with `with`."""
         found = self._serializers.get(run_id)
         if found is None:
             found = self._serializers[run_id] = RunSerializer(run_id, self._serializers)

@@ -5,7 +5,7 @@ A value is read at once. A call begins, and has a number. An answer belongs to t
 
 | Entry | Sort |
 |---|---|
-| now T · monotonic S · id KIND ID · harness NAME · cost USD · credentials PROBLEM · view RUN | value |
+| now T · monotonic S · id KIND ID · harness NAME · cost USD · credentials PROBLEM · view RUN FOLLOWED | value |
 | call N FUNCTION ITEM SIGNALS · step N CALL · model N NAME HASH REQUEST · sleep N SECONDS · thread N · tools N · cleanup N | call |
 | answer N VALUE · raised N ERROR · text N CONTENT · thinking N CONTENT · reply N REPLY · timeout N · stop REASON | answer |
 | progress PAYLOAD TIME, which the function of a step has reported | answer |
@@ -181,6 +181,11 @@ class WholeTape(Tape):
 def without_intents(item: Mapping[str, Any]) -> dict[str, Any]:
     """An item of record_call without the intents of the calls that follow."""
     return {key: value for key, value in item.items() if key != "intents"}
+
+
+def without_followed(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item of finish without the turn that it follows, which depends on the other turns of the worker."""
+    return {key: value for key, value in item.items() if key != "follows"}
 
 
 def without_owner(item: Mapping[str, Any]) -> JsonObject:

@@ -44,9 +44,10 @@ class TurnInputs:
         """Return the message about a missing credential; None if all are there."""
         return problem_of_credentials(names, secrets)
 
-    def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
-        """Return the newest version of a run that this worker has."""
-        return serializer.newest(view)
+    def newest(self, serializer: RunSerializer, view: RunView) -> tuple[RunView, str | None]:
+        """Return the newest version of a run that this worker has, and the turn whose ending is still to commit it."""
+        newest = serializer.newest(view)
+        return newest, serializer.followed(newest)
 
     async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run the cleanup functions of a turn."""

@@ -152,6 +152,10 @@ class Ledger:
         """End a turn with its outcome and its deliverable."""
         return await self._endings.call(item)
 
+    def may_follow(self, turn_id: str) -> bool:
+        """Whether the next ending would be sent in one call with the ending of this turn, which waits to be sent."""
+        return self._endings.is_joined_by_next(lambda item: item["turn_id"] == turn_id)
+
     async def report(self, item: dict[str, Any]) -> Reported:
         """Report the result of a call that ran outside the worker (61_report.sql)."""
         return await self._reports.call(item)

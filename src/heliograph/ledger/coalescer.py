@@ -59,6 +59,12 @@ class Coalescer(Generic[Item, Answer]):
                 self._waiting.remove(waiter)
             raise
 
+    def is_joined_by_next(self, is_it: Callable[[Item], bool]) -> bool:
+        """Whether this item still waits, and the next item will be sent in the same call."""
+        waiting = len(self._waiting)
+        found = next((n for n in range(waiting - 1, -1, -1) if is_it(self._waiting[n].item)), None)
+        return found is not None and found // BATCH_MAX == waiting // BATCH_MAX
+
     def _start(self) -> None:
         """Start a call for the waiting items if a lane is free. Items that arrive before it starts join it."""
         if self._free and self._waiting and not self._is_starting:

@@ -53,8 +53,8 @@ class DetachedInputs(TurnInputs):
     def problem_of_credentials(self, names: Sequence[str], secrets: Resolver | None) -> str | None:
         return None  # workers have them
 
-    def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
-        return view
+    def newest(self, serializer: RunSerializer, view: RunView) -> tuple[RunView, str | None]:
+        return view, None
 
     async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
         """Nothing is cleaned up."""

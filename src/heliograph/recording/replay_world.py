@@ -14,7 +14,7 @@ from heliograph.definitions.tool import Tool
 from heliograph.errors import HeliographError, TurnTimedOut
 from heliograph.execution.recorded_inputs import Conversations, request_item
 from heliograph.execution.run_serializer import RunSerializer
-from heliograph.execution.tape import without_intents
+from heliograph.execution.tape import without_followed, without_intents
 from heliograph.execution.turn_inputs import TurnInputs
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Chunk, Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolCall
@@ -186,7 +186,7 @@ class ReplayedLedger(Ledger):
         return await self._call("defer", item, WriteResult)
 
     async def finish(self, item: dict[str, Any]) -> WriteResult:
-        return await self._call("finish", item, WriteResult)
+        return await self._call("finish", without_followed(item), WriteResult)
 
     def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
         return self._pages(box_id)
@@ -223,6 +223,7 @@ class ReplayedInputs(TurnInputs):
         self._judge = judge
         self._toolbox = toolbox
         self._conversations = Conversations()
+        self._has_read_view = False
 
     async def step(
         self, world: Any, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
@@ -256,13 +257,15 @@ class ReplayedInputs(TurnInputs):
             return None
         return problem
 
-    def newest(self, serializer: RunSerializer, view: RunView) -> RunView:
+    def newest(self, serializer: RunSerializer, view: RunView) -> tuple[RunView, str | None]:
         try:
-            newest = self._script.value("view")[1]
+            _, newest, *follows = self._script.value("view")
         except Missing:
-            self._judge.missing(("view",), None)
-            return view
-        return view if newest is None else msgspec.convert(newest, RunView)
+            if not self._has_read_view:
+                self._judge.missing(("view",), None)
+            return view, None  # earlier versions read it once, and after a conflict used the run of the answer
+        self._has_read_view = True
+        return view if newest is None else msgspec.convert(newest, RunView), follows[0] if follows else None
 
     async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
         await self._answer(("cleanup",), None)

@@ -19,10 +19,13 @@ _POSITION = re.compile(r"[1-9][0-9]{0,17}")
 _DIGITS = re.compile(r"_[0-9]+\Z")
 
 
-def reject_drafts(run: Row, drafts: Any) -> Row | None:
-    """Reject invalid drafts. run: {run_id, signal_seq} before the drafts. The caller rejects drafts that are not a list."""
+def reject_drafts(run: Row, drafts: Any, ahead: int = 0) -> Row | None:
+    """Reject invalid drafts. run: {run_id, signal_seq}; ahead: the number of signals between its newest one and the drafts.
+
+    The caller rejects drafts that are not a list.
+    """
     for place, draft in enumerate(drafts if isinstance(drafts, list) else []):
-        if wrong := _wrong_draft(run["run_id"], run["signal_seq"], place, draft):
+        if wrong := _wrong_draft(run["run_id"], run["signal_seq"] + ahead, place, draft):
             return rejection("invalid_signal", wrong)
     return None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.drafts import reject_drafts
 from heliograph.testing.kernel.endings import terminal
+from heliograph.testing.kernel.following_endings import following, log_followed
 from heliograph.testing.kernel.head import (
     add_bells,
     dispatch_next,
@@ -31,22 +33,48 @@ def finish(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     activated(items)
     answers: list[Row] = [{"turn_id": get_text(item, "turn_id")} for item in listed]
+    runs = [run_of(get_text(item, "agent_id")) for item in listed]
+    steps, ahead = following(listed, runs)
+    turns_ended: set[str | None] = set()
     woken: list[str] = []
-    for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
+    for places in rounds(runs, steps):
         for n in places:
-            answers[n] |= _judge(tx, listed[n], limited)
-        ended = [listed[n] for n in places if answers[n]["outcome"] == "ok"]
+            answers[n] |= _judge(tx, listed[n], limited, turns_ended, steps[n], ahead[n])
+        refused = [] if "follows_refused" in tx.bugs else _after_refused(places, runs, steps, answers)
+        ended = [listed[n] for n in places if answers[n]["outcome"] == "ok" and n not in refused]
         if ended:
+            turns_ended |= {get_text(item, "turn_id") for item in ended}
             terminal(tx, ended)
             woken += dispatch_next(tx, [str(get_text(item, "agent_id")) for item in ended])
-            woken += commit_reactions(tx, ended, 1)
+            woken += commit_reactions(tx, log_followed(tx, ended), 1)
+        for n in refused:
+            answers[n] = {"turn_id": answers[n]["turn_id"], **_conflict(tx, tx.tables.runs[str(runs[n])])}
     return add_bells(tx, answers, woken)
 
 
-def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
-    """Decide whether an ending is accepted: its owner, the version of the run, sizes and fields.
+def _after_refused(
+    places: list[int], runs: Sequence[str | None], steps: Sequence[int], answers: Sequence[Row]
+) -> list[int]:
+    """The places of endings that follow one which was not accepted, and that would have been judged by their reaction."""
+    refused: list[int] = []
+    failed: set[str | None] = set()
+    for n in places:
+        outcome = answers[n]["outcome"]
+        if steps[n] and runs[n] in failed and outcome not in ("stale", "duplicate"):
+            refused.append(n)
+        elif outcome != "ok":
+            failed.add(runs[n])
+    return refused
 
-    Bugs: finish_no_gate, no_version_guard, result_fields_unchecked.
+
+def _conflict(tx: Transaction, run: Row) -> Row:
+    return {"outcome": "conflict", "run": run_view(tx, run)}
+
+
+def _judge(tx: Transaction, item: Any, limited: Row, turns_ended: Collection[str | None], step: int, ahead: int) -> Row:
+    """Decide whether an ending is accepted: its owner, the version of the run, sizes and fields. step, ahead: see `following`.
+
+    Bugs: finish_no_gate, no_version_guard, follows_unchecked, result_fields_unchecked.
     """
     head, turn_id = tx.tables.heads.get(get_text(item, "agent_id")), get_text(item, "turn_id")
     is_own = is_owner(tx, item)
@@ -58,9 +86,11 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
             "outcome": "duplicate" if card is not None and card["turn_epoch"] == j.get_whole(item, "epoch") else "stale"
         }
     run, turn = tx.tables.runs[str(run_of(get_text(item, "agent_id")))], tx.tables.turns[str(turn_id)]
-    reaction = get(item, "reaction")
-    if run["version"] != j.get_whole(reaction, "version") and "no_version_guard" not in tx.bugs:
-        return {"outcome": "conflict", "run": run_view(tx, run)}
+    reaction, follows = get(item, "reaction"), get_text(item, "follows")
+    if run["version"] + step != j.get_whole(reaction, "version") and "no_version_guard" not in tx.bugs:
+        return _conflict(tx, run)
+    if follows is not None and not step and follows not in turns_ended and "follows_unchecked" not in tx.bugs:
+        return _conflict(tx, run)
     woken = get(reaction, "activations")
     return (
         _reject_deliverable(item)
@@ -71,7 +101,7 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
             if j.elements(woken)
             else None
         )
-        or reject_drafts(run, get(item, "signals"))
+        or reject_drafts(run, get(item, "signals"), ahead)
         or {"outcome": "ok"}
     )
 

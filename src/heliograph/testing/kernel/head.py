@@ -6,7 +6,7 @@ of the SQL document the functions; the docstrings here name the bugs that mutant
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from heliograph.control.pool_names import queue_name
@@ -125,12 +125,15 @@ def is_owner(tx: Transaction, item: Any) -> bool:
     )  # fmt: skip
 
 
-def rounds(keys: Iterable[Hashable]) -> list[list[int]]:
-    """Divide items into rounds in which no two items have the same key; return the positions of each round, from 0."""
+def rounds(keys: Iterable[Hashable], steps: Sequence[int] | None = None) -> list[list[int]]:
+    """Divide items into rounds in which no two items have the same key; return the positions of each round, from 0.
+
+    steps: an item with a value above 0 joins the round of the one before it of its key.
+    """
     seen: dict[Hashable, int] = {}
     found: list[list[int]] = []
     for place, key in enumerate(keys):
-        number = seen[key] = seen.get(key, -1) + 1
+        number = seen[key] = seen.get(key, -1) + (0 if steps is not None and steps[place] else 1)
         if number == len(found):
             found.append([])
         found[number].append(place)

@@ -36,8 +36,8 @@ def run_view(tx: Transaction, run: Row) -> Row:
     return view
 
 
-def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int, settles_from: int | None = None) -> list[str]:
-    """Commit reactions of different runs. settles_from: the first signal that was pending until now. Bugs: open_turns_miscounted, message_clears_taint."""
+def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list[str]:
+    """Commit reactions of different runs. Bugs: open_turns_miscounted, message_clears_taint."""
     reacting, activations = [], list[Row]()
     listed = j.records(list(items))
     for item in listed:
@@ -70,7 +70,8 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int, settles
             status=run["status"] if status is None else status, outcome=get_text(reaction, "outcome"),
             ended_at=tx.now if status == "ended" else None, updated_at=tx.now,
         )  # fmt: skip
-        checkpoint(tx, run["run_id"], base if settles_from is None else settles_from - 1)
+        settles_from = get(item, "settles_from")
+        checkpoint(tx, run["run_id"], base if settles_from in (ABSENT, None) else settles_from - 1)
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
     if len(reacting) < len(listed):
@@ -127,7 +128,8 @@ def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
         for row in settled:
             tx.set(row, is_pending=False)
         tx.update(tx.tables.runs, run, pending_reactions=0, rejections=0)
-        return {"outcome": "ok"}, commit_reactions(tx, [item], 0, settled[0]["seq"] if settled else None)
+        item = j.joined(item, {"settles_from": settled[0]["seq"] if settled else None})
+        return {"outcome": "ok"}, commit_reactions(tx, [item], 0)
     except SqlError as error:
         tx.rollback(savepoint)
         return rejection(error.state, error.message), []

@@ -43,7 +43,13 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "dispatch_lifo": (("order by q.queue_seq limit 1) t", "order by q.queue_seq desc limit 1) t"),),
     "result_fields_unchecked": (("case when t.result_fields is not null then", "case when false then"),),
-    "no_version_guard": (("when r.version is distinct from (i.item #>> '{reaction,version}')::bigint", "when false"),),
+    "no_version_guard": (
+        ("when r.version + coalesce(v_steps[n], 0)\nis distinct from (i.item #>> '{reaction,version}')::bigint\nor", "when"),
+    ),
+    "follows_unchecked": (("and not i.item ->> 'follows' = any (v_turns_ended)", "and false"),),
+    "follows_refused": (
+        ("v_refused := case when v_steps is not null and v_parts <> '{}'", "v_refused := case when false"),
+    ),
     "react_unguarded": (
         ("if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')\n"
          "= (v_item #>> '{reaction,version}')::bigint then", "if true then"),

@@ -222,8 +222,17 @@ class TurnOracle:
                 self.books.tokens.pop(turn.agent_id, None)
 
     def finish(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        ended: set[str] = set()
         for item, row in zip(args[1], answer, strict=True):
             turn = self.turn(item["turn_id"])
+            if row["outcome"] == "ok":
+                if (follows := item.get("follows")) is not None:
+                    self.count("ending that follows another")
+                    if follows not in ended:
+                        self.blame(
+                            "followed_nothing", f"{turn.turn_id} follows {follows}, which this call has not ended"
+                        )
+                ended.add(turn.turn_id)
             if row["outcome"] == "duplicate" and turn.ended_by is None:
                 self.blame("duplicate_of_nothing", f"{turn.turn_id} has not ended")
             is_owner = self.is_owned("finish", item, row["outcome"])

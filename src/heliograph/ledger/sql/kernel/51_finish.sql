@@ -1,7 +1,8 @@
 -- finish: end running turns: the owner commits the deliverable, the last signals, the run's new state and the turns
 --   that these signals wake (K1, K24).
---   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction, recording}]; reaction: see
---   _commit_reactions. recording: see _recording_of.
+--   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction, recording, follows}]; reaction:
+--   see _commit_reactions. recording: see _recording_of. follows: the turn whose ending, earlier in this call, makes
+--   the run from which the reaction was computed; unless that one is accepted, this one is a conflict (K24d).
 --   Returns [{turn_id, outcome, targets, run}] in the order of p_items. 'ok'. 'conflict': the run has changed since
 --   the reaction was computed; nothing is written, and run is the new view to compute the reaction from. 'duplicate':
 --   this epoch has delivered before; its reply was lost. 'stale': another worker owns the turn. 'rejected' with code
@@ -18,10 +19,14 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i);
     v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) a);
+    v_steps integer[];  -- see _following
+    v_ahead bigint[];
     v_bytes integer;
     v_places integer[];
     v_ended integer[];
     v_agents_ended text[];
+    v_refused integer[];
+    v_turns_ended text[] := '{}';
     v_ending jsonb;
     v_woken text[] := '{}';
     v_parts jsonb := '{}';  -- {place: part of its answer} of the items that are not accepted
@@ -29,16 +34,20 @@ declare
 begin
     v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_reactions('p_items[]', p_items,
-        '{agent_id,turn_id,epoch,outcome,content,signals,reaction,recording}');
+        '{agent_id,turn_id,epoch,outcome,content,signals,reaction,recording,follows}');
     perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, v_runs);
-    for v_places in select places from heliograph._rounds(v_runs) loop
+    select f.steps, f.ahead into v_steps, v_ahead from heliograph._following(p_items, v_runs) f;
+    for v_places in select places from heliograph._rounds(v_runs, v_steps) loop
         with judged as materialized (
-            select n, v_agents[n] as agent_id,  -- the verdict of an accepted ending is null
+            select n,  -- the verdict of an accepted ending is null
                    case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null
                                                                         then 'stale' else 'duplicate' end)
                         -- a missing version never matches
-                        when r.version is distinct from (i.item #>> '{reaction,version}')::bigint
+                        when r.version + coalesce(v_steps[n], 0)
+                             is distinct from (i.item #>> '{reaction,version}')::bigint
+                          or i.item ->> 'follows' is not null and coalesce(v_steps[n], 0) = 0
+                             and not i.item ->> 'follows' = any (v_turns_ended)
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
                         else coalesce(
                             heliograph._reject_deliverable(i.item),
@@ -51,7 +60,8 @@ begin
                                  then coalesce(heliograph._reject_activations(p_project, v_runs[n],
                                          i.item #> '{reaction,activations}', v_limits),
                                                heliograph._reject_taken(p_project, i.item)) end,
-                            heliograph._reject_drafts(v_runs[n], r.signal_seq, i.item -> 'signals')) end as verdict
+                            heliograph._reject_drafts(v_runs[n], r.signal_seq + coalesce(v_ahead[n], 0),
+                                                      i.item -> 'signals')) end as verdict
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item offset 0) i
               left join lateral (
@@ -72,14 +82,27 @@ begin
         )
         select v_parts || coalesce(jsonb_object_agg(n, verdict) filter (where verdict is not null), '{}'),
                array_agg(n order by n) filter (where verdict is null),
-               array_agg(agent_id order by n) filter (where verdict is null)
+               array_agg(v_agents[n] order by n) filter (where verdict is null)
           into v_parts, v_ended, v_agents_ended
           from judged;
+        v_refused := case when v_steps is not null and v_parts <> '{}'
+                          then heliograph._after_refused(v_places, v_runs, v_steps, v_parts) end;
+        if cardinality(v_refused) > 0 then
+            select array_agg(n order by n), array_agg(v_agents[n] order by n) into v_ended, v_agents_ended
+              from unnest(v_ended) n where n <> all (v_refused);
+        end if;
         if v_ended is not null then
             v_ending := heliograph._items_at(p_items, v_ended);
             perform heliograph._terminal(p_project, v_ending, v_bytes, v_limits.card_bytes_max, p_now);
-            v_woken := v_woken || heliograph._dispatch_next(p_project, v_agents_ended, p_now)
-                                   || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
+            v_woken := v_woken || heliograph._dispatch_next(p_project, v_agents_ended, p_now);
+            if v_steps is not null then
+                v_turns_ended := v_turns_ended || array(select i ->> 'turn_id' from jsonb_array_elements(v_ending) i);
+                v_ending := heliograph._log_followed(p_project, v_ending, p_now);
+            end if;
+            v_woken := v_woken || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
+        end if;
+        if cardinality(v_refused) > 0 then
+            v_parts := v_parts || heliograph._conflicts(p_project, v_refused, v_runs);
         end if;
     end loop;
     v_answer := heliograph._answers(p_project, 'turn_id', p_items, 'ok', v_parts, v_woken);

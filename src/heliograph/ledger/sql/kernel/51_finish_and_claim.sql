@@ -1,5 +1,6 @@
 -- finish_and_claim: end running turns, and claim further ones for their worker in the same transaction.
---   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction, recording}]; see finish.
+--   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction, recording, follows}]; see
+--   finish.
 --   p_targets, p_worker, p_lease_seconds: see claim. p_limit: how many turns the worker takes if all items end; it
 --   takes one less for each item that does not.
 --   Returns {finished, claimed}: the answers of finish and of claim.
