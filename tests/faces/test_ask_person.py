@@ -159,6 +159,7 @@ async def test_questions_are_asked_in_turn_and_again_until_the_answer_is_valid()
         ("answer", "c5", "blue"), ("answer", "c6", {"to": "Oslo", "days": 3, "class_": None, "is_return": False}),
     ]  # fmt: skip
     assert answers.reported == expected
+    assert screen.text.count("clerk asks: ?") == 7
     assert "type y or n, not perhaps" in screen.text
     assert "type an integer, not x" in screen.text
     assert not screen.is_open

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from heliograph.cli.approval import task_lines
 from heliograph.cli.arguments import login_name
 from heliograph.cli.form_input import Field, fields_of, object_of, value_of
 from heliograph.cli.output_thread import OutputThread
@@ -84,6 +85,7 @@ class Asker:
         self._view.resume()
 
     async def _ask(self, task: HumanTask) -> None:
+        self._view.prompt(f"{safe_repr(task.agent)} asks: {task_lines(task)[0]}\n")
         while True:
             try:
                 await (self._decide(task) if task.kind == "decision" else self._answer(task))
