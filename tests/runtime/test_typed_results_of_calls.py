@@ -45,6 +45,7 @@ async def lead(ctx: Context) -> Any:
 async def test_results_of_several_calls_have_the_declared_types(rig: Rig) -> None:
     run = await rig.start(app)
     async with rig.serving(app):
+        await rig.taken("score", count=2)  # both calls are open
         turn = await rig.turn_of("lead")
         client = Client.on(rig.runtime)
         await client.report(turn.turn_id, "b", result={"score": 12})

@@ -242,5 +242,5 @@ def _card(claimed: Claimed, taint: Taint, request: CallRequest) -> JsonObject:
 
 
 def _new_token(world: World) -> str:
-    """A secret of 120 random bits (S14): two ids, which a recording has as such."""
-    return world.new_id("token") + world.new_id("token")[-16:]
+    """A secret of 160 random bits (S14): 60 of each of two ids, and 40 of a third; a recording has the ids as such."""
+    return world.new_id("token") + world.new_id("token")[-12:] + world.new_id("token")[-8:]

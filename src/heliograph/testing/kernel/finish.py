@@ -40,31 +40,31 @@ def finish(tx: Transaction, items: Any) -> list[Row]:
     for places in rounds(runs, steps):
         for n in places:
             answers[n] |= _judge(tx, listed[n], limited, turns_ended, steps[n], ahead[n])
-        refused = [] if "follows_refused" in tx.bugs else _after_refused(places, runs, steps, answers)
-        ended = [listed[n] for n in places if answers[n]["outcome"] == "ok" and n not in refused]
+        rejected = [] if "follows_rejected" in tx.bugs else _after_rejected(places, runs, steps, answers)
+        ended = [listed[n] for n in places if answers[n]["outcome"] == "ok" and n not in rejected]
         if ended:
             turns_ended |= {get_text(item, "turn_id") for item in ended}
             terminal(tx, ended)
             woken += dispatch_next(tx, [str(get_text(item, "agent_id")) for item in ended])
             woken += commit_reactions(tx, log_followed(tx, ended), 1)
-        for n in refused:
+        for n in rejected:
             answers[n] = {"turn_id": answers[n]["turn_id"], **_conflict(tx, tx.tables.runs[str(runs[n])])}
     return add_bells(tx, answers, woken)
 
 
-def _after_refused(
+def _after_rejected(
     places: list[int], runs: Sequence[str | None], steps: Sequence[int], answers: Sequence[Row]
 ) -> list[int]:
     """The places of endings that follow one which was not accepted, and that would have been judged by their reaction."""
-    refused: list[int] = []
+    rejected: list[int] = []
     failed: set[str | None] = set()
     for n in places:
         outcome = answers[n]["outcome"]
         if steps[n] and runs[n] in failed and outcome not in ("stale", "duplicate"):
-            refused.append(n)
+            rejected.append(n)
         elif outcome != "ok":
             failed.add(runs[n])
-    return refused
+    return rejected
 
 
 def _conflict(tx: Transaction, run: Row) -> Row:

@@ -77,7 +77,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     # reactions of a run
     Mutant("no_version_guard", "K24"),
     Mutant("follows_unchecked", "K24d"),
-    Mutant("follows_refused", "K24d"),
+    Mutant("follows_rejected", "K24d"),
     Mutant("react_unguarded", "K24 K25"),
     Mutant("no_pending_reactions", "K25"),
     Mutant("ends_with_open_turns", "K26"),

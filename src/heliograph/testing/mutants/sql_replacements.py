@@ -47,8 +47,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("when r.version + coalesce(v_steps[n], 0)\nis distinct from (i.item #>> '{reaction,version}')::bigint\nor", "when"),
     ),
     "follows_unchecked": (("and not i.item ->> 'follows' = any (v_turns_ended)", "and false"),),
-    "follows_refused": (
-        ("v_refused := case when v_steps is not null and v_parts <> '{}'", "v_refused := case when false"),
+    "follows_rejected": (
+        ("if v_steps is not null and v_parts <> '{}' then", "if false then"),
     ),
     "react_unguarded": (
         ("if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')\n"

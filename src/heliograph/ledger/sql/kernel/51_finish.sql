@@ -16,23 +16,21 @@ create function heliograph.finish(p_project text, p_items jsonb, p_now timestamp
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
+    v_bytes integer := heliograph._check_json(p_items);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i);
     v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) a);
     v_steps integer[];  -- see _following
     v_ahead bigint[];
-    v_bytes integer;
     v_places integer[];
     v_ended integer[];
     v_agents_ended text[];
-    v_refused integer[];
+    v_rejected integer[];
     v_turns_ended text[] := '{}';
     v_ending jsonb;
     v_woken text[] := '{}';
     v_parts jsonb := '{}';  -- {place: part of its answer} of the items that are not accepted
-    v_answer jsonb;
 begin
-    v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_reactions('p_items[]', p_items,
         '{agent_id,turn_id,epoch,outcome,content,signals,reaction,recording,follows}');
     perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
@@ -49,13 +47,12 @@ begin
                           or i.item ->> 'follows' is not null and coalesce(v_steps[n], 0) = 0
                              and not i.item ->> 'follows' = any (v_turns_ended)
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
-                        else coalesce(
-                            heliograph._reject_deliverable(i.item),
+                        else coalesce(heliograph._reject_deliverable(i.item),
                             case when heliograph._exceeds(i.item, v_bytes, least(v_limits.payload_bytes_max,
                                                                                  v_limits.blob_bytes_max))
                                  then heliograph._reject_ending(i.item, v_limits) end,
-                            case when t.result_fields is not null then heliograph._reject_fields(i.item,
-                                    t.result_fields) end,
+                            case when t.result_fields is not null
+                                 then heliograph._reject_fields(i.item, t.result_fields) end,
                             case when i.item #> '{reaction,activations,0}' is not null
                                  then coalesce(heliograph._reject_activations(p_project, v_runs[n],
                                          i.item #> '{reaction,activations}', v_limits),
@@ -85,11 +82,10 @@ begin
                array_agg(v_agents[n] order by n) filter (where verdict is null)
           into v_parts, v_ended, v_agents_ended
           from judged;
-        v_refused := case when v_steps is not null and v_parts <> '{}'
-                          then heliograph._after_refused(v_places, v_runs, v_steps, v_parts) end;
-        if cardinality(v_refused) > 0 then
+        if v_steps is not null and v_parts <> '{}' then
+            v_rejected := heliograph._after_rejected(v_places, v_runs, v_steps, v_parts);
             select array_agg(n order by n), array_agg(v_agents[n] order by n) into v_ended, v_agents_ended
-              from unnest(v_ended) n where n <> all (v_refused);
+              from unnest(v_ended) n where n <> all (v_rejected);
         end if;
         if v_ended is not null then
             v_ending := heliograph._items_at(p_items, v_ended);
@@ -101,12 +97,11 @@ begin
             end if;
             v_woken := v_woken || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
         end if;
-        if cardinality(v_refused) > 0 then
-            v_parts := v_parts || heliograph._conflicts(p_project, v_refused, v_runs);
+        if cardinality(v_rejected) > 0 then
+            v_parts := v_parts || heliograph._conflicts(p_project, v_rejected, v_runs);
         end if;
     end loop;
-    v_answer := heliograph._answers(p_project, 'turn_id', p_items, 'ok', v_parts, v_woken);
-    return v_answer;
+    return heliograph._answers(p_project, 'turn_id', p_items, 'ok', v_parts, v_woken);
 end $$;
 
 -- _reject_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).
