@@ -41,8 +41,7 @@ begin
             select n,  -- the verdict of an accepted ending is null
                    case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null
                                                                         then 'stale' else 'duplicate' end)
-                        -- a missing version never matches
-                        when r.version + coalesce(v_steps[n], 0)
+                        when r.version + coalesce(v_steps[n], 0)  -- a missing version never matches
                              is distinct from (i.item #>> '{reaction,version}')::bigint
                           or i.item ->> 'follows' is not null and coalesce(v_steps[n], 0) = 0
                              and not i.item ->> 'follows' = any (v_turns_ended)
