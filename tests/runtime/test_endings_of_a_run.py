@@ -8,6 +8,9 @@ import pytest
 
 from heliograph import Context, Heliograph
 from heliograph.ledger.client import Ledger
+from heliograph.recording.export import export_recording
+from heliograph.recording.options import RecordingOptions
+from heliograph.recording.replay_recording import replay_recording
 from tests.runtime.kit import START, Rig, names, one, until
 
 AGENTS = [f"a{n}" for n in range(8)]
@@ -42,15 +45,21 @@ def counting(name: str) -> Heliograph:
     return app
 
 
+async def assert_replayed(rig: Rig, run_id: str, app: Heliograph) -> None:
+    replayed = replay_recording(await export_recording(rig.runtime.reader, run_id), app.workflow)
+    assert replayed.is_same, list(replayed.lines())
+
+
 async def test_endings_that_are_ready_at_once_share_a_commit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(monkeypatch)
-    result = await rig.run(counting("together"))
+    result = await rig.run(counting("together"), record=RecordingOptions("together"))
     assert sorted(result.state["seen"]) == AGENTS
     await until(lambda: sent.outcomes.count("ok") == len(AGENTS))
     assert sum(map(len, sent.calls)) == len(AGENTS)  # no ending was a conflict
     assert len(sent.calls) < len(AGENTS)
     chained = next(items for items in sent.calls if len(items) > 1)
     assert [item.get("follows") for item in chained[1:]] == [item["turn_id"] for item in chained[:-1]]
+    await assert_replayed(rig, result.run_id, counting("together"))
 
 
 async def test_endings_after_a_conflict_are_computed_again_together(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,10 +95,12 @@ async def test_output_that_does_not_match_a_state_that_is_never_committed_does_n
         return [new]
 
     sent, both, tried = Sent(monkeypatch), asyncio.Barrier(2), list[str]()
+    is_live = True
     app = Heliograph("mismatch", reducers={"seen": at_most_once})
 
     async def one_of_two(ctx: Context) -> str:
-        await both.wait()
+        if is_live:  # a replay has another event loop
+            await both.wait()
         return ctx.agent
 
     for agent in ("a", "b"):
@@ -103,7 +114,10 @@ async def test_output_that_does_not_match_a_state_that_is_never_committed_does_n
 
     sent.hold = stop_the_first
     async with rig.serving(app):
-        signals = await rig.ended(await rig.start(app))
+        result = await rig.run(app, record=RecordingOptions("mismatch"), worker=False)
+    signals = result.signals
     assert len(tried) == 1
     assert one(signals, "agent:completed")["output"] == one(signals, "workflow:end")["state"]["seen"][0]
     assert one(signals, "agent:failed")["outcome"] == "canceled"
+    is_live = False
+    await assert_replayed(rig, result.run_id, app)
