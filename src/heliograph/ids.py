@@ -13,9 +13,14 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def make_id(kind: str, at: datetime, entropy: bytes) -> str:
-    """Return `kind_` and 21 characters. at: with a time zone, before the year 3084. entropy: eight bytes, of which 60 bits count."""
-    number = (int(at.timestamp() * 1000) << 60) | (int.from_bytes(entropy[:8], "big") >> 4)
-    return f"{kind}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(100, -1, -5))
+    """Return `kind_` and 21 characters. at: with a time zone, before the year 3084. entropy: eight bytes, of which 60 bits count.
+
+    With ten bytes all 80 bits count, and the id has 25 characters: for parts of secrets.
+    """
+    bits = len(entropy) * 8
+    unused = bits % 5
+    number = (int(at.timestamp() * 1000) << (bits - unused)) | (int.from_bytes(entropy, "big") >> unused)
+    return f"{kind}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(bits - unused + 40, -1, -5))
 
 
 KEY_MAX = 255  # payment providers and queues commonly accept idempotency keys of this length

@@ -242,5 +242,5 @@ def _card(claimed: Claimed, taint: Taint, request: CallRequest) -> JsonObject:
 
 
 def _new_token(world: World) -> str:
-    """A secret of 160 random bits (S14): 60 of each of two ids, and 40 of a third; a recording has the ids as such."""
-    return world.new_id("token") + world.new_id("token")[-12:] + world.new_id("token")[-8:]
+    """A secret of 160 random bits (S14). Recordings have its two ids, so earlier ones remain valid."""
+    return world.new_id("token") + world.new_id("token")[-16:]

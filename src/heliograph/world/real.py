@@ -71,7 +71,7 @@ class RealWorld:
         return time.monotonic()
 
     def new_id(self, kind: str) -> str:
-        return make_id(kind, self.now(), os.urandom(8))
+        return make_id(kind, self.now(), os.urandom(10 if kind == "token" else 8))  # a token is secret
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
