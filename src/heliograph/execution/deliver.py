@@ -70,13 +70,16 @@ async def _commit(
             await serializer.settled()  # the run that this output does not match may never be
             continue
         after = reaction.applied_to(seen, closed=1)
-        with serializer.sending(ending.turn_id, after):
+        serializer.sending(ending.turn_id, after)
+        try:
             await world.failpoint("before_finish")
             item = {"outcome": ending.outcome, "content": content, "signals": draft_items(reaction.drafts, owned.claimed.run_id),
                     "reaction": reaction.to_item()}  # fmt: skip
             result = await owned.ledger.finish(item if follows is None else {**item, "follows": follows})
             if result.outcome != "rejected":
                 serializer.committed(result.run or after)
+        finally:
+            serializer.answered()
         if result.code == TOO_LARGE and reaction.status == "ended" and ending.error is not None and failure is None:
             failure = state_too_large(result.message)
         elif result.outcome == "rejected":

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.records import RunView
@@ -68,20 +67,19 @@ class RunSerializer:
         """Return the turn whose ending, which is not committed yet, makes this version of the run. None if it is committed."""
         return self._last_turn_id if view is self._last_view else None
 
-    @contextmanager
-    def sending(self, turn_id: str, after: RunView) -> Iterator[None]:
-        """An ending that is under way. after: the run that it makes."""
+    def sending(self, turn_id: str, after: RunView) -> None:
+        """Note an ending that is under way until `answered`. after: the run that it makes."""
         self._under_way += 1
         self._last_turn_id, self._last_view = turn_id, after
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            if self._under_way == 0:
-                self._last_view = None
-                while self._waiting:
-                    if not (waiter := self._waiting.popleft()).done():
-                        waiter.set_result(None)
+
+    def answered(self) -> None:
+        """Note that an ending is not under way any more."""
+        self._under_way -= 1
+        if self._under_way == 0:
+            self._last_view = None
+            while self._waiting:
+                if not (waiter := self._waiting.popleft()).done():
+                    waiter.set_result(None)
 
     def committed(self, view: RunView) -> None:
         """Note a version of the run that a call has returned, or has made."""

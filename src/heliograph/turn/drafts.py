@@ -25,22 +25,16 @@ def draft_items(drafts: Iterable[Draft], run_id: str = "") -> list[dict[str, obj
         item: dict[str, object] = {"name": draft.name, "payload": draft.payload}
         if draft.agent is not None:
             item["agent"] = draft.agent
-        if draft.parent is not None:
-            item["parent"] = _parent_item(draft.parent, prefix)
+        if (parent := draft.parent) is not None:
+            if not isinstance(parent, int) and parent.startswith(prefix) and _PLACE.fullmatch(parent, len(prefix)):
+                parent = parent[len(prefix) :]
+            item["parent"] = parent
         if draft.at is not None:
             item["at"] = (draft.at - _EPOCH) // _MICROSECOND
         if draft.is_untrusted:
             item["trust"] = UNTRUSTED
         items.append(item)
     return items
-
-
-def _parent_item(parent: str | int, prefix: str) -> str | int:
-    """A parent whose id is `prefix` with its position: that position as a text. Any other stays."""
-    if isinstance(parent, int) or not parent.startswith(prefix):
-        return parent
-    place = parent[len(prefix) :]
-    return place if _PLACE.fullmatch(place) else parent
 
 
 def time_of(at: int) -> datetime:

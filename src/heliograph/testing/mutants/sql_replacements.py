@@ -44,7 +44,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "dispatch_lifo": (("order by q.queue_seq limit 1) t", "order by q.queue_seq desc limit 1) t"),),
     "result_fields_unchecked": (("case when t.result_fields is not null then", "case when false then"),),
     "no_version_guard": (
-        ("when r.version + coalesce(v_steps[n], 0)\nis distinct from (i.item #>> '{reaction,version}')::bigint\nor", "when"),
+        ("when r.version + coalesce(v_steps[n], 0)  -- a missing version never matches\nis distinct from (i.item #>> '{reaction,version}')::bigint\nor", "when"),
     ),
     "follows_unchecked": (("and not i.item ->> 'follows' = any (v_turns_ended)", "and false"),),
     "follows_rejected": (

@@ -81,6 +81,10 @@ class HeadOracle:
         head = self.heads.get(turn.agent_id, _NEW)
         return head.status if head.turn_id == turn.turn_id else "queued"
 
+    def turn_of(self, agent_id: str) -> str | None:
+        """Return the turn that the head had before the call that is judged."""
+        return self.heads.get(agent_id, _NEW).turn_id
+
     def compare(self, function: str, rows: list[Row], now: int) -> None:
         before, self.heads = self.heads, {row["agent_id"]: head_of(row) for row in rows}
         for agent_id, after in self.heads.items():
