@@ -35,8 +35,8 @@ begin
               from numbered window r as (partition by run_id, round order by n)) p;
 end $$;
 
--- _after_rejected: the places of a round whose ending follows one that was not accepted, and that would have been judged
---   by its reaction. p_steps: see _following. p_parts: {place: answer} of the endings that were not accepted.
+-- _after_rejected: the places of a round whose ending follows one that was not accepted, and that would have been
+--   judged by its reaction. p_steps: see _following. p_parts: {place: answer} of the endings that were not accepted.
 create function heliograph._after_rejected(p_places integer[], p_runs text[], p_steps integer[], p_parts jsonb)
     returns integer[] language sql immutable as $$
     select coalesce(array_agg(n order by n), '{}')
