@@ -64,7 +64,7 @@ class Asker:
                 while (key := next((each for each in self._open if each not in self._done), None)) is not None:
                     await self._ask_open(key)
         except _EndOfInput:
-            self._view.note("nothing more is asked here")
+            self._view.note("the input has ended: nothing more is asked here")
         finally:
             self._view.resume()
 
@@ -79,7 +79,7 @@ class Asker:
         self._done.add(key)
         if asking.cancelled():
             self._view.prompt("\n")
-            self._view.note("answered elsewhere, or no longer open")
+            self._view.note("this question was answered elsewhere, or is no longer open")
         elif (error := asking.exception()) is not None and not isinstance(error, _Skipped):
             raise error
         self._view.resume()

@@ -112,7 +112,7 @@ class LiveView:
         self._title = title
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=8)
         self._live.start()
-        self._held: list[str] | None = None  # notes that are printed after a conversation
+        self._held: list[str] | None = None  # notes that are printed at `resume`
 
     def show(self, signal: Signal) -> None:
         self.board.show(signal)

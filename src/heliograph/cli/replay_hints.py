@@ -27,7 +27,7 @@ def hints(recording: Recording, workflow: Workflow, result: ReplayResult, accept
     if found:
         yield f"if a tool has another name now, add --renamed-tool {safe_repr(str(found[0].left))}={safe_repr(str(found[0].right))}"
     elif "prompts" not in accept and any(each.kind == "request" for each in result.divergences):
-        yield "if the other request is intended, --accept prompts takes the recorded reply as its answer; or record the run again"
+        yield "if the other request is intended, add --accept prompts, which uses the recorded reply; or record the run again"
 
 
 def _added_agents(recording: Recording, workflow: Workflow) -> list[str]:

@@ -50,11 +50,11 @@ class View(Protocol):
         ...
 
     def prompt(self, text: str) -> None:
-        """A part of a conversation with a person. Until `resume`, the view shows nothing else."""
+        """A text for the person at the terminal who answers a question. Until `resume`, the view shows nothing else."""
         ...
 
     def resume(self) -> None:
-        """Show signals again after a conversation."""
+        """Show signals again after the question."""
         ...
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class LineView:
         self._file = file
         self._lines = SignalLines(self.note, width=width(WIDTH))
         self._is_wanted = is_wanted
-        self._held: list[Callable[[], None]] | None = None  # what is printed after a conversation
+        self._held: list[Callable[[], None]] | None = None  # what is printed at `resume`
 
     def show(self, signal: Signal) -> None:
         if self._is_wanted(signal.name):

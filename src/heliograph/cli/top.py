@@ -48,9 +48,8 @@ async def _show(options: Namespace) -> int:
             LoadWatch(reader, options.limit, options.app), options.interval, options.sort, project_of(options)
         )
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(
-            SIGTERM, lambda: screen.exit(return_code=TERMINATED)
-        )  # the terminal must be restored first
+        # the screen restores the terminal before the process ends
+        loop.add_signal_handler(SIGTERM, lambda: screen.exit(return_code=TERMINATED))
         try:
             await screen.run_async(mouse=False)
         finally:

@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 from heliograph.cli.top_load import Load, RunNow
 from heliograph.error_text import counted, safe_repr
 
-SORTS: dict[
-    str, Callable[[RunNow], tuple[float, ...]]
-] = {  # the largest first; those that are equal stay in their order
+# the largest first; runs with equal values keep their order
+SORTS: dict[str, Callable[[RunNow], tuple[float, ...]]] = {
     "age": lambda each: (each.run.created_at.timestamp(),),
     "open": lambda each: (each.run.open_turns,),
     "waits": lambda each: (each.questions, each.open_waits),

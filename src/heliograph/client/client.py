@@ -60,7 +60,8 @@ class Client(SignalClient):
 
         run_id: names the run. A second call with the same id and the same state, or without a state, returns the same run.
         callback_url, record: as of `Heliograph.run`.
-        Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state, EgressRejected.
+        Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state, Rejected
+        (`egress_rejected`) for a malformed `callback_url`.
         """
         name, _ = await self._open.start(app.workflow, state, run_id, callback_url, record)
         return name

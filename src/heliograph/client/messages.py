@@ -33,8 +33,8 @@ def turn_of_message(world: World, run_id: str, message_id: str | None) -> str:
 def _file(file: str | FileReference) -> JsonObject:
     found = FileReference(file) if isinstance(file, str) else file
     if not isinstance(found, FileReference) or not isinstance(found.url, str) or not _is_https(found.url):
-        raise InvalidInput(f"a file of a message must be an https URL without a user, not {safe_repr(repr_of(file))}", code="invalid_url",
-                           path="/files")  # fmt: skip
+        raise InvalidInput(f"a file of a message must be an https URL without user, password, blanks and control characters, not "
+                           f"{safe_repr(repr_of(file))}", code="invalid_url", path="/files")  # fmt: skip
     return {"url": found.url} if found.media_type is None else {"url": found.url, "media_type": found.media_type}
 
 
@@ -48,5 +48,5 @@ def _is_https(url: str) -> bool:
             and "@" not in parts.netloc
             and all(each.isprintable() and each != " " for each in url)
         )
-    except ValueError:  # such as an address of IPv6 without its end
+    except ValueError:  # for example, an IPv6 address without its closing bracket
         return False

@@ -67,7 +67,7 @@ async def _commit(
         except AgentFailed:
             if follows is None:
                 raise
-            await serializer.settled()  # the run that this output does not match may never be
+            await serializer.settled()  # the run that this output does not match may never be committed
             continue
         after = reaction.applied_to(seen, closed=1)
         serializer.sending(ending.turn_id, after)

@@ -242,5 +242,5 @@ def _card(claimed: Claimed, taint: Taint, request: CallRequest) -> JsonObject:
 
 
 def _new_token(world: World) -> str:
-    """A secret of 160 random bits (S14). Recordings have its two ids, so earlier ones remain valid."""
+    """A secret of 160 random bits (S14), made of two ids: recordings of earlier versions have two, so they remain valid."""
     return world.new_id("token") + world.new_id("token")[-16:]

@@ -98,9 +98,8 @@ class Tape:
         self._state = state
         self._memory = memory
         self.entries: list[Any] = []
-        self.read = (
-            self.entries.append
-        )  # records a value that was read at once, as a tuple; see `whole_entry` for the usual ones
+        # records a value that was read at once, as a tuple; see `whole_entry` for the usual ones
+        self.read = self.entries.append
         self.withins = 0
         self.gap: str | None = None
         self._calls = 0

@@ -45,7 +45,7 @@ class TurnInputs:
         return problem_of_credentials(names, secrets)
 
     def newest(self, serializer: RunSerializer, view: RunView) -> tuple[RunView, str | None]:
-        """Return the newest version of a run that this worker has, and the turn whose ending is still to commit it."""
+        """Return the newest version of a run that this worker has, and the turn whose ending will make it; None if it is committed."""
         newest = serializer.newest(view)
         return newest, serializer.followed(newest)
 

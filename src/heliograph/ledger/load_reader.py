@@ -90,7 +90,7 @@ class LoadReader:
         self._project = project
 
     async def waits(self) -> list[WaitLoad]:
-        """Count the open calls by run, kind and tool, the oldest first: of those with the earliest deadlines, at most WAITS_MAX."""
+        """Count the WAITS_MAX open calls with the earliest deadlines by run, kind and tool, the oldest first."""
         return await self._rows(WaitLoad, _WAITS, WAITS_MAX)
 
     async def runs(self, limit: int, further: Sequence[str], target: str | None = None) -> list[RunLoad]:
@@ -102,8 +102,9 @@ class LoadReader:
         return await self._rows(TurnLoad, _TURNS, list(run_ids), TURNS_OF_RUN_MAX) if run_ids else []
 
     async def uses(self, spans: Mapping[str, tuple[int, int]]) -> list[tuple[str, Any]]:
-        """Read the `usage` of each model call of these runs in a span of their logs: of the commits that begin after its first position,
-        up to its second.
+        """Read the `usage` of each model call in a span of the log of each run.
+
+        spans: by run, two positions: the span has the commits that begin after the first, up to the second.
         """
         if not spans:
             return []

@@ -114,9 +114,8 @@ class SignalLog:
         self._latest: list[int] = []  # the latest time up to the end of each block
         self._blocks_of: dict[str, array[int]] = {}  # by name: the numbers of the blocks that contain it
         self._last_changes: dict[str, int] = {}  # by name: the position of the newest change of a key of the state
-        self._continued: dict[
-            int, int
-        ] = {}  # of a change that has a part of a list: the position of the change before it, or 0
+        # by the position of a change that has a part of a list: the position of the change before it, or 0
+        self._continued: dict[int, int] = {}
         self._size = 0
         self._bytes = 0
 

@@ -13,8 +13,11 @@ from heliograph.records import EarlierTurn, RunView
 
 @dataclass(frozen=True, slots=True)
 class TurnOfLedger:
-    """What a replay reads of an ended turn. view_before: returns the run before the signal at a position. conversations: the
-    turns of each agent that answered messages."""
+    """The parts of an ended turn that a replay reads.
+
+    view_before: returns the run before the signal at a position. conversations: the turns of each agent that answered
+    messages.
+    """
 
     recording: Recording
     part: Part

@@ -129,7 +129,10 @@ class Worker:
         self._world.ring([self._slot])
 
     async def wait_for_replies(self, seconds: float) -> None:
-        """Wait until no turn ends any more: its last events follow the reply to its commit, which others may see before."""
+        """Wait until the turns that are ending have the replies to their last commits, at most `seconds`.
+
+        Their last events follow these replies, but other processes may see the commits before.
+        """
         tasks = [runner.task for runner in self._running.values() if runner.is_ending]
         ending = [task for task in tasks if isinstance(task, asyncio.Task)]
         if ending:

@@ -86,9 +86,8 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
     _apply_early(tx, items, limited)
     for item in items:
         if (first := firsts.get(str(get_text(item, "turn_id")))) is not None:
-            j.length(
-                get(item, "signals")
-            )  # read to find a checkpoint, also of an item that is repeated: it has to be a list
+            # read to find a checkpoint, also of an item that is repeated: it has to be a list
+            j.length(get(item, "signals"))
             checkpoint(tx, str(run_of(get_text(item, "agent_id"))), first - 1)
     suspended = {str(get_text(item, "turn_id")) for item in items if suspend_heads(tx, item)}
     answers = []
