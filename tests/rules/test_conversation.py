@@ -75,4 +75,5 @@ def test_file_that_is_no_https_url_is_rejected(url: Any) -> None:
     for file in (url, FileReference(url)):
         with pytest.raises(InvalidInput) as caught:
             message_payload("Look", [file])
-        assert (caught.value.code, caught.value.path) == ("invalid_url", "/files")
+        assert (caught.value.code, caught.value.path) == ("invalid_url", "/files/0")
+        assert ":secret@" not in str(caught.value)

@@ -20,7 +20,7 @@ def message_payload(text: Any, files: Sequence[str | FileReference] = ()) -> Jso
         raise InvalidInput(f"a message must be a text, not {safe_repr(repr_of(text))}", code="wrong_type", path="/text")
     if not files:
         return {"text": text}
-    return {"text": text, "files": [_file(each) for each in files]}
+    return {"text": text, "files": [_file(each, at) for at, each in enumerate(files)]}
 
 
 def turn_of_message(world: World, run_id: str, message_id: str | None) -> str:
@@ -30,11 +30,13 @@ def turn_of_message(world: World, run_id: str, message_id: str | None) -> str:
     return f"turn_{run_id}_{check_id(message_id, 'a message id', '/message_id')}"
 
 
-def _file(file: str | FileReference) -> JsonObject:
+def _file(file: str | FileReference, at: int) -> JsonObject:
     found = FileReference(file) if isinstance(file, str) else file
     if not isinstance(found, FileReference) or not isinstance(found.url, str) or not _is_https(found.url):
+        quoted = repr_of(file)
         raise InvalidInput(f"a file of a message must be an https URL without user, password, blanks and control characters, not "
-                           f"{safe_repr(repr_of(file))}", code="invalid_url", path="/files")  # fmt: skip
+                           f"{'one with @, which may be a password' if '@' in quoted else safe_repr(quoted)}",
+                           code="invalid_url", path=f"/files/{at}")  # fmt: skip
     return {"url": found.url} if found.media_type is None else {"url": found.url, "media_type": found.media_type}
 
 
