@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +11,19 @@ import pytest
 
 from heliograph.errors import KernelRejected
 from tests.kernel.filled import fill
-from tests.kernel.kit import TARGET, Item, Kernel, activation, as_id, draft, ending, message, run_item, turn_item
+from tests.kernel.kit import (
+    TARGET,
+    Encoded,
+    Item,
+    Kernel,
+    activation,
+    as_id,
+    draft,
+    ending,
+    message,
+    run_item,
+    turn_item,
+)
 
 HOSTILE_TEXTS = [
     "'; drop schema heliograph; --", "%s %(x)s %%", "$1", "{}", '{"a": 1}', '"', "\\", "\\x00", "a\nb", "..\\..\\etc", " ",
@@ -207,6 +220,18 @@ async def test_draft_without_a_time_has_the_time_of_its_commit(kernel: Kernel, a
     assert (await kernel.append(claimed, draft("note", claimed["activation_id"], at=at)))["outcome"] == "ok"
     *_, note = await kernel.rows("signal_log", "seq, timestamp")
     assert note["timestamp"] == kernel.now
+
+
+async def test_time_that_is_too_small_for_a_double_stops_no_reader(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    item = ending(claimed, ends="success")
+    item["signals"][0]["at"] = "AT"
+    items = Encoded(json.dumps([item]).replace('"AT"', "1e-400"))
+    query = "select heliograph.finish($1, $2, $3)"
+    (answer,) = await kernel.connection.fetchval(query, kernel.project, items, kernel.now)
+    assert answer["outcome"] == "ok"
+    *_, completed, _ = await kernel.rows("signal_log", "seq, timestamp")
+    assert completed["timestamp"].isoformat() == "1970-01-01T00:00:00+00:00"
 
 
 @pytest.mark.proves("S11")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -73,6 +74,7 @@ ATTEMPTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: asyncio.create_subprocess_exec("true"), "starts the program true"),
     (lambda: asyncio.create_subprocess_shell("true"), "starts the program true"),
     (lambda: os.system("true"), "starts the program true"),  # noqa: S605
+    (lambda: sys.audit("os.forkpty"), "forks its process"),  # a fork of the tests would run them twice
 ]
 
 

@@ -62,6 +62,15 @@ async def test_endings_that_are_ready_at_once_share_a_commit(rig: Rig, monkeypat
     await assert_replayed(rig, result.run_id, counting("together"))
 
 
+async def test_endings_of_a_run_with_a_large_state_wait_for_each_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = Sent(monkeypatch)
+    result = await rig.run(counting("large"), {"ballast": "x" * 300_000})
+    assert sorted(result.state["seen"]) == AGENTS
+    assert [item.get("follows") for items in sent.calls for item in items] == [None] * len(AGENTS)
+
+
 async def test_endings_after_a_conflict_are_computed_again_together(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, app = Sent(monkeypatch), counting("conflict")
     app.agent(name="slow", activate_on=START)(lambda ctx: ctx.sleep(3600))

@@ -14,6 +14,9 @@ from collections.abc import Callable
 
 from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.records import RunView
+from heliograph.signals.payload import is_longer
+
+_STATE_BYTES_MAX = 256 * 1024  # of a run whose endings follow each other: each one waits with a state of its own
 
 
 class RunSerializer:
@@ -89,7 +92,10 @@ class RunSerializer:
 
     def _can_follow(self, may_follow: Callable[[str], bool]) -> bool:
         view = self._last_view
-        return view is not None and not lacks_positions(view.memory) and may_follow(self._last_turn_id)
+        return (
+            view is not None and not lacks_positions(view.memory) and may_follow(self._last_turn_id)
+            and not is_longer(view.state, _STATE_BYTES_MAX)
+        )  # fmt: skip
 
 
 class RunSerializers:

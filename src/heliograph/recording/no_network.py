@@ -37,6 +37,7 @@ _ACTIONS: Mapping[str, Callable[[tuple[Any, ...]], str]] = {
     "os.spawn": lambda args: f"starts the program {args[1]}",
     "os.exec": lambda args: f"becomes the program {args[0]}",
     "os.fork": lambda args: "forks its process",
+    "os.forkpty": lambda args: "forks its process",
 }  # fmt: skip
 
 

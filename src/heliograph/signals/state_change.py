@@ -43,8 +43,21 @@ def changed_key(name: str) -> str | None:
 
 
 def _same_items(before: list[Json], after: list[Json]) -> int:
-    """How many items at the beginning are equal. Most often all of the shorter list are."""
-    shorter = min(len(before), len(after))
-    if before[:shorter] == after[:shorter]:
-        return shorter
-    return next(n for n in range(shorter) if before[n] != after[n])
+    """How many items at the beginning are the same JSON. Most often all of the shorter list are."""
+    equal = shorter = min(len(before), len(after))
+    if before[:shorter] != after[:shorter]:
+        equal = next(n for n in range(shorter) if before[n] != after[n])
+    return next((n for n, each in enumerate(map(_has_other_booleans, before, after[:equal])) if each), equal)
+
+
+def _has_other_booleans(before: Any, after: Any) -> bool:
+    """Whether two values that Python says are equal differ as JSON: True is equal to 1."""
+    kind = type(after)
+    if kind is list:
+        return any(map(_has_other_booleans, before, after))
+    if kind is not dict:
+        return (kind is bool) is not (type(before) is bool)
+    for key, each in after.items():  # noqa: SIM110  a loop is faster for short objects, of which lists have many
+        if type(each) is not str and _has_other_booleans(before[key], each):
+            return True
+    return False

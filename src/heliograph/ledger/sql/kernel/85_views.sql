@@ -112,7 +112,8 @@ declare
 begin
     if jsonb_typeof(p_at) = 'number' then
         return case when p_at::numeric between -62e15 and 253e15  -- the years 6 to 9987
-                    then timestamptz 'epoch' + p_at::float8 * interval '1 microsecond' end;
+                    -- first to a bigint: 1e-400 is no float8
+                    then timestamptz 'epoch' + p_at::bigint * interval '1 microsecond' end;
     end if;
     if v_text ~ '^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])'
                  'T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0\d:[0-5]\d)$' then
