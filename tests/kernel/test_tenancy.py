@@ -40,8 +40,12 @@ async def test_every_public_function_is_of_one_project_and_enters_it_first(kerne
         assert first in (
             "v_project constant text := heliograph._enter(p_project);",
             "v_project constant text := heliograph._enter_at(p_project, p_now);",
-            "select heliograph._enter(p_project);",
         ), f"{function.name} does not enter its project first"
+
+
+async def test_plans_of_every_public_function_are_pinned(kernel: Kernel) -> None:
+    for function in await functions(kernel.connection):
+        assert "plan_cache_mode=force_generic_plan" in function.settings, f"{function.name} is planned on each call"
 
 
 async def test_isolation_test_has_an_argument_for_every_parameter(kernel: Kernel) -> None:

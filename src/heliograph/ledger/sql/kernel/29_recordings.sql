@@ -96,19 +96,21 @@ end $$;
 create function heliograph.read_recorded(
     p_project text, p_run_id text, p_after bigint, p_limit integer, p_bytes bigint
 ) returns table (run_id text, seq bigint, count integer, turn_id text, body text)
-    language sql stable set search_path = pg_catalog, pg_temp as $$
-    select heliograph._enter(p_project);
-    select c.run_id, c.seq, c.count, c.turn_id, c.body
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
+    return query select c.run_id, c.seq, c.count, c.turn_id, c.body
       from (select n.*, sum(octet_length(n.body)) over (order by n.seq) as bytes,
                    row_number() over (order by n.seq) as place
               from (select s.run_id, s.seq, s.count::integer, s.agent_turn_id as turn_id, s.recording as body
-                      from heliograph._log_parts(p_project, p_run_id) p
+                      from heliograph._log_parts(v_project, p_run_id) p
                      cross join lateral (
                            select x.* from heliograph.signals x
-                            where x.project_id = p_project and x.run_id = p.run_id
+                            where x.project_id = v_project and x.run_id = p.run_id
                               and x.seq > greatest(p.after, p_after) and x.seq <= p.upto and x.recording is not null
                             order by x.seq limit p_limit) s
                      order by s.seq limit p_limit) n) c
      where c.place = 1 or c.bytes <= p_bytes
-     order by c.seq
-$$;
+     order by c.seq;
+end $$;

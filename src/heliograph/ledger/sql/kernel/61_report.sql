@@ -110,13 +110,15 @@ end $$;
 --   locks:  see report
 create function heliograph.report_result(
     p_project text, p_turn_id text, p_call_id text, p_token text, p_status text, p_result jsonb
-) returns text language sql set search_path = pg_catalog, pg_temp as $$
-    select heliograph._enter(p_project);
-    select heliograph.report(p_project, jsonb_build_array(jsonb_build_object(
+) returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
+    return heliograph.report(v_project, jsonb_build_array(jsonb_build_object(
                'turn_id', p_turn_id, 'call_id', p_call_id, 'token', p_token, 'status', p_status,
                case when p_status = 'failed' then 'error' else 'result' end, p_result)),
-               clock_timestamp()) #>> '{0,outcome}'
-$$;
+               clock_timestamp()) #>> '{0,outcome}';
+end $$;
 
 -- _invalid_report: null, or the answer to a report without a valid result; see report.
 create function heliograph._invalid_report(p_item jsonb, p_limits heliograph.project_limits) returns jsonb

@@ -149,28 +149,30 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
 --   too, with the run_id and the id of their own run. A page costs the same wherever it begins.
 --   raises: see _enter
 create function heliograph.read_log(p_project text, p_run_id text, p_after bigint, p_limit integer)
-    returns setof heliograph.signal_log language sql stable set search_path = pg_catalog, pg_temp as $$
-    select heliograph._enter(p_project);
-    select l.* from heliograph._log_parts(p_project, p_run_id) p
+    returns setof heliograph.signal_log language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
+    return query select l.* from heliograph._log_parts(v_project, p_run_id) p
      cross join lateral (select greatest(p_after, p.after) as after offset 0) a
      cross join lateral (  -- the commit with the first signal of the page; if that is pruned, the first commit
            select f.seq, f.count from (
                (select s.seq, s.count from heliograph.signals s
-                 where s.project_id = p_project and s.run_id = p.run_id and s.seq <= a.after + 1
+                 where s.project_id = v_project and s.run_id = p.run_id and s.seq <= a.after + 1
                  order by s.seq desc limit 1)
                union all
                (select s.seq, s.count from heliograph.signals s
-                 where s.project_id = p_project and s.run_id = p.run_id and s.seq > a.after + 1
+                 where s.project_id = v_project and s.run_id = p.run_id and s.seq > a.after + 1
                  order by s.seq limit 1)) f
             order by f.seq limit 1) f
      cross join lateral (
            select l.* from heliograph.signal_log l
-            where l.project_id = p_project and l.run_id = p.run_id and l.seq > a.after and l.seq <= p.upto
+            where l.project_id = v_project and l.run_id = p.run_id and l.seq > a.after and l.seq <= p.upto
               and l.commit_seq between f.seq and least(p.upto, f.seq + f.count + p_limit)
             order by l.seq limit p_limit) l
      where a.after < p.upto
-     order by l.seq limit p_limit
-$$;
+     order by l.seq limit p_limit;
+end $$;
 
 -- the recordings of runs: their names and tags. An earlier version stored tags that are null
 create view heliograph.recording_overview as
