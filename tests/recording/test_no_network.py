@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from heliograph import Context, Heliograph
+from heliograph.recording.no_network import OutsideForbidden
 from heliograph.recording.recording import Recording
 from heliograph.recording.replay_recording import replay_recording
 from tests.recording.simulated import record_simulated
@@ -61,6 +65,32 @@ def reach() -> None:
         made.connect(("127.0.0.1", 9))
 
 
+def in_thread(attempt: Callable[[], Any]) -> None:
+    """Attempt it in a thread, and raise the error here."""
+    errors = list[OSError]()
+
+    def run() -> None:
+        try:
+            attempt()
+        except OSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def in_pool(attempt: Callable[[], Any]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(attempt).result()
+
+
+def in_process(method: str) -> None:
+    multiprocessing.get_context(method).Process(target=print).start()  # type: ignore[attr-defined]
+
+
 ATTEMPTS: list[tuple[Callable[[], Any], str]] = [
     (reach, "connects to 127.0.0.1:9"),
     (send, "sends to 127.0.0.1:9"),
@@ -75,6 +105,15 @@ ATTEMPTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: asyncio.create_subprocess_shell("true"), "starts the program true"),
     (lambda: os.system("true"), "starts the program true"),  # noqa: S605
     (lambda: sys.audit("os.forkpty"), "forks its process"),  # a fork of the tests would run them twice
+    (lambda: in_thread(reach), "connects to 127.0.0.1:9"),
+    (lambda: in_thread(lambda: in_thread(reach)), "connects to 127.0.0.1:9"),
+    (lambda: in_pool(reach), "connects to 127.0.0.1:9"),
+    (lambda: in_thread(lambda: asyncio.run(datagram())), "connects to 127.0.0.1:9"),
+    (lambda: in_thread(lambda: subprocess.run(["true"], check=True)), "starts the program true"),
+    (lambda: _thread.start_new_thread(reach, ()), "starts a thread without threading.Thread"),
+    (lambda: in_process("spawn"), f"starts the program {sys.executable}"),
+    (lambda: in_process("forkserver"), f"starts the program {sys.executable}"),
+    (lambda: in_thread(lambda: in_process("spawn")), f"starts the program {sys.executable}"),
 ]
 
 
@@ -104,6 +143,35 @@ def test_connection_whose_error_the_code_catches_is_not_made_and_changes_nothing
 
 def connect(server: socket.socket) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.getsockname()[1]))
+
+
+@pytest.mark.proves("P-28")
+def test_thread_of_a_replay_reaches_nothing_after_it_and_a_pool_has_its_network_again(recording: Recording) -> None:
+    pool, goes_on, errors = ThreadPoolExecutor(1), threading.Event(), list[BaseException]()
+
+    def later() -> None:
+        goes_on.wait()
+        try:
+            connect(server)
+        except OSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=later)
+
+    def attempt() -> None:
+        pool.submit(int).result()
+        if not thread.is_alive():
+            thread.start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        result = replay_recording(recording, app_of(attempt).workflow)
+        assert result.is_same, list(result.lines())
+        goes_on.set()
+        thread.join()
+        assert [type(error) for error in errors] == [OutsideForbidden]
+        pool.submit(lambda: connect(server).close()).result()
+        server.accept()[0].close()
+        pool.shutdown()
 
 
 @pytest.mark.proves("P-28")

@@ -1,13 +1,19 @@
-"""A replay has no network and starts no programs: what code attempts outside of its steps raises an error, and the replay names it."""
+"""A replay has no network and starts no programs: what code attempts outside of its steps raises an error, and the replay names it.
+
+This holds in the thread of a replay and in the threads that its code starts.
+"""
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import sys
+import threading
 from asyncio import base_events
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import thread as pool_threads
+from functools import cache, partial, wraps
 from typing import Any, NoReturn
 
 _ACTION_MAX = 200
@@ -82,15 +88,72 @@ class DetachedLoop(base_events.BaseEventLoop):
         raise AssertionError("the hook has forbidden it")
 
 
+class _Guarded(threading.local):
+    """The replay whose code has started this thread. is_shared: the thread may have other work after the replay."""
+
+    loop: DetachedLoop | None = None
+    is_shared = False
+
+
+_guarded = _Guarded()
+
+
 @cache
 def _forbid_outside() -> None:
-    """Install the hook, once for this process: Python removes none. It concerns the threads that run a replay."""
+    """Install the hook, once for this process: Python removes none. It concerns the threads of replays.
+
+    Threads, and processes of `multiprocessing`, start without an event in some versions of Python: these functions are replaced for good.
+    """
+    from multiprocessing import util  # late: few applications need it
+
+    util.spawnv_passfds = partial(_spawn, util.spawnv_passfds)
+    _thread.start_new_thread = partial(_start_unknown, _thread.start_new_thread)
+    threading.Thread.start = _start_of(threading.Thread.start)  # type: ignore[method-assign, assignment]
     sys.addaudithook(_on_event)
 
 
+def _spawn(spawn: Callable[..., int], path: Any, args: Sequence[Any], *passed: Any) -> int:
+    sys.audit("subprocess.Popen", path, [os.fsdecode(path)], None, None)
+    return spawn(path, args, *passed)
+
+
+def _start_unknown(start: Callable[..., int], *args: Any) -> int:
+    if (loop := _loop_of_thread()) is not None:
+        _forbid(loop, "starts a thread without threading.Thread")
+    return start(*args)
+
+
+def _start_of(start: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+    @wraps(start)
+    def guarded_start(self: threading.Thread) -> None:
+        if (loop := _loop_of_thread()) is not None:
+            # threads of a pool may be used again after the replay; any other thread continues the work of the replayed turn
+            is_shared = getattr(self, "_target", None) is getattr(pool_threads, "_worker", self)
+            self.run = partial(_run_guarded, loop, self.run, is_shared)  # type: ignore[method-assign]
+        start(self)
+
+    return guarded_start
+
+
+def _run_guarded(loop: DetachedLoop, run: Callable[[], None], is_shared: bool) -> None:
+    _guarded.loop, _guarded.is_shared = loop, is_shared
+    run()
+
+
 def _on_event(event: str, args: tuple[Any, ...]) -> None:
-    if (describe := _ACTIONS.get(event)) is None or not isinstance(loop := asyncio._get_running_loop(), DetachedLoop):
-        return
-    action = describe(args)[:_ACTION_MAX]
+    if (describe := _ACTIONS.get(event)) is not None and (loop := _loop_of_thread()) is not None:
+        _forbid(loop, describe(args)[:_ACTION_MAX])
+
+
+def _loop_of_thread() -> DetachedLoop | None:
+    """The loop of the replay that this thread belongs to."""
+    loop = asyncio._get_running_loop()
+    if isinstance(loop, DetachedLoop):
+        return loop
+    found = _guarded.loop
+    return None if found is not None and _guarded.is_shared and found.is_closed() else found
+
+
+def _forbid(loop: DetachedLoop, action: str) -> NoReturn:
     loop.attempt = loop.attempt or action
     raise OutsideForbidden(f"a replay has no network and starts no programs, and the code {action}; put it into a step")
