@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
@@ -26,7 +27,14 @@ class RunFollower:
         self._project = project
 
     async def follow(self, run_id: str, after: int) -> AsyncIterator[Signal]:
-        """Yield the signals after position `after`, up to `workflow:end`. Raises StoreUnavailable after an outage of one minute."""
+        """Yield the signals of `pages` one by one."""
+        async with aclosing(self.pages(run_id, after)) as pages:
+            async for page in pages:
+                for signal in page:
+                    yield signal
+
+    async def pages(self, run_id: str, after: int) -> AsyncGenerator[Sequence[Signal], None]:
+        """Yield the signals after position `after` in pages, up to `workflow:end`. Raises StoreUnavailable after an outage of one minute."""
         subscription = self._world.subscribe(bell_keys(self._project, [f"log:{run_id}"]))
         # a caller that resumes may have read the end before, and would wait for it forever
         may_have_ended, is_over = after > 0, False
@@ -34,12 +42,12 @@ class RunFollower:
             while True:
                 subscription.clear()
                 page = await self._retried(partial(self._reader.signals, run_id, after))
-                for signal in page:
-                    yield signal
-                    after, may_have_ended = signal.seq, False
-                    if signal.name == "workflow:end":
-                        return
                 if page:
+                    end = next((at for at, signal in enumerate(page, 1) if signal.name == "workflow:end"), None)
+                    yield page[:end]
+                    if end is not None:
+                        return
+                    after, may_have_ended = page[-1].seq, False
                     subscription.found()
                     continue
                 if is_over:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -211,6 +211,10 @@ class Runtime:
         """
         async for signal in self._follower.follow(run_id, after):
             yield signal
+
+    def pages(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Signal], None]:
+        """Yield the signals of `follow` in pages."""
+        return self._follower.pages(run_id, after)
 
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,

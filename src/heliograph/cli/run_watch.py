@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from heliograph.adapters.base import AdapterServices
 from heliograph.cli.approval import task_lines
 from heliograph.cli.output import duration
 from heliograph.cli.output_thread import OutputThread
+from heliograph.cli.run_output import RunOutput
 from heliograph.cli.waits import UnclaimedWatch, child_lines
+from heliograph.definitions.signal_subscribers import signal_subscriber
 from heliograph.error_text import counted
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.rows import TurnRow
@@ -21,6 +24,7 @@ from heliograph.signals.model import Signal
 from heliograph.signals.run_end import read_end
 from heliograph.signals.signal_text import clock
 from heliograph.signals.trace import TurnFailure, failure_of
+from heliograph.subscriptions.run_deliveries import RunDeliveries
 from heliograph.types import JsonObject
 
 if TYPE_CHECKING:
@@ -51,7 +55,9 @@ class RunWatch:
         self._questions: Counter[str] = Counter()
         self._runtime = runtime
         self._run_id = run_id
-        self._after = 0
+        self._deliveries = RunDeliveries(
+            signal_subscriber("helio.run", ["**"], RunOutput(view, self._shown), "start", 1)
+        )
         self._last_signal_at: datetime | None = None
         self._noted: set[tuple[object, ...]] = set()
         self._unclaimed = None if worker_command is None else UnclaimedWatch(run_id)
@@ -61,9 +67,7 @@ class RunWatch:
         """Show signals until the run ends, across outages of the database."""
         while self.end is None:
             try:
-                async for signal in self._runtime.follow(self._run_id, self._after):
-                    await self.view.ready()
-                    self._show(signal)
+                await self._deliver(self._runtime.pages(self._run_id, self._deliveries.position))
                 if self.end is None:
                     read_end(self._run_id, None)  # raises
             except StoreUnavailable as error:
@@ -72,10 +76,14 @@ class RunWatch:
 
     async def catch_up(self) -> None:
         """Show the recorded signals that are not shown yet."""
-        while page := await self._runtime.reader.signals(self._run_id, self._after):
-            for signal in page:
-                await self.view.ready()
-                self._show(signal)
+        await self._deliver(self._recorded())
+
+    async def _recorded(self) -> AsyncGenerator[Sequence[Signal], None]:
+        while page := await self._runtime.reader.signals(self._run_id, self._deliveries.position):
+            yield page
+
+    async def _deliver(self, pages: AsyncGenerator[Sequence[Signal], None]) -> None:
+        await self._deliveries.run(AdapterServices(self._runtime.world, self._runtime.settings.project), pages)
 
     async def poll(self, own: str | None) -> None:
         """Once a second, update the turns on the view, and note other workers, calls and people. `own`: this process's worker."""
@@ -93,9 +101,7 @@ class RunWatch:
                 is_first = False
             await asyncio.sleep(POLL_SECONDS)
 
-    def _show(self, signal: Signal) -> None:
-        self.view.show(signal)
-        self._after = signal.seq
+    def _shown(self, signal: Signal) -> None:
         self._last_signal_at = datetime.now(UTC)
         if (failure := failure_of(signal)) is not None:
             self.failures.append(failure)

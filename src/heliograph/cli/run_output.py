@@ -1,0 +1,36 @@
+"""The output of `helio run`: the adapter that shows the signals of a run on a view."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from heliograph.adapters.base import AdapterServices, Receive
+from heliograph.cli.output_thread import OutputThread
+from heliograph.definitions.signal_subscribers import SignalSubscriber
+from heliograph.signals.model import Signal
+
+
+class RunOutput:
+    """Shows each signal on a view, as fast as that can print. on_shown: called after each.
+
+    An output that is closed or full ends the deliveries, and with them the command: raises OutputClosed, OutputFailed.
+    """
+
+    kind = "run"
+    page = 1
+    target = "the output of helio run"
+
+    def __init__(self, view: OutputThread, on_shown: Callable[[Signal], None]):
+        self._view = view
+        self._on_shown = on_shown
+
+    @asynccontextmanager
+    async def open(self, services: AdapterServices, subscription: SignalSubscriber) -> AsyncIterator[Receive]:
+        async def receive(signals: Sequence[Signal]) -> None:
+            for signal in signals:
+                await self._view.ready()
+                self._view.show(signal)
+                self._on_shown(signal)
+
+        yield receive
