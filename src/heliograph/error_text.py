@@ -10,6 +10,7 @@ import json
 import re
 
 from heliograph.errors import HeliographError
+from heliograph.key_patterns import text_without_secrets
 from heliograph.redaction import redacted_text
 
 _CAUSES_MAX = 10
@@ -44,7 +45,7 @@ def printable_json(text: str) -> str:
 def safe_repr(value: object, limit: int = 80) -> str:
     """Return `value` for an error message: redacted, on one line, control characters escaped, truncated at `limit`."""
     # redaction comes before truncation, because a part of a secret is also secret
-    text = printable(redacted_text(value if isinstance(value, str) else repr_of(value)))
+    text = printable(text_without_secrets(value if isinstance(value, str) else repr_of(value)))
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

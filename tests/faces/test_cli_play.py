@@ -25,6 +25,7 @@ from heliograph.signals.model import Signal
 from tests.rules.playback_kit import AT, signal
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202e\r\b"
+KEY = "sk-proj-" + "a1B2" * 10
 LOG = [
     signal(1, "workflow:start", payload={"state": {"topic": HOSTILE}}), signal(2, "agent:activated", "poet", 1, {"agent": "poet"}),
     signal(3, "harness:start", "poet", 2, {"model": "m"}), signal(4, "thinking:delta", "poet", 3, {"content": "hm "}),
@@ -232,13 +233,34 @@ def test_json_of_a_snapshot_has_stars_in_place_of_secrets(
 ) -> None:
     monkeypatch.setattr(redaction, "_kept", redaction._Kept())
     redaction.keep_out('canary"of-a-password')
-    snapshot = Player([signal(1, "workflow:start", payload={"state": {"topic": 'is canary"of-a-password.'}})])
+    state: dict[str, Any] = {"topic": 'is canary"of-a-password.', "key": KEY}
+    snapshot = Player([signal(1, "workflow:start", payload={"state": state})])
     snapshot.to_end()
     json_line("situation", snapshot.snapshot.as_json())
     json_line("url", {"url": 'canary"of-a-password'}, shows_secrets=True)
-    redacted_line, asked_line = capsys.readouterr().out.splitlines()
-    assert json.loads(redacted_line)["state"] == {"topic": "is ***."}
+    json_line("command", state, is_input=True)
+    redacted_line, asked_line, input_line = capsys.readouterr().out.splitlines()
+    assert json.loads(redacted_line)["state"] == {"topic": "is ***.", "key": "***"}
     assert json.loads(asked_line) == {"type": "url", "url": 'canary"of-a-password'}
+    assert json.loads(input_line) == {"type": "command", "topic": "is ***.", "key": KEY}
+
+
+@pytest.mark.proves("P-29")
+def test_panes_have_stars_in_place_of_texts_that_look_like_keys() -> None:
+    key = f"-----BEGIN PRIVATE KEY-----\n{KEY[8:]}\n-----END PRIVATE KEY-----"
+    player = Player([signal(1, "workflow:start", payload={"state": {"key": key}}), signal(2, "agent:activated", "poet", 1, {"agent": "poet"}),
+                     signal(3, "text:delta", "poet", 2, {"content": key}), signal(4, "order:placed", "poet", 2, {"key": key})])  # fmt: skip
+    for seq in range(1, 5):
+        player.seek(seq)
+        snapshot = player.snapshot
+        lines = [
+            *timeline_lines(player, 1, 20),
+            *cause_lines(player, 60, 30),
+            *state_lines(snapshot, 9),
+            *text_lines(snapshot, None, 20, 9),
+        ]
+        for text in [*(line.plain for line in lines), *snapshot_lines(snapshot)]:
+            assert KEY[8:16] not in text, text
 
 
 def test_play_without_a_terminal_names_the_other_way() -> None:

@@ -149,6 +149,21 @@ async def test_webhook_is_not_sent_without_a_secret_or_to_another_host() -> None
         assert hook.connections == 0
 
 
+@pytest.mark.proves("P-29")
+async def test_adapters_send_no_text_that_looks_like_a_key(tmp_path: Path, records: list[logging.LogRecord]) -> None:
+    key = "sk-proj-" + "a1B2" * 10
+    signals = [
+        logged(1, payload={"note": f"my\n{key} is", key: 1}),
+        logged(2, "agent:failed", {"error": {"code": "X", "message": key}}),
+    ]
+    out, path = io.StringIO(), tmp_path / "signals.jsonl"
+    for adapter in (Terminal(out), JsonLines(path), Logs()):
+        async with opened(adapter) as receive:
+            await receive(signals)
+    sent = [body_of(signals[0]).decode(), path.read_text(), out.getvalue(), *(f"{vars(record)}" for record in records)]
+    assert [("***" in text, key in text) for text in sent] == [(True, False)] * 5
+
+
 def test_webhook_omits_a_payload_that_is_too_large() -> None:
     assert json.loads(body_of(logged(1, payload="x" * BODY_BYTES_MAX))).keys() == {
         "id", "name", "timestamp", "source", "run_id", "seq", "left_out"

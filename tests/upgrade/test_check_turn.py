@@ -11,8 +11,8 @@ import pytest
 
 from heliograph import Heliograph
 from heliograph.cli.upgrade import _Report
+from heliograph.key_patterns import without_secrets
 from heliograph.ledger.rows import OpenTurnRow
-from heliograph.recording.redaction import without_secrets
 from tests.recording.topologies import Effects, topology
 from tests.upgrade.changing import changing
 from tests.upgrade.flights import checked, in_flight

@@ -10,7 +10,7 @@ from heliograph.adapters.base import PAGE, AdapterServices, Receive, TargetUnava
 from heliograph.definitions.signal_subscribers import SignalSubscriber
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, TurnTimedOut
-from heliograph.redaction import redacted_json
+from heliograph.key_patterns import json_without_secrets
 from heliograph.signals.model import Signal, to_wire
 
 WRITE_SECONDS = 30.0
@@ -56,7 +56,7 @@ class JsonLines:
         file = LineFile(self._path)
 
         async def receive(signals: Sequence[Signal]) -> None:
-            lines = b"".join(redacted_json(to_wire(signal)) + b"\n" for signal in signals)
+            lines = b"".join(json_without_secrets(to_wire(signal)) + b"\n" for signal in signals)
             try:
                 await services.world.within(WRITE_SECONDS, services.run_sync(file.append, lines))
             except OSError as error:

@@ -13,7 +13,8 @@ from heliograph.adapters.base import PAGE, AdapterServices, Receive, TargetUnava
 from heliograph.definitions.signal_subscribers import SignalSubscriber
 from heliograph.error_text import printable, repr_of, safe_repr
 from heliograph.errors import InvalidInput, TurnTimedOut
-from heliograph.redaction import guarded_logger, redacted_json
+from heliograph.key_patterns import json_without_secrets
+from heliograph.redaction import guarded_logger
 from heliograph.signals.model import Signal
 from heliograph.signals.pattern_table import PatternTable
 from heliograph.signals.signal_text import WHOLE, line_payload
@@ -95,7 +96,7 @@ class Logs:
 
 
 def _fields(signal: Signal) -> dict[str, Any]:
-    payload = redacted_json(signal.payload)
+    payload = json_without_secrets(signal.payload)
     is_short = len(payload) <= PAYLOAD_BYTES_MAX
     return {
         "signal_id": signal.id, "signal_name": signal.name, "run_id": signal.run_id, "seq": signal.seq,

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from datetime import datetime
 
 from heliograph.error_text import printable, safe_repr
-from heliograph.redaction import redacted_text
+from heliograph.key_patterns import start_of_open_key, text_without_secrets
 from heliograph.signals.model import Signal
 from heliograph.signals.signal_text import WHOLE, clock, line_payload, text_of
 from heliograph.signals.trace import DELTA_NAMES
 
 TEXT_WIDTH = 100
+_AHEAD = 16  # characters that follow the end of a line within a word: a key that begins in the line has begun to be one
+_OPEN_MAX = 16_000  # characters of a key that continues
 
 
 class SignalLines:
@@ -44,8 +46,12 @@ class SignalLines:
     def _add(self, delta: Signal) -> None:
         key = (delta.run_id, delta.agent or "", delta.name)
         at, text = self._texts.get(key, (delta.timestamp, ""))
+        text += text_of(delta.payload)
+        start = start_of_open_key(text)
+        start = start if len(text) - start <= _OPEN_MAX else len(text)
         # redacted as a whole: the end of a line may be in the middle of a secret
-        *ready, rest = _wrapped(redacted_text(text + text_of(delta.payload)))
+        *ready, rest = _wrapped(text_without_secrets(text[:start]))
+        rest += text[start:]
         for each in ready:
             self._text(at, delta.name, key[1], each)
         self._texts[key] = (delta.timestamp if ready else at, rest)
@@ -53,7 +59,7 @@ class SignalLines:
     def _flush(self, run_id: str, agent: str) -> None:
         for key in [key for key in self._texts if key[:2] == (run_id, agent)]:
             at, text = self._texts.pop(key)
-            if text.strip():
+            if text.strip():  # `safe_repr` redacts the key that it may end with
                 self._text(at, key[2], agent, text)
 
     def _text(self, at: datetime, name: str, agent: str, text: str) -> None:
@@ -71,6 +77,8 @@ def _wrapped(text: str) -> list[str]:
     *pieces, rest = text.split("\n")
     while len(rest) > TEXT_WIDTH:
         at = rest.rfind(" ", 1, TEXT_WIDTH)
+        if at < 0 and len(rest) <= TEXT_WIDTH + _AHEAD:
+            break
         at = TEXT_WIDTH if at < 0 else at + 1
         pieces.append(rest[:at])
         rest = rest[at:]

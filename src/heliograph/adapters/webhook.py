@@ -16,9 +16,9 @@ from heliograph.adapters.base import (
 from heliograph.definitions.signal_subscribers import SignalSubscriber
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput, SetupError
+from heliograph.key_patterns import json_without_secrets
 from heliograph.policy.callbacks import is_final, is_taken
 from heliograph.policy.egress import EgressRejected, parse
-from heliograph.redaction import redacted_json
 from heliograph.signals.model import Signal, to_wire
 
 BODY_BYTES_MAX = 262_144
@@ -92,7 +92,9 @@ class Webhook:
 def body_of(signal: Signal) -> bytes:
     """The signal as JSON. Each attempt sends the same bytes."""
     wire = to_wire(signal)
-    body = redacted_json(wire)
+    body = json_without_secrets(wire)
     if len(body) <= BODY_BYTES_MAX:
         return body
-    return redacted_json({key: value for key, value in wire.items() if key != "payload"} | {"left_out": ["payload"]})
+    return json_without_secrets(
+        {key: value for key, value in wire.items() if key != "payload"} | {"left_out": ["payload"]}
+    )

@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from heliograph.cli.arguments import login_name
 from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_value
 from heliograph.cli.output import duration, json_line, line, moment, note, started_since, width
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.key_patterns import json_without_secrets
 
 if TYPE_CHECKING:
     from heliograph.client.client import Client
@@ -137,4 +136,4 @@ def _rest(task: HumanTask, verb: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return safe_repr(msgspec.json.encode(value).decode(), width(_JSON_WIDTH))
+    return safe_repr(json_without_secrets(value).decode(), width(_JSON_WIDTH))

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from heliograph.cli.existing_database import open_client, open_existing
 from heliograph.cli.files import read_result
 from heliograph.cli.output import ago, duration, json_line, line, note, started_since, table, width
 from heliograph.error_text import safe_repr
+from heliograph.key_patterns import json_without_secrets
 from heliograph.ledger.rows import WaitRow
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def list_calls(options: Namespace) -> int:
     rows = asyncio.run(_list(options))
     if options.json:
         for row in rows:
-            json_line("call", row)
+            json_line("call", row, is_input=True)
     elif rows:
         table(("TURN", "CALL", "TOOL", "AGENT", "OPENED", "LEFT"), [_cells(row) for row in rows])
     else:
@@ -93,9 +92,9 @@ def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
             "deadline": command.deadline, "delivery": command.delivery, "token": command.token,
         }  # fmt: skip
         if as_json:
-            json_line("command", entry)
+            json_line("command", entry, is_input=True)
             continue
-        arguments = safe_repr(msgspec.json.encode(command.arguments).decode(), width(_ARGUMENTS_WIDTH))
+        arguments = safe_repr(json_without_secrets(command.arguments).decode(), width(_ARGUMENTS_WIDTH))
         answer = ["helio", "call", "report", command.turn_id, command.call_id]
         answer += ["--token", command.token] if command.token else []
         line(f"{command.tool} {arguments}")

@@ -17,7 +17,7 @@ def completion(options: Namespace) -> int:
 
     script = script_of(command_parser(), options.shell)
     if options.json:
-        json_line("completion", {"shell": options.shell, "script": script})
+        json_line("completion", {"shell": options.shell, "script": script}, is_input=True)
     else:
         block(script)
     return 0

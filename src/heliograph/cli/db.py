@@ -55,7 +55,7 @@ def url(options: Namespace) -> int:
 def sql(options: Namespace) -> int:
     text = whole_sql()
     if options.json:
-        json_line("sql", {"sql": text})
+        json_line("sql", {"sql": text}, is_input=True)
     else:
         block(text)
     return 0

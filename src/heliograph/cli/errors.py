@@ -12,7 +12,7 @@ from heliograph.cli import output
 from heliograph.cli.output import OutputClosed, OutputFailed
 from heliograph.error_text import printable_json, safe_repr
 from heliograph.errors import HeliographError
-from heliograph.redaction import redacted, redacted_text
+from heliograph.key_patterns import text_without_secrets, without_secrets
 
 
 class NothingYet(HeliographError):
@@ -27,14 +27,16 @@ def report(error: Exception, *, as_json: bool) -> int:
     HELIOGRAPH_DEBUG=1 adds the traceback.
     """
     if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
-        output.error(redacted_text("".join(traceback.format_exception(error))))
+        output.error(text_without_secrets("".join(traceback.format_exception(error))))
     known = error if isinstance(error, HeliographError) else _unexpected(error)
-    output.error(redacted_text(f"error: {known.message}"))
+    output.error(text_without_secrets(f"error: {known.message}"))
     if known.hint is not None:
-        output.error(redacted_text(f"hint: {known.hint}"))
+        output.error(text_without_secrets(f"hint: {known.hint}"))
     if as_json:
         with suppress(OutputClosed, OutputFailed):
-            output.line(printable_json(json.dumps(redacted({"type": "error", **known.envelope()}), ensure_ascii=False)))
+            output.line(
+                printable_json(json.dumps(without_secrets({"type": "error", **known.envelope()}), ensure_ascii=False))
+            )
     return known.exit_code
 
 

@@ -24,7 +24,7 @@ def ossa(options: Namespace) -> int:
     with reserved_stdout() as own:  # the application's file may print while it is loaded
         made = _manifest(options.app, options.agent)
         if options.json:
-            json_line(None, made, own)
+            json_line(None, made, own, is_input=True)
         else:
             block(_yaml(made), own)
     return 0

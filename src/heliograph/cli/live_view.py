@@ -26,6 +26,7 @@ from heliograph.signals.signal_text import clock, fraction_of, short_payload, te
 
 SIGNALS_MAX = 8
 TAIL_CHARACTERS = 400
+TAIL_WIDTH = 60
 _STYLES = {"idle": "dim", "waiting": "yellow", "running": "cyan", "success": "green", "skipped": "dim"}
 _NEXT_PHASE = {"ready": "plan", "plan_ready": "act", "action_complete": "reflect", "reflection_complete": "terminate"}
 _STATUS = {"queued": "waiting", "dispatched": "waiting"}  # both mean a turn that waits for a worker
@@ -159,13 +160,17 @@ def draw(title: str, board: Board, now: datetime) -> RenderableType:
         bar = ProgressBar(total=1.0, completed=row.fraction, width=16) if row.fraction is not None else Text("")
         took = duration((row.until or now) - row.since) if row.since else ""
         agents.add_row(
-            Text(printable(row.name)), _status(row), Text(took), bar, Text(safe_repr(row.tail[-60:]), overflow="crop")
+            Text(printable(row.name)), _status(row), Text(took), bar, Text(_end_of(row.tail), overflow="crop")
         )
     signals = Table.grid(padding=(0, 2))
     for signal in list(board.last):
         cells = (clock(signal.timestamp), signal.name, signal.agent or "-", short_payload(signal, 70))
         signals.add_row(*(Text(printable(cell), style="dim", no_wrap=True) for cell in cells))
     return Group(Text(printable(f"{title}  {elapsed}"), style="bold"), agents, Text(""), signals)
+
+
+def _end_of(text: str) -> str:
+    return safe_repr(text, 2 * len(text) + 80)[-TAIL_WIDTH:]  # redacted as a whole: a part of a secret is also secret
 
 
 def _status(row: AgentRow) -> Text:

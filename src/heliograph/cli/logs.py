@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from heliograph.cli.errors import place_of
 from heliograph.cli.output import abandon
 from heliograph.error_text import exception_text, printable, printable_json, printable_lines
-from heliograph.redaction import redacted_text
+from heliograph.key_patterns import text_without_secrets, without_secrets
 from heliograph.telemetry.logs import FORMATS, ROOT, fields_of, read_format, read_levels
 
 _PLACES_MAX = 1000  # turns whose places a process keeps
@@ -32,7 +32,9 @@ class _Lines(logging.Formatter):
         text = f"{self.formatTime(record)}  {level}{record.getMessage()}"
         signal_id = getattr(record, "signal_id", None)
         text = f"{text}{'' if signal_id is None else f'  {signal_id}'}{self._cause(record)}"
-        return "".join((printable(redacted_text(text)), printable_lines(redacted_text(self._traceback(record)))))
+        return "".join(
+            (printable(text_without_secrets(text)), printable_lines(text_without_secrets(self._traceback(record))))
+        )
 
     def _cause(self, record: logging.LogRecord) -> str:
         if not record.exc_info or record.exc_info[1] is None:
@@ -59,7 +61,7 @@ class _JsonLines(logging.Formatter):
             entry["error"] = _named(record.exc_info[1])
         elif record.exc_text:
             entry["error"] = _last_line(record.exc_text)
-        return printable_json(redacted_text(json.dumps(entry, ensure_ascii=False)))
+        return printable_json(json.dumps(without_secrets(entry), ensure_ascii=False))
 
 
 Places = dict[str, str]  # of failed turns: the innermost line of the user's own code, FILE.py:12

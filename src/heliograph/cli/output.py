@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from heliograph.error_text import printable, printable_json, printable_lines
 from heliograph.errors import HeliographError
+from heliograph.key_patterns import json_without_secrets
 from heliograph.redaction import redacted_json
 
 GAP = "  "
@@ -119,17 +120,21 @@ def abandon(file: TextIO | DirectOutput) -> None:
     os.close(nowhere)
 
 
-def json_line(kind: str | None, value: Any, file: TextIO | None = None, *, shows_secrets: bool = False) -> None:
+def json_line(
+    kind: str | None, value: Any, file: TextIO | None = None, *, shows_secrets: bool = False, is_input: bool = False
+) -> None:
     """One JSON object in one line, with secrets redacted unless the user asked for them; structs and times included.
 
     kind: its `type`, the first key; None for a document of another standard, which is printed as it is.
+    is_input: a program works with these values, so texts that only look like keys are kept.
     """
     import msgspec  # late: `helio --help` prints no JSON
 
     if kind is not None:
         value = {"type": kind, **(value if isinstance(value, dict) else msgspec.to_builtins(value))}
 
-    line(printable_json((msgspec.json.encode(value) if shows_secrets else redacted_json(value)).decode()), file)
+    encode = msgspec.json.encode if shows_secrets else redacted_json if is_input else json_without_secrets
+    line(printable_json(encode(value).decode()), file)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from heliograph.error_text import counted, safe_repr
+from heliograph.key_patterns import json_without_secrets, text_without_secrets
 from heliograph.playback.player import Player
 from heliograph.playback.snapshot import AgentSnapshot, CallSnapshot, Snapshot
 from heliograph.signals.model import Signal
@@ -75,7 +76,7 @@ def cause_lines(player: Player, width: int, count: int) -> list[Text]:
     lines = [Text(safe_repr(f"{signal.seq} {signal.name}: {meaning(signal)}", _LINE_MAX), no_wrap=True)]
     chain = causes(player, signal)
     if count > len(chain) + _PAYLOAD_LINES_MIN:
-        payload = msgspec.json.format(msgspec.json.encode(signal.payload)).decode()
+        payload = msgspec.json.format(json_without_secrets(signal.payload)).decode()
         lines += [Text(part, no_wrap=True) for part in _wrapped(payload, width)[: count - len(chain) - 1]]
     for depth, cause in enumerate(chain[:count]):
         text = f"{' ' * min(depth, 8)}└ {cause.seq} {cause.name}  {cause.agent or '-'}  {short_payload(cause, 100)}"
@@ -193,7 +194,7 @@ def _details(agent: AgentSnapshot) -> str:
 def _wrapped(text: str, width: int) -> list[str]:
     """The lines of a text, cut at `width`, with control characters escaped."""
     lines = []
-    for line in text.split("\n") if text else []:
+    for line in text_without_secrets(text).split("\n") if text else []:  # as a whole: a key may have several lines
         safe = safe_repr(line, _TAIL_CHARACTERS * 10)
         lines += [piece.plain for piece in Text(safe).wrap(_CONSOLE, width)] or [""]
     return lines

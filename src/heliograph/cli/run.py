@@ -29,6 +29,7 @@ from heliograph.cli.waits import run_command, worker_command
 from heliograph.config import CLOSE_SECONDS
 from heliograph.error_text import printable_json, safe_repr
 from heliograph.errors import Conflict, NotFound, StoreUnavailable
+from heliograph.key_patterns import without_secrets
 from heliograph.ledger.rows import RunRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.export import export_recording
@@ -231,7 +232,7 @@ def _print_end(run_id: str, end: JsonObject, watch: RunWatch, places: Places, ow
         return
     metrics: Any = end["metrics"]
     usage = metrics["usage"]
-    reason = f" ({end['reason']})" if "reason" in end else ""
+    reason = f" ({safe_repr(end['reason'], _REASON_MAX)})" if "reason" in end else ""
     line(f"outcome  {end['outcome']}{reason}")
     for failure in failures[:_FAILURES_MAX]:
         place = f" ({places[failure.turn_id]})" if failure.turn_id in places else ""
@@ -242,4 +243,4 @@ def _print_end(run_id: str, end: JsonObject, watch: RunWatch, places: Places, ow
     line(f"turns    {metrics['turns']}, failed {metrics['failed']}, skipped {metrics['skipped']}")
     line(f"tokens   {usage['inputTokens']} in, {usage['outputTokens']} out")
     line(f"took     {duration(timedelta(milliseconds=metrics['duration_ms']))}")
-    block(printable_json(f"state    {json.dumps(end['state'], ensure_ascii=False, indent=2)}"))
+    block(printable_json(f"state    {json.dumps(without_secrets(end['state']), ensure_ascii=False, indent=2)}"))

@@ -17,6 +17,7 @@ from heliograph.cli.existing_database import open_existing
 from heliograph.cli.output import ago, duration, field_lines, json_line, line, moment, table_lines
 from heliograph.cli.waits import child_lines
 from heliograph.error_text import counted, printable_json, safe_repr
+from heliograph.key_patterns import without_secrets
 from heliograph.ledger.rows import RunRow, TurnRow, WaitRow, WorkerRow
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ async def run_lines(reader: Reader, run_id: str, project: str | None = None) -> 
 
 def _lines(facts: _Facts, agents: Sequence[dict[str, Any]], step: str, project: str | None) -> list[str]:
     lines = field_lines(_described(facts.run))
-    lines += printable_json(f"state        {json.dumps(facts.run.state, ensure_ascii=False, indent=2)}").splitlines()
+    lines += printable_json(
+        f"state        {json.dumps(without_secrets(facts.run.state), ensure_ascii=False, indent=2)}"
+    ).splitlines()
     if agents:
         lines += [
             "",

@@ -13,7 +13,7 @@ def show(options: Namespace) -> int:
     """Print the schema of a kind, or else the list of all kinds."""
     if options.kind is not None:
         if options.json:
-            json_line(None, described(schema_of_kind(options.kind)))
+            json_line(None, described(schema_of_kind(options.kind)), is_input=True)
         else:
             block(schema_text(options.kind))
         return 0

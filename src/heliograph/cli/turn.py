@@ -30,7 +30,7 @@ from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.error_text import counted, safe_repr
 from heliograph.ledger.rows import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow, WorkerRow
 from heliograph.signals.model import Signal
-from heliograph.signals.signal_text import clock
+from heliograph.signals.signal_text import clock, json_text
 
 _CONTENT_WIDTH = 100
 _EPOCH = "the fencing token: it rises with each dispatch, claim and end of a turn of this agent"
@@ -248,4 +248,4 @@ def _content(content: Any) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    return safe_repr(value if isinstance(value, str) else msgspec.json.encode(value).decode(), width(_CONTENT_WIDTH))
+    return json_text(value, width(_CONTENT_WIDTH))

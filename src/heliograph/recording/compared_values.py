@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from heliograph.key_patterns import without_secrets
 from heliograph.reactive.run_memory import stored_memory
-from heliograph.recording.redaction import without_secrets
 from heliograph.types import JsonObject
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from heliograph.codes import IN_DOUBT
 from heliograph.json_differences import Difference, differences
+from heliograph.key_patterns import without_secrets
 from heliograph.recording.compared_values import ordered, plain
 from heliograph.recording.expected_signals import CAUSED, is_outside
-from heliograph.recording.redaction import without_secrets
 from heliograph.signals.model import Signal
 from heliograph.turn.drafts import parent_id
 from heliograph.types import JsonObject

@@ -23,9 +23,9 @@ import msgspec
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.ids import signal_id
+from heliograph.key_patterns import without_secrets
 from heliograph.recording.entries import DEPTH_MAX, check_part, is_too_deep, problem_of_entry
 from heliograph.recording.recording import FORMAT, Gap, Header, Part, Recording
-from heliograph.recording.redaction import without_secrets
 from heliograph.signals.model import Signal, Source
 from heliograph.types import JsonObject
 

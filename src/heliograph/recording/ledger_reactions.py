@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.json_differences import differences
+from heliograph.key_patterns import without_secrets
 from heliograph.reactive.react import react_to_pending
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.compared_values import ordered, plain
@@ -19,7 +20,6 @@ from heliograph.recording.divergence import Divergence
 from heliograph.recording.expected_signals import CAUSED
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
-from heliograph.recording.redaction import without_secrets
 from heliograph.recording.run_views import RunViews
 from heliograph.records import PendingRun, PendingSignal
 from heliograph.signals.model import Draft, Signal

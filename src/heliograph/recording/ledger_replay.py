@@ -22,6 +22,7 @@ from heliograph.errors import HeliographError
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
 from heliograph.json_differences import Difference, differences
+from heliograph.key_patterns import without_secrets
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.recording.compared_values import plain
 from heliograph.recording.detached_turn import no_harness
@@ -41,7 +42,6 @@ from heliograph.recording.ledger_parts import LEDGER
 from heliograph.recording.ledger_requests import TEXTS, changed_texts, recorded_marks
 from heliograph.recording.ledger_world import InputsOfTurn, LedgerOfTurn
 from heliograph.recording.logged_replies import LoggedCall, logged_calls
-from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.server_tools import ServerTools
 from heliograph.recording.step_arguments import StepArguments

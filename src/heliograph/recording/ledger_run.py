@@ -8,6 +8,7 @@ from typing import Any
 
 from heliograph.codes import RESULT_MISSING
 from heliograph.json_differences import differences
+from heliograph.key_patterns import without_secrets
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.conversations import conversations_of
@@ -19,7 +20,6 @@ from heliograph.recording.ledger_replay import LedgerReplay
 from heliograph.recording.outside_reads import outside_reads
 from heliograph.recording.policy import ReplayPolicy, agents_of
 from heliograph.recording.recording import Gap, Part, Recording
-from heliograph.recording.redaction import without_secrets
 from heliograph.recording.run_views import RunViews, claimed_views
 from heliograph.recording.turn_of_ledger import TurnOfLedger
 from heliograph.signals.model import Signal

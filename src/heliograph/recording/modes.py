@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput, NotFound
+from heliograph.key_patterns import without_secrets
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.file import read_recording
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
-from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_recording import ReplayResult, replay_recording
 from heliograph.run_result import RunResult, result_of_run
 

@@ -15,6 +15,7 @@ from heliograph.error_text import counted, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.packed_commit import whole_entry
 from heliograph.execution.tape import ANSWERS, NUMBERLESS, VALUES
+from heliograph.key_patterns import without_secrets
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.divergence import Divergence
 from heliograph.recording.ledger_parts import is_of_ledger
@@ -23,7 +24,6 @@ from heliograph.recording.list_changes import with_list_changes
 from heliograph.recording.new_activations import compared_reactions, new_activations
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Gap, Part, Recording
-from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_part import PartReplay, replay_part, replayable
 from heliograph.recording.script import Key, key_of
 from heliograph.signals.model import Signal

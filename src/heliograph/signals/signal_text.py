@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from heliograph.error_text import safe_repr
+from heliograph.key_patterns import json_without_secrets
 from heliograph.signals.catalog import CATALOG
 from heliograph.signals.guard_record import place_of_guard, recorded_guard
 from heliograph.signals.model import Signal
@@ -90,4 +89,4 @@ def meaning(signal: Signal) -> str:
 
 def json_text(value: Any, width: int) -> str:
     """A value in at most `width` characters of one line; texts without quotes."""
-    return safe_repr(value if isinstance(value, str) else msgspec.json.encode(value).decode(), width)
+    return safe_repr(value if isinstance(value, str) else json_without_secrets(value).decode(), width)

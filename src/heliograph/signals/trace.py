@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from heliograph.codes import UNKNOWN
 from heliograph.error_text import printable, safe_repr
 from heliograph.errors import NotFound
+from heliograph.key_patterns import json_without_secrets
 from heliograph.signals.model import Signal
 
 DELTA_NAMES = frozenset({"text:delta", "thinking:delta"})
@@ -140,7 +139,7 @@ def _format_payload(group: Sequence[Signal], width: int) -> str:
     if width <= 0:
         return ""
     payload = group[0].payload if len(group) == 1 else "".join(map(_content, group))
-    return safe_repr(msgspec.json.encode(payload).decode(), width)
+    return safe_repr(json_without_secrets(payload).decode(), width)
 
 
 def _content(delta: Signal) -> str:

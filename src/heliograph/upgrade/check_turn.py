@@ -18,11 +18,11 @@ from heliograph.errors import HeliographError, InvalidInput
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
 from heliograph.json_differences import Difference, differences
+from heliograph.key_patterns import without_secrets
 from heliograph.ledger.rows import OpenTurnRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.recording.detached_world import never
 from heliograph.recording.ledger_requests import TEXTS
-from heliograph.recording.redaction import without_secrets
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.replay_part import replayable
 from heliograph.recording.server_tools import ServerTools
