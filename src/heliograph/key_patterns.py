@@ -12,8 +12,9 @@ from typing import Any
 from heliograph.redaction import STARS, is_clean, redacted, redacted_text
 
 _LENGTH_MIN = 16  # a shorter text contains no key
+# Patterns are compiled by their first use: most commands need none.
 # Each begins where a word begins: otherwise the name `task-of-the-weekly-report` would contain a key.
-_KEYS = re.compile(
+_KEYS = (
     r"(?<![A-Za-z0-9])(?:"
     r"sk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}"  # OpenAI, Anthropic
     r"|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}"  # Stripe
@@ -27,11 +28,11 @@ _KEYS = re.compile(
     r")"
 )
 # A short token has a digit, or a capital after a small letter or a sign, unlike `basic understanding`.
-_BEARER = re.compile(
+_BEARER = (
     r"\b((?i:bearer|basic))\s+"
     r"(?:(?=[A-Za-z+/._~-]*(?:[0-9=]|[a-z+/._~-][A-Z]))[A-Za-z0-9+/._~-]{12,}|[A-Za-z0-9+/._~-]{20,})=*"
 )
-_PASSWORD = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(@)")  # without the scheme: a search for it is quadratic
+_URL = r"(://[^\s/:@]*:)[^\s/@]+(@)"  # without the scheme: a search for it is quadratic
 
 # Small letters of which each key has some. Most texts have none of them, and are not searched further.
 _HINTS = ("sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "hf_", "npm_", "pypi-", "akia",
@@ -40,14 +41,12 @@ _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 
 # How the end of a text begins a key of which the rest is still to come, in the characters of its last word.
 _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~"
-_STARTS = re.compile(
-    r"(?<![A-Za-z0-9])(?:sk-|[rs]k_(?:live|test)_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29\.|eyJ)"
-)
-_SCHEMES = re.compile(r"\b(?i:bearer|basic)\s+\Z")
+_STARTS = r"(?<![A-Za-z0-9])(?:sk-|[rs]k_(?:live|test)_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29\.|eyJ)"
+_SCHEMES = r"\b(?i:bearer|basic)\s+\Z"
 _SCHEME_LENGTH_MAX = 20  # of a scheme and the blanks after it
 _BLOCK, _PLACE = "-----BEGIN ", "://"
-_OPEN_BLOCK = re.compile(r"-----BEGIN [A-Z ]*(?:-{1,4}|-----[^-]*)?")
-_OPEN_PASSWORD = re.compile(r"://[^\s/@]*")
+_OPEN_BLOCK = r"-----BEGIN [A-Z ]*(?:-{1,4}|-----[^-]*)?"
+_OPEN_URL = r"://[^\s/@]*"
 
 
 def without_secrets(value: Any) -> Any:
@@ -74,17 +73,17 @@ def json_without_secrets(value: Any) -> bytes:
 def start_of_open_key(text: str) -> int:
     """The position in a text from which on it may become a key when it continues; its length if there is none."""
     block = text.rfind(_BLOCK)
-    if block >= 0 and _OPEN_BLOCK.fullmatch(text, block):
+    if block >= 0 and re.fullmatch(_OPEN_BLOCK, text[block:]):
         return block
     place = text.rfind(_PLACE)
-    if place >= 0 and _OPEN_PASSWORD.fullmatch(text, place):
+    if place >= 0 and re.fullmatch(_OPEN_URL, text[place:]):
         return place
     word = len(text.rstrip(_WORD_CHARACTERS))
     before = max(0, word - _SCHEME_LENGTH_MAX)
-    if (scheme := _SCHEMES.search(text[before:word])) is not None:
+    if (scheme := re.search(_SCHEMES, text[before:word])) is not None:
         return before + scheme.start()
-    start = _STARTS.search(text, word)
-    return len(text) if start is None else start.start()
+    start = re.search(_STARTS, text[word:])
+    return len(text) if start is None else word + start.start()
 
 
 def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
@@ -96,8 +95,8 @@ def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
 def _text_without_keys(text: str) -> str:
     if len(text) < _LENGTH_MIN or not _may_have_keys(text, _HINTS):
         return text
-    found = _KEYS.sub(STARS, text)
-    return _PASSWORD.sub(rf"\g<1>{STARS}\g<2>", _BEARER.sub(rf"\g<1> {STARS}", found))
+    found = re.sub(_BEARER, rf"\g<1> {STARS}", re.sub(_KEYS, STARS, text))
+    return re.sub(_URL, rf"\g<1>{STARS}\g<2>", found)
 
 
 def _without_keys(value: Any) -> Any:

@@ -26,7 +26,7 @@ from tests.kept_logging import kept_logging
 
 HEAVY = {"asyncpg", "msgspec", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"}
 
-MODULES_MAX = 165  # the modules that --version loads, and a few more
+MODULES_MAX = 168  # the modules that --version loads, and a few more
 
 PROBE = """
 import sys

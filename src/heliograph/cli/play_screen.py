@@ -1,6 +1,6 @@
 """The terminal player: panes around a `Player`, keys for its moves, and the reader that feeds it.
 
-It redraws at most `REDRAWS_PER_SECOND` times a second, and sends only the lines that have changed. The
+It redraws at most `REDRAWS_PER_SECOND` times a second, no faster than its terminal reads, and sends only the lines that have changed. The
 timeline turns a page when the cursor leaves it, so that a step changes two of its lines. This keeps it usable over a slow line.
 """
 
@@ -12,11 +12,12 @@ from time import monotonic
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input
 
+from heliograph.cli.paced_app import PacedApp
 from heliograph.cli.play_lines import Lines
 from heliograph.cli.play_positions import move_to
 from heliograph.cli.play_text import (
@@ -65,7 +66,7 @@ _PROMPTS = {
 }
 
 
-class PlayScreen(App[None]):
+class PlayScreen(PacedApp):
     """Plays one run."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -166,7 +167,7 @@ class PlayScreen(App[None]):
     def _beat(self) -> None:
         if self.player.tick(monotonic()):
             self._is_stale = True
-        if self._is_stale:
+        if self._is_stale and self.may_draw():
             self._is_stale = False
             self.draw_panes()
 
