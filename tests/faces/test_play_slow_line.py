@@ -17,7 +17,7 @@ from textual.events import CursorPosition
 
 from heliograph.cli import paced_app
 from heliograph.cli.play_screen import PlayScreen
-from tests.faces.cli_support import HELIO, Shell
+from tests.faces.cli_support import HELIO, SECONDS, Shell
 from tests.faces.own_terminal import own_terminal
 from tests.faces.test_cli_play import Source, settled
 from tests.rules.playback_kit import signal
@@ -150,6 +150,7 @@ def test_no_key_is_lost_on_a_line_that_is_slower_than_the_keys(tmp_path: Path) -
         """Read as a terminal does, which answers a question when it comes to it."""
         nonlocal screen, asked
         piece = b""
+        assert select([ours], [], [], SECONDS)[0], screen
         with suppress(OSError):  # Linux raises it when the other side is closed
             piece = os.read(ours, most)
         screen += piece
