@@ -42,14 +42,14 @@ class Source:
 @pytest.fixture(autouse=True)
 def _runs(monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def opened(*names: str) -> AsyncIterator[list[Source]]:
+    async def opened(*names: str, edited: bool) -> AsyncIterator[list[Source]]:
         yield [Source(name, RIGHT if name == "other" else LEFT) for name in names]
 
     monkeypatch.setattr(diff_module, "open_sources", opened)
 
 
 def diff(left: str, right: str, *, as_json: bool = False, exact: bool = False) -> int:
-    return diff_module.diff(Namespace(left=left, right=right, json=as_json, exact=exact))
+    return diff_module.diff(Namespace(left=left, right=right, json=as_json, exact=exact, edited=False))
 
 
 def test_equal_runs_exit_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,3 +120,16 @@ def test_missing_file_is_an_error_that_names_it() -> None:
     with pytest.raises(InvalidInput) as caught:
         RecordingSource("missing.jsonl")
     assert (caught.value.code, "missing.jsonl" in caught.value.message) == ("unreadable_file", True)
+
+
+async def test_file_that_was_changed_by_hand_is_read_if_the_user_accepts_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(
+        (Path(__file__).parents[1] / "recording" / "earlier" / "shop.jsonl")
+        .read_bytes()
+        .replace(b"workflow:end", b"workflow:odd")
+    )
+    with pytest.raises(RecordingRejected, match="--edited"):
+        [each async for each in signals_of(RecordingSource(str(path)))]
+    async with open_sources(str(path), edited=True) as (source,):
+        assert [each.name async for each in signals_of(source)][-1] == "workflow:odd"

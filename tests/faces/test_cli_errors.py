@@ -57,6 +57,7 @@ WITHOUT_DATABASE = [
     Case("run list --limit -1", 2, "out_of_range", "--limit must be a whole number"),
     Case("turn show", 2, "usage", "required: TURN"),
     Case("turn show ../etc", 2, "invalid_id", "TURN takes ASCII letters"),
+    Case(f"signal unsubscribe {'n' * 10_000}", 2, "invalid_identifier", "must be 1 to 200 ASCII letters.*…$"),
     Case("turn show " + "x" * 3000, 2, "too_long", "at most 200 characters, not 3000"),
     Case("turn list --project a/b", 2, "invalid_id", "--project"),
     Case("signal tail --since yesterdayish", 2, "invalid_time", "30s, 10m, 2h or 1d.*2026-01-31.*yesterdayish"),

@@ -265,7 +265,7 @@ def test_panes_have_stars_in_place_of_texts_that_look_like_keys() -> None:
 
 def test_play_without_a_terminal_names_the_other_way() -> None:
     with pytest.raises(HeliographError) as caught:
-        play_module.play(Namespace(run="first", at=None, json=False))
+        play_module.play(Namespace(run="first", at=None, json=False, edited=False))
     assert (caught.value.code, caught.value.hint) == (
         "no_terminal", "helio play first --at end prints the situation at a position; add --json for programs",
     )  # fmt: skip
@@ -275,7 +275,7 @@ def test_play_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(terminal, "has_terminal", lambda: True)
     monkeypatch.setattr(terminal, "find_spec", lambda _name: None)
     with pytest.raises(HeliographError) as caught:
-        play_module.play(Namespace(run="first", at=None, json=False))
+        play_module.play(Namespace(run="first", at=None, json=False, edited=False))
     assert (caught.value.code, "heliograph[tui]" in caught.value.message) == ("no_tui", True)
 
 

@@ -31,7 +31,7 @@ def diff(options: Namespace) -> int:
 
 
 async def _compare(options: Namespace) -> Comparison:
-    async with open_sources(options.left, options.right) as sources:
+    async with open_sources(options.left, options.right, edited=options.edited) as sources:
         for source in sources:
             if not source.has_ended:
                 note(f"{source.name} has not ended; its signals up to now are compared")

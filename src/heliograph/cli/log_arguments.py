@@ -112,6 +112,7 @@ def _add_play(nouns: Any, command: Any) -> None:
     )
     play.add_argument("--at", metavar="POSITION",
                       help="print the situation there and exit: a position, the id of a signal, a time, start or end")  # fmt: skip
+    _add_edited(play)
 
 
 def _add_diff(nouns: Any, command: Any) -> None:
@@ -122,6 +123,7 @@ def _add_diff(nouns: Any, command: Any) -> None:
             side, metavar="RUN|FILE", type=run_or_file("RUN|FILE"), help="the id of a run, or the file of a recording"
         )
     diff.add_argument("--exact", action="store_true", help="compare ids, times and deltas, too, as for a replay")
+    _add_edited(diff)
 
 
 def _add_recordings(verbs: Any, command: Any) -> None:
@@ -148,5 +150,9 @@ def _add_replay(nouns: Any, command: Any) -> None:
                         help="a change of the code that is no divergence: prompts, or agents that were added; may be repeated")  # fmt: skip
     replay.add_argument("--renamed-tool", metavar="OLD=NEW", action="append", default=[], dest="renamed_tools",
                         help="a tool that has another name now; may be repeated")  # fmt: skip
-    replay.add_argument("--edited", action="store_true", help="accept a file that was changed by hand")
+    _add_edited(replay)
     replay.add_argument("--ci", action="store_true", help="print one line alone")
+
+
+def _add_edited(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--edited", action="store_true", help="accept a file that was changed by hand")

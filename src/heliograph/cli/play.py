@@ -27,7 +27,7 @@ def play(options: Namespace) -> int:
 
 
 async def _play(options: Namespace) -> int:
-    async with open_sources(options.run) as (source,):
+    async with open_sources(options.run, edited=options.edited) as (source,):
         if options.at is None:
             return await _show(source)
         player = await _loaded(source, seq_of(options.at))

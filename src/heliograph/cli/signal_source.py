@@ -45,11 +45,11 @@ class RecordingSource:
 
     has_ended = True
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, *, edited: bool = False):
         from heliograph.recording.file import signals_in  # late: most commands read no recording
 
         self.name = path
-        signals = signals_in(path)
+        signals = signals_in(path, edited=edited)
         self.close = signals.close
         self._signals = chain(list(islice(signals, 1)), signals)  # the first one now: it opens the file
 
@@ -65,8 +65,8 @@ async def signals_of(source: SignalSource) -> AsyncIterator[Signal]:
 
 
 @asynccontextmanager
-async def open_sources(*names: str) -> AsyncIterator[list[SignalSource]]:
-    """Open runs by their ids, and recordings by their files.
+async def open_sources(*names: str, edited: bool = False) -> AsyncIterator[list[SignalSource]]:
+    """Open runs by their ids, and recordings by their files. edited: accept files that were changed by hand.
 
     Raises NotFound (`unknown_run`, `no_data`), and the errors of `read_recording`. The database is opened only for runs.
     """
@@ -75,7 +75,7 @@ async def open_sources(*names: str) -> AsyncIterator[list[SignalSource]]:
         reader: Reader | None = None
         for name in names:
             if is_file_name(name):
-                recording = RecordingSource(name)
+                recording = RecordingSource(name, edited=edited)
                 stack.callback(recording.close)
                 found.append(recording)
                 continue

@@ -9,6 +9,7 @@ import msgspec
 
 from heliograph.cli.existing_database import open_client
 from heliograph.cli.output import json_line, line, note, table
+from heliograph.definitions.signal_subscribers import check_subscription_name
 from heliograph.ledger.signal_feed import SubscriptionRow
 from heliograph.signals.signal_text import clock
 
@@ -27,6 +28,7 @@ def subscriptions(options: Namespace) -> int:
 
 
 def unsubscribe(options: Namespace) -> int:
+    check_subscription_name(options.name)
     asyncio.run(_delete(options.name))
     if options.json:
         json_line("unsubscribed", {"name": options.name, "outcome": "unsubscribed"})

@@ -34,8 +34,12 @@ def explain(facts: Mapping[str, Any], workflow: Workflow | None) -> list[Finding
     agent = facts["agent"]
     spec = None if workflow is None else workflow.agents.get(agent)
     if spec is None and not facts["is_agent"]:
-        known = "" if workflow is None else f"; {hint_of_agents(agent, workflow.agents)}"
-        raise NotFound(f"run {facts['run_id']} has no agent {agent}{known}", code="unknown_agent")
+        known = (
+            f"helio turn list --run {facts['run_id']} names those that woke, and the application (--app FILE.py:app) has all"
+            if workflow is None
+            else hint_of_agents(agent, workflow.agents)
+        )
+        raise NotFound(f"run {facts['run_id']} has no agent {agent}; {known}", code="unknown_agent")
     findings = [*_of_run(facts, spec), *_of_skips(facts)]
     if workflow is not None and spec is not None:
         findings += _of_patterns(facts, workflow, spec)

@@ -50,12 +50,12 @@ def read_recording(path: str | os.PathLike[str], *, edited: bool = False) -> Rec
         return reader.read()
 
 
-def signals_in(path: str | os.PathLike[str]) -> Generator[Signal]:
-    """Yield the signals of a recording. Only one line of the file is in memory at a time.
+def signals_in(path: str | os.PathLike[str], *, edited: bool = False) -> Generator[Signal]:
+    """Yield the signals of a recording. Only one line of the file is in memory at a time. edited: accept a file that was changed by hand.
 
     The whole file is checked like by `read_recording`: what is wrong after its signals is raised in place of the end.
     """
-    with _reader(path, edited=False) as reader:
+    with _reader(path, edited=edited) as reader:
         yield from reader.signals()
 
 
