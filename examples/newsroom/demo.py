@@ -15,10 +15,9 @@ from pathlib import Path
 
 from examples.newsroom.app import CRITICS, app
 from examples.newsroom.document import read_document
+from heliograph import Runtime, Signal, open_runtime
 from heliograph.errors import HeliographError
-from heliograph.runtime import Runtime, open_runtime
-from heliograph.signals.model import Signal
-from heliograph.signals.trace import draw_tree
+from heliograph.signals import draw_tree
 
 LEASE_SECONDS = 2.0
 PACE_SECONDS = 0.12

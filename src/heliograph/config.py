@@ -10,6 +10,8 @@ from pathlib import Path
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 
+__all__ = ["Settings"]
+
 POSTGRES_VERSIONS = (18, 16)
 
 CLOSE_SECONDS = 15.0  # how long the end of a process waits for a PostgreSQL that does not respond

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from typing import Protocol
 
+__all__ = ["trace_headers"]
+
 
 class TraceContext(Protocol):
     """The span that is in progress. trace_id, span_id: in hexadecimal."""

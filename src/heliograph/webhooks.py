@@ -1,7 +1,7 @@
-"""Verify the webhooks that a runtime sends."""
+"""Verify the webhooks that a runtime sends, and sign messages as it does."""
 
 from __future__ import annotations
 
-from heliograph.policy.webhook_signature import verify_webhook
+from heliograph.policy.webhook_signature import sign_webhook, verify_webhook
 
-__all__ = ["verify_webhook"]
+__all__ = ["sign_webhook", "verify_webhook"]

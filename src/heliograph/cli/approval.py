@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.arguments import login_name
-from heliograph.cli.existing_database import open_client, open_existing
+from heliograph.cli.existing_database import open_client, open_list
 from heliograph.cli.files import read_value
 from heliograph.cli.output import duration, json_line, line, moment, note, started_since, width
 from heliograph.error_text import safe_repr
@@ -88,9 +88,7 @@ async def _decide_async(options: Namespace, decision: Callable[[Client], Awaitab
 async def _list(options: Namespace) -> list[HumanTask]:
     from heliograph.client.human_tasks import read_tasks
 
-    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
-        if options.run is not None:
-            await reader.run(options.run)  # raises NotFound for an unknown run
+    async with open_list(options.run) as reader:
         since = started_since(options.since)
         return await read_tasks(reader, options.run, options.limit, target=options.app, since=since)
 

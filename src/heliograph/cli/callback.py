@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from argparse import Namespace
 
-from heliograph.cli.existing_database import open_client, open_existing
+from heliograph.cli.existing_database import open_client, open_list
 from heliograph.cli.output import json_line, line, moment, note, started_since, table
 from heliograph.error_text import safe_repr
 from heliograph.ledger.rows import CallbackRow
@@ -38,9 +38,7 @@ def redeliver(options: Namespace) -> int:
 
 
 async def _list(options: Namespace) -> list[CallbackRow]:
-    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
-        if options.run is not None:
-            await reader.run(options.run)  # raises NotFound for an unknown run
+    async with open_list(options.run) as reader:
         return await reader.callbacks(options.state, options.limit, run_id=options.run, target=options.app,
                                       since=started_since(options.since))  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from heliograph.cli.existing_database import open_client, open_existing
+from heliograph.cli.existing_database import open_client, open_list
 from heliograph.cli.files import read_result
 from heliograph.cli.output import ago, duration, json_line, line, note, started_since, table, width
 from heliograph.error_text import safe_repr
@@ -61,9 +61,7 @@ def report(options: Namespace) -> int:
 
 
 async def _list(options: Namespace) -> list[WaitRow]:
-    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
-        if options.run is not None:
-            await reader.run(options.run)  # raises NotFound for an unknown run
+    async with open_list(options.run) as reader:
         return await reader.open_calls(options.tool, options.limit, run_id=options.run, target=options.app,
                                        since=started_since(options.since))  # fmt: skip
 

@@ -16,7 +16,7 @@ from heliograph.cli.output import line
 from heliograph.cli.parser import Parser
 from heliograph.cli.run_arguments import add_bindings, add_manifests, add_runs, add_stopping, add_workers
 from heliograph.cli.session_arguments import add_sessions
-from heliograph.cli.shared_arguments import add_filters, add_limit, add_scope, add_watch
+from heliograph.cli.shared_arguments import add_choice, add_filters, add_limit, add_scope, add_watch
 from heliograph.cli.templates import TEMPLATES
 from heliograph.manifest.schemas import KINDS
 from heliograph.manifest.starters import STARTERS
@@ -174,12 +174,7 @@ def _add_schema(schema: argparse.ArgumentParser) -> None:
 def _add_turns(verbs: Any, command: Any) -> None:
     turns = command(verbs, "list", "turn:list_turns", "list turns, the newest first")
     turns.add_argument("--run", metavar="RUN", type=reference("--run"), help="only those of this run")
-    turns.add_argument(
-        "--status",
-        metavar="STATUS",
-        choices=TURN_STATUSES,
-        help=f"only those with this status: {', '.join(TURN_STATUSES)}",
-    )
+    add_choice(turns, "--status", TURN_STATUSES, "with this status")
     add_filters(turns)
     add_limit(turns, 50)
     add_watch(turns)
@@ -245,12 +240,7 @@ def _add_approvals(verbs: Any, command: Any) -> None:
 
 def _add_callbacks(verbs: Any, command: Any) -> None:
     listed = command(verbs, "list", "callback:list_callbacks", "list callbacks, the newest first")
-    listed.add_argument(
-        "--state",
-        metavar="STATE",
-        choices=CALLBACK_STATES,
-        help=f"only those in this state: {', '.join(CALLBACK_STATES)}",
-    )
+    add_choice(listed, "--state", CALLBACK_STATES, "in this state")
     listed.add_argument("--run", metavar="RUN", type=reference("--run"), help="only those of this run")
     add_scope(listed, "became due for the first time")
     add_limit(listed, 50)

@@ -40,6 +40,15 @@ async def open_existing(wanted: str | None = None, *, reads_only: bool = False) 
 
 
 @asynccontextmanager
+async def open_list(run_id: str | None) -> AsyncIterator[Reader]:
+    """Open a reader for a list of all runs, or of one. Raises NotFound for an unknown run, and the errors of `open_existing`."""
+    async with open_existing(None if run_id is None else f"run {run_id}") as reader:
+        if run_id is not None:
+            await reader.run(run_id)
+        yield reader
+
+
+@asynccontextmanager
 async def open_client(wanted: str | None) -> AsyncIterator[Client]:
     """Open a client if the database exists. wanted: as for `open_existing`.
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from heliograph.cli.arguments import identifier, integer, reference, run_id, seconds
-from heliograph.cli.shared_arguments import add_filters, add_limit, add_watch
+from heliograph.cli.shared_arguments import add_choice, add_filters, add_limit, add_watch
 from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.ranges import GRACE_SECONDS_MAX
 
@@ -92,12 +92,7 @@ def add_runs(verbs: Any, command: Any) -> None:
         "list runs, the newest first",
         example="helio run list --outcome failed --since 1d",
     )
-    listed.add_argument(
-        "--status",
-        metavar="STATUS",
-        choices=RUN_STATUSES,
-        help=f"only those with this status: {', '.join(RUN_STATUSES)}",
-    )
+    add_choice(listed, "--status", RUN_STATUSES, "with this status")
     add_filters(listed)
     add_limit(listed, 20)
     add_watch(listed)
@@ -172,9 +167,7 @@ def add_worker_list(workers: argparse.ArgumentParser) -> None:
         "--name", metavar="NAME", help="only those with this name: helio worker --name, or else the host name"
     )
     workers.add_argument("--app", metavar="NAME", help="only those that serve the application with this name")
-    workers.add_argument(
-        "--health", metavar="HEALTH", choices=HEALTHS, help=f"only those with this health: {', '.join(HEALTHS)}"
-    )
+    add_choice(workers, "--health", HEALTHS, "with this health")
     workers.add_argument("--check", action="store_true",
                          help="exit with 1 unless a listed worker is healthy or degraded, and with 3 if there is none")  # fmt: skip
     add_watch(workers)

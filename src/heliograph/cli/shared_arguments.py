@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from heliograph.cli.arguments import age, integer
 
@@ -11,10 +12,15 @@ OUTCOMES = ("success", "partial", "failed", "timeout", "canceled")
 
 def add_filters(to: argparse.ArgumentParser) -> None:
     """Filters by outcome, application and age."""
-    to.add_argument(
-        "--outcome", metavar="OUTCOME", choices=OUTCOMES, help=f"only those that ended so: {', '.join(OUTCOMES)}"
-    )
+    add_choice(to, "--outcome", OUTCOMES, "that ended so")
     add_scope(to)
+
+
+def add_choice(to: argparse.ArgumentParser, option: str, choices: Sequence[str], which: str) -> None:
+    """A filter by one of a few words. which: the objects that it selects, after `only those`."""
+    to.add_argument(
+        option, metavar=option.strip("-").upper(), choices=choices, help=f"only those {which}: {', '.join(choices)}"
+    )
 
 
 def add_scope(to: argparse.ArgumentParser, began: str = "started") -> None:

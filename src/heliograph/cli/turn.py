@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.cli.existing_database import open_existing
+from heliograph.cli.existing_database import open_existing, open_list
 from heliograph.cli.output import (
     WHOLE,
     ago,
@@ -106,9 +106,7 @@ def _child_cells(row: DelegationRow) -> tuple[str, ...]:
 
 
 async def _list(options: Namespace) -> list[TurnRow]:
-    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
-        if options.run is not None:
-            await reader.run(options.run)  # an unknown run is an error; a run without turns is not
+    async with open_list(options.run) as reader:
         return await reader.turns(run_id=options.run, status=options.status or options.outcome, target=options.app,
                                   since=started_since(options.since), limit=options.limit)  # fmt: skip
 

@@ -102,6 +102,8 @@ class ErrorPayload(Failure, Payload):
 
 
 class ReadyPayload(Payload):
+    """The capabilities of an agent that is ready."""
+
     described = "the payload of a ready"
     capabilities: Texts
     version: Text

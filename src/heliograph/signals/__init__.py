@@ -1,4 +1,4 @@
-"""Parts of signals: their sources, and patterns of their names."""
+"""Parts of signals: their sources, patterns of their names, and a log drawn as a tree."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ TYPE_CHECKING = False  # type checkers assume True
 if TYPE_CHECKING:
     from heliograph.signals.model import Source
     from heliograph.signals.pattern import compile_pattern
+    from heliograph.signals.trace import draw_tree
 
-__all__ = ["Source", "compile_pattern"]
+__all__ = ["Source", "compile_pattern", "draw_tree"]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(
@@ -18,5 +19,6 @@ if not TYPE_CHECKING:
         {
             "heliograph.signals.model": ("Source",),
             "heliograph.signals.pattern": ("compile_pattern",),
+            "heliograph.signals.trace": ("draw_tree",),
         },
     )
