@@ -13,7 +13,7 @@ import pytest
 
 from heliograph.cli import diff as diff_module
 from heliograph.cli.signal_source import RecordingSource, open_sources, signals_of
-from heliograph.errors import InvalidInput
+from heliograph.errors import NotFound
 from heliograph.recording import file as file_module
 from heliograph.recording.file import RecordingRejected, header_of, write_recording
 from heliograph.recording.recording import Recording
@@ -117,9 +117,9 @@ async def test_recording_is_read_page_by_page_and_checked_to_its_end(
 
 
 def test_missing_file_is_an_error_that_names_it() -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(NotFound) as caught:
         RecordingSource("missing.jsonl")
-    assert (caught.value.code, "missing.jsonl" in caught.value.message) == ("unreadable_file", True)
+    assert (caught.value.code, "missing.jsonl" in caught.value.message) == ("file_not_found", True)
 
 
 async def test_file_that_was_changed_by_hand_is_read_if_the_user_accepts_it(tmp_path: Path) -> None:

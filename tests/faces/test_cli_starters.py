@@ -112,3 +112,12 @@ def test_bash_completes_commands_options_and_files() -> None:
         in script_of(command_parser(), "fish")
     )
     assert sys.executable not in script
+
+
+@pytest.mark.more
+def test_dev_stops_its_worker_at_sigterm(tmp_path: Path, database_url: str) -> None:
+    serving = open_shell(tmp_path, database_url).start("dev", "press.py:app")
+    serving.read_until("started")
+    serving.signal(signal.SIGTERM)
+    assert serving.end() == 143  # the worker writes to the same pipe, which is open until it has ended
+    assert " stopped" in serving.text

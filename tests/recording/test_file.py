@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from heliograph import Context, Heliograph, Secret, tool
-from heliograph.errors import HarnessError, InvalidInput, ToolFailed
+from heliograph.errors import HarnessError, InvalidInput, NotFound, ToolFailed
 from heliograph.models import ModelReply, ModelRequest, ScriptedModel, ToolCall
 from heliograph.ports import Chunk
 from heliograph.recording import file as file_module
@@ -147,9 +147,9 @@ def test_truncated_line_and_unreadable_file_are_rejected(path: Path) -> None:
     path.write_bytes(b"\xff\x00not text\n{}")
     with pytest.raises(RecordingRejected, match="line 1: the line is no JSON"):
         read_recording(path)
-    with pytest.raises(InvalidInput) as raised:
+    with pytest.raises(NotFound) as raised:
         read_recording(path.with_name("nowhere"))
-    assert raised.value.code == "unreadable_file"
+    assert raised.value.code == "file_not_found"
 
 
 def test_file_with_ends_of_lines_as_on_windows_is_read(path: Path, recording: Recording) -> None:

@@ -131,7 +131,7 @@ ROWS = [
     Row("the signals that match a pattern", of_file(lambda s: matching(s, "agent:*")), 2),
     Row("an ended recording accepts nothing", appended, "Recording is finalized", "run_ended", RUNTIME_WRITES),
     Row("an unknown recording", lambda s: is_there(s, "run_unknown"), False),
-    Row("an unknown file", of_file(lambda s: error_of(s.path.with_name("unknown"))), None, "unreadable_file", ERRORS),
+    Row("an unknown file", of_file(lambda s: error_of(s.path.with_name("unknown"))), None, "file_not_found", ERRORS),
     Row("all recordings, the newest first", order_of, [2, 1, 0]),
     Row("those with a tag", lambda s: names_of(s, "test"), 2),
     Row("those with another tag", lambda s: names_of(s, "production"), 1),

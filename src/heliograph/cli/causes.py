@@ -10,7 +10,7 @@ from typing import Any
 
 from heliograph.cli.causal_graph import draw_graph
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import json_line, line, note, width
+from heliograph.cli.output import block, json_line, line, note, width
 from heliograph.error_text import printable
 from heliograph.errors import NotFound
 from heliograph.ledger.reader import Reader
@@ -64,8 +64,7 @@ def graph(options: Namespace) -> int:
     if options.json:
         json_line("effects", answer)
         return 0
-    for text in draw_graph(answer, options.format):
-        line(text)
+    block("\n".join(draw_graph(answer, options.format)))
     _note_more(options, "graph", answer)
     return 0
 

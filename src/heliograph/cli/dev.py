@@ -24,6 +24,7 @@ Times = Mapping[Path, int]  # of the files below a folder: when each was changed
 
 def dev(options: Namespace) -> int:
     """Serve until interrupted. Raises the errors of the reference before it starts a worker."""
+    signal.signal(signal.SIGTERM, _exit_after_the_worker)
     folder = file_of(options.app).resolve().parent
     command = [sys.executable, "-m", "heliograph", "worker", "start", options.app, "--grace", "1"]
     note(f"helio dev: watches the files of {safe_repr(str(folder), 300)}; Ctrl-C ends it")
@@ -43,6 +44,11 @@ def dev(options: Namespace) -> int:
             before = after
     finally:
         _stop(worker)
+
+
+def _exit_after_the_worker(number: int, _frame: object) -> None:
+    """Leave `dev` by its end, which stops the worker: without this, SIGTERM would end the process alone."""
+    raise SystemExit(128 + number)
 
 
 def times_of(folder: Path) -> Times:

@@ -34,10 +34,13 @@ def report(error: Exception, *, as_json: bool) -> int:
         output.error(text_without_secrets(f"hint: {known.hint}"))
     if as_json:
         with suppress(OutputClosed, OutputFailed):
-            output.line(
-                printable_json(json.dumps(without_secrets({"type": "error", **known.envelope()}), ensure_ascii=False))
-            )
+            output.block(printable_json(_json(without_secrets({"type": "error", **known.envelope()}))))
     return known.exit_code
+
+
+def _json(value: object) -> str:
+    """JSON in the form of all other lines, also of text with lone surrogates, which arguments may have."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def place_of(error: BaseException) -> str | None:

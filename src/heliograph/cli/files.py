@@ -92,12 +92,9 @@ def _parse(text: bytes, source: str, argument: str) -> Json:
         return parse_json(text)
     except InvalidInput as error:
         hint = error.hint
-        if source == "--state" and error.code == "invalid_json":
-            hint = (
-                "to read the state from a file, write --state @FILE"
-                if "{" not in argument
-                else "quote it: --state '{...}'"
-            )
+        if error.code == "invalid_json" and not argument.startswith("@"):
+            quoted = f"quote it: {source} '{{...}}'"
+            hint = quoted if "{" in argument else f"to read it from a file, write {source} @FILE"
         raise InvalidInput(
             f"{source}: {error.message}", code=error.code, path=error.path or source, hint=hint
         ) from None

@@ -1,7 +1,8 @@
 """Print lines and tables for people, and one JSON object per line for programs.
 
 All output goes through `line` and `block`. They escape control characters, with which the text of a signal could write to the terminal, and
-raise one exception for a closed pipe (`| head`) and one for a full disk.
+raise one exception for a closed pipe (`| head`) and one for a full disk. On a terminal, `line` and the tables fit its width; a block, which
+may be a document, keeps its lines.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
+from heliograph.cli.layout import field_lines, table_lines, wrapped
 from heliograph.error_text import printable, printable_json, printable_lines
 from heliograph.errors import HeliographError
 from heliograph.key_patterns import json_without_secrets
 from heliograph.redaction import redacted_json
 
-GAP = "  "
 WHOLE = 1_000_000_000
 
 
@@ -56,10 +57,13 @@ class DirectOutput:
     def fileno(self) -> int:
         return self._descriptor
 
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
 
 def line(text: str = "", file: TextIO | DirectOutput | None = None) -> None:
-    """Print one line; ends of lines in it are escaped, too. Raises OutputClosed, OutputFailed."""
-    _write(printable(text), file)
+    """Print one line; ends of lines in it are escaped, too. A terminal receives several if it is narrow. Raises OutputClosed, OutputFailed."""
+    _write("\n".join(wrapped(printable(text), columns(file))), file)
 
 
 def block(text: str, file: TextIO | DirectOutput | None = None) -> None:
@@ -84,7 +88,8 @@ def note(text: str) -> None:
 def error(text: str) -> None:
     """Print an error, which may have several lines, to stderr. A closed or full stderr is ignored."""
     with suppress(OutputClosed, OutputFailed):
-        block(text, sys.stderr)
+        for each in text.rstrip("\n").split("\n"):
+            line(each, sys.stderr)
 
 
 def flush() -> None:
@@ -134,34 +139,19 @@ def json_line(
         value = {"type": kind, **(value if isinstance(value, dict) else msgspec.to_builtins(value))}
 
     encode = msgspec.json.encode if shows_secrets else redacted_json if is_input else json_without_secrets
-    line(printable_json(encode(value).decode()), file)
+    _write(printable_json(encode(value).decode()), file)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print the lines of `table_lines`."""
-    for text in table_lines(headers, rows):
+    for text in table_lines(headers, rows, columns()):
         line(text)
-
-
-def table_lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns, each as wide as its widest cell."""
-    widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
-    return [
-        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (headers, *rows)
-    ]
 
 
 def fields(values: Mapping[str, str | None]) -> None:
     """Print the lines of `field_lines`."""
-    for text in field_lines(values):
+    for text in field_lines(values, columns()):
         line(text)
-
-
-def field_lines(values: Mapping[str, str | None]) -> list[str]:
-    """One `name  value` per line, without None."""
-    width = max(map(len, values))
-    return [f"{name.ljust(width)}{GAP}{value}" for name, value in values.items() if value is not None]
 
 
 @contextmanager
@@ -207,9 +197,18 @@ def use_utf8() -> None:
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
 
 
+def columns(file: TextIO | DirectOutput | None = None) -> int | None:
+    """The width of the terminal that receives an output; None for a file or a pipe."""
+    if not (file or sys.stdout).isatty():
+        return None
+    from shutil import get_terminal_size  # late: slow to import
+
+    return get_terminal_size().columns
+
+
 def width(of_terminal: int) -> int:
-    """How many characters of a text a line has: `of_terminal` on a terminal, and all of them in a file or a pipe."""
-    return of_terminal if sys.stdout.isatty() else WHOLE
+    """How many characters of a text a line has: at most `of_terminal` on a terminal, and all of them in a file or a pipe."""
+    return WHOLE if (wide := columns()) is None else min(of_terminal, wide)
 
 
 def moment(at: datetime | None) -> str:

@@ -14,7 +14,8 @@ import msgspec
 
 from heliograph.cli.approval import project_of, task_lines
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import ago, duration, field_lines, json_line, line, moment, table_lines
+from heliograph.cli.layout import field_lines, table_lines
+from heliograph.cli.output import ago, columns, duration, json_line, line, moment
 from heliograph.cli.waits import child_lines
 from heliograph.error_text import counted, printable_json, safe_repr
 from heliograph.key_patterns import without_secrets
@@ -50,26 +51,30 @@ def show_run(options: Namespace) -> int:
         json_line("run", {**msgspec.to_builtins(facts.run), "agents": agents, "tasks": facts.tasks, "waits": facts.waits,
                           "errors": facts.errors, "next": step})  # fmt: skip
         return 0
-    for text in _lines(facts, agents, step, project_of(options)):
+    for text in _lines(facts, agents, step, project_of(options), columns()):
         line(text)
     return 0
 
 
-async def run_lines(reader: Reader, run_id: str, project: str | None = None) -> list[str]:
-    """What `helio run show` prints. Raises NotFound."""
+async def run_lines(reader: Reader, run_id: str, project: str | None = None, width: int | None = None) -> list[str]:
+    """What `helio run show` prints on a terminal of this width. Raises NotFound."""
     facts = await _read(reader, run_id)
-    return _lines(facts, _agents(facts.turns), next_step(facts, project), project)
+    return _lines(facts, _agents(facts.turns), next_step(facts, project), project, width)
 
 
-def _lines(facts: _Facts, agents: Sequence[dict[str, Any]], step: str, project: str | None) -> list[str]:
-    lines = field_lines(_described(facts.run))
+def _lines(
+    facts: _Facts, agents: Sequence[dict[str, Any]], step: str, project: str | None, width: int | None
+) -> list[str]:
+    lines = field_lines(_described(facts.run), width)
     lines += printable_json(
         f"state        {json.dumps(without_secrets(facts.run.state), ensure_ascii=False, indent=2)}"
     ).splitlines()
     if agents:
         lines += [
             "",
-            *table_lines(("AGENT", "STATUS", "TURNS", "LAST TURN", "SINCE"), [_cells(agent) for agent in agents]),
+            *table_lines(
+                ("AGENT", "STATUS", "TURNS", "LAST TURN", "SINCE"), [_cells(agent) for agent in agents], width
+            ),
         ]
     lines += _wait_lines(facts, project)
     for error in facts.errors:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from argparse import Namespace
 from signal import SIGTERM
 
 from heliograph.cli.approval import project_of
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import json_line, line
+from heliograph.cli.output import columns, json_line, line
 from heliograph.cli.terminal import check_terminal
 from heliograph.cli.top_load import Load, LoadWatch
 from heliograph.cli.top_text import snapshot_lines
@@ -35,7 +33,7 @@ def _print(load: Load, options: Namespace) -> int:
     if options.json:
         json_line("load", load.as_json())
         return 0
-    for text in snapshot_lines(load, options.sort, os.get_terminal_size().columns if sys.stdout.isatty() else None):
+    for text in snapshot_lines(load, options.sort, columns()):
         line(text)
     return 0
 

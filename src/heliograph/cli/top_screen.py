@@ -185,7 +185,7 @@ class TopScreen(App[None]):
             return
         run_id = self._runs[self._place()].run.run_id
         try:
-            self._opened = await run_lines(self._watch.reader, run_id, self._project)
+            self._opened = await run_lines(self._watch.reader, run_id, self._project, self.size.width)
         except HeliographError as error:
             self._changed(error.message)
             return

@@ -18,7 +18,7 @@ def watch(call: Callable[[], int], *, as_json: bool, seconds: float = SECONDS) -
     """Call a command again and again. A terminal is cleared before each list; programs receive only the objects that are new or changed."""
     before: str | None = None
     while True:
-        written = io.StringIO()
+        written = _Written(is_terminal=sys.stdout.isatty())
         with redirect_stdout(written):
             code = call()
         text = written.getvalue()
@@ -33,6 +33,17 @@ def watch(call: Callable[[], int], *, as_json: bool, seconds: float = SECONDS) -
         if code:
             return code
         time.sleep(seconds)
+
+
+class _Written(io.StringIO):
+    """The text that a command prints. It has the width of the terminal, if there is one."""
+
+    def __init__(self, *, is_terminal: bool):
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
 
 
 def _print(text: str, *, is_first: bool) -> None:

@@ -34,11 +34,8 @@ def explain(facts: Mapping[str, Any], workflow: Workflow | None) -> list[Finding
     agent = facts["agent"]
     spec = None if workflow is None else workflow.agents.get(agent)
     if spec is None and not facts["is_agent"]:
-        known = (
-            f"helio turn list --run {facts['run_id']} names those that woke, and the application (--app FILE.py:app) has all"
-            if workflow is None
-            else hint_of_agents(agent, workflow.agents)
-        )
+        named = f"helio run show {facts['run_id']} lists its agents"
+        known = named if workflow is None else hint_of_agents(agent, workflow.agents)
         raise NotFound(f"run {facts['run_id']} has no agent {agent}; {known}", code="unknown_agent")
     findings = [*_of_run(facts, spec), *_of_skips(facts)]
     if workflow is not None and spec is not None:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from heliograph.error_text import safe_repr
-from heliograph.errors import InvalidInput
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.ids import signal_id
 from heliograph.key_patterns import without_secrets
 from heliograph.recording.entries import DEPTH_MAX, check_part, is_too_deep, problem_of_entry
@@ -44,7 +44,7 @@ def read_recording(path: str | os.PathLike[str], *, edited: bool = False) -> Rec
     """Read a recording. edited: accept a file that was changed by hand.
 
     Raises RecordingRejected: `invalid_recording`, `recording_truncated`, `recording_edited`, `recording_version`;
-    InvalidInput (`unreadable_file`).
+    NotFound (`file_not_found`), InvalidInput (`unreadable_file`).
     """
     with _reader(path, edited=edited) as reader:
         return reader.read()
@@ -69,6 +69,9 @@ def _reader(path: str | os.PathLike[str], *, edited: bool) -> Iterator[_Reader]:
             yield _Reader(name, file, edited=edited)
     except RecordingRejected:
         raise
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {safe_repr(name)}; check the path, or write one with helio record export",
+                       code="file_not_found", path=name) from None  # fmt: skip
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
         raise InvalidInput(f"recording {safe_repr(name)} cannot be read: {getattr(error, 'strerror', error)}; give the path of a file "
                            "that helio record export has written", code="unreadable_file", path=name) from error  # fmt: skip
