@@ -34,8 +34,9 @@ from tests.faces.warm_helio import WarmHelio
 COLUMNS = 60
 # Python would choose UTF-8 in the locale C by itself; with these variables it does not
 OTHER_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "latin-1"}
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+STYLE = re.compile(r"\x1b\[([0-9;]*)m")
+COLOURS = {*range(30, 49), *range(90, 108)}  # bold and dim text has none
+MOVE = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]|[\r\n]")  # the cursor moves, and another line begins
 NEXT_STEP = re.compile(
     r"helio |hint: |did you mean|must be|expected|takes|check the|write |required|its applications: |the limits are |as in "
 )
@@ -47,6 +48,8 @@ from heliograph.models import ScriptedModel, ToolCall, ToolMessage
 
 app = Heliograph("desk")
 chat = Heliograph("chat")
+named = Heliograph("named")
+named.prompt_agent("writer", "Write.", model="openai-chat:gpt-5")
 chat.prompt_agent("assistant", "{message}", model=ScriptedModel(lambda request: "Grüße"))
 
 
@@ -80,7 +83,7 @@ for name in ("sender", "printer"):
 class Case:
     """A command that works, and a wrong one. names: the words of the error's object.
 
-    until: the text after which SIGTERM ends the command. is_document: it prints a document, which keeps its lines.
+    until: the text after which SIGTERM ends the command. is_document: it prints a document, or records of a log, which keep their lines.
     """
 
     right: str
@@ -100,7 +103,7 @@ TABLE = {
     "run show": Case("run show bad", "run show none", 3, "none"),
     "run fork": Case("run fork first --at 3 --app press.py:app --run-id forked", "run fork first --at 999 --app press.py:app", 3, "999"),
     "run retry": Case("run retry bad --app press.py:app --run-id again", "run retry none --app press.py:app", 3, "none"),
-    "worker start": Case("worker start press.py:app", "worker start press.py:nothing", 3, "nothing", until="started"),
+    "worker start": Case("worker start press.py:app", "worker start press.py:nothing", 3, "nothing", until="started", is_document=True),
     "worker list": Case("worker list", "worker list --health ill", 2, "--health ill"),
     "turn list": Case("turn list", "turn list --status finished", 2, "--status finished"),
     "turn show": Case("turn show {turn}", "turn show turn_none", 3, "turn_none"),
@@ -121,7 +124,7 @@ TABLE = {
     "graph": Case("graph desk.py:app", "graph missing.py:app", 3, "missing.py"),
     "init": Case("init Agent --output agent.yaml", "init Agnt", 2, "Agnt"),
     "validate": Case("validate agent.yaml", "validate agent.yaml --level good", 2, "--level good"),
-    "export ossa": Case("export ossa desk.py:chat", "export ossa missing.py:app", 3, "missing.py", is_document=True),
+    "export ossa": Case("export ossa desk.py:named", "export ossa missing.py:app", 3, "missing.py", is_document=True),
     "schema": Case("schema", "schema Agnt", 2, "Agnt"),
     "conformance": Case("conformance --list", "conformance NONE-1", 3, "NONE-1"),
     "send": Case("send anna assistant 'Schöne Grüße'", "send none assistant hi", 3, "none"),
@@ -153,9 +156,9 @@ TABLE = {
     "db breakers": Case("db breakers", "db breakers all", 2, "all"),
     "db rates": Case("db rates", "db rates --reset tool none", 3, "none"),
     "db doctor": Case("db doctor", "db doctor --database-url mysql://a@b/c", 2, "--database-url"),
-    "dev": Case("dev desk.py:app", "dev missing.py:app", 3, "missing.py", code=143, until="started"),
+    "dev": Case("dev desk.py:app", "dev missing.py:app", 3, "missing.py", code=143, until="started", is_document=True),
     "completion": Case("completion bash", "completion tcsh", 2, "tcsh", is_document=True),
-    "sim": Case("sim replay 1", "sim frobnicate", 2, "frobnicate"),
+    "sim": Case("sim replay 1", "sim frobnicate", 2, "frobnicate", is_document=True),
     "turn stop": Case("turn stop {asker_turn} --now", "turn stop turn_none", 3, "turn_none"),
     "run stop": Case("run stop waiting --now", "run stop none", 3, "none"),
 }  # fmt: skip
@@ -190,12 +193,13 @@ class Place:
                                    stdout=theirs, stderr=theirs, start_new_session=True)  # fmt: skip
         os.close(theirs)
         os.write(ours, case.typed)
-        screen = b""
+        screen, is_ending = b"", False
         with suppress(OSError):  # Linux raises it when the other side is closed
             while piece := os.read(ours, 65536):
                 screen += piece
-                if case.until and case.until.encode() in screen:
+                if case.until and case.until.encode() in screen and not is_ending:
                     process.terminate()
+                    is_ending = True
         os.close(ours)
         return process.wait(60), screen.decode("utf-8")
 
@@ -241,18 +245,19 @@ def fill(place: Place) -> None:
 
 def is_narrow(line: str) -> bool:
     """Whether a line is as narrow as the terminal, or is one word or one command, which are copied whole."""
-    return len(line) <= COLUMNS or " " not in line.strip() or line.strip().startswith("helio ")
+    text = line.strip(" │├└─")
+    return len(line) <= COLUMNS or " " not in text or text.startswith("helio ")
 
 
 def problems_on_a_terminal(place: Place, case: Case) -> Iterator[str]:
     code, screen = place.on_a_terminal(case)
     if code != case.code:
         yield f"ends with {code}, not {case.code}: {screen}"
-    if COLOUR.search(screen):
+    if COLOURS & {int(code) for codes in STYLE.findall(screen) for code in codes.split(";") if code}:
         yield f"has colours despite NO_COLOR: {screen!r}"
     if "Traceback" in screen:
         yield screen
-    lines = ESCAPE.sub("", screen).replace("\r", "").split("\n")
+    lines = MOVE.split(STYLE.sub("", screen))
     if not case.is_document and (long := [line for line in lines if not is_narrow(line)]):
         yield f"has lines of more than {COLUMNS} columns: {long}"
 
