@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -223,8 +224,10 @@ async def test_keys_select_sort_filter_open_and_stop(size: tuple[int, int], monk
         stopped.append(run_id)
         return f"run {run_id} is stopping"
 
-    async def listed(_reader: object, run_id: str, _project: str | None) -> list[str]:
-        return [f"run {run_id}", *(f"fact {n}" for n in range(40)), "next: " + "word " * 30]
+    seen = count(1)
+
+    async def listed(_reader: object, run_id: str, _project: str | None, _width: int) -> list[str]:
+        return [f"run {run_id}", f"reading {next(seen)}", *(f"fact {n}" for n in range(40)), "next: " + "word " * 30]
 
     monkeypatch.setattr(top_screen, "run_lines", listed)
     watch = Watch()
@@ -244,7 +247,9 @@ async def test_keys_select_sort_filter_open_and_stop(size: tuple[int, int], monk
         assert "by open" in plain(screen, "message")[0]
         assert plain(screen, "agents")[0].startswith("old of press")  # the mark stays at its run
         await press("enter")
-        assert plain(screen, "run")[0] == "run old"
+        assert plain(screen, "run")[:2] == ["run old", "reading 1"]
+        await press("r")
+        assert plain(screen, "run")[:2] == ["run old", "reading 2"]
         await press("pagedown", "end")
         assert "word" in plain(screen, "run")[-1]
         await press("escape", "x", "n", "y")
@@ -254,7 +259,7 @@ async def test_keys_select_sort_filter_open_and_stop(size: tuple[int, int], monk
         await press("home", "x")
         assert "y stops it" in plain(screen, "message")[0]
         await press("y")
-        assert (stopped, watch.reads) == (["run_01kb3q4v5w6x7y8z9a0b1c2d3e"], 2)
+        assert (stopped, watch.reads) == (["run_01kb3q4v5w6x7y8z9a0b1c2d3e"], 3)
         await press("slash", *"gone", "enter", "x")
         assert stopped[1:] == []
         assert "run gone has ended" in plain(screen, "message")[0]

@@ -106,6 +106,7 @@ class TopScreen(App[None]):
             self._wake.clear()
             try:
                 self._load = await self._watch.read()
+                await self._read_opened()
                 if self._note.startswith("waiting for"):
                     self._note = ""
             except HeliographError as error:
@@ -116,6 +117,17 @@ class TopScreen(App[None]):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def _read_opened(self) -> None:
+        """Read the run that is open once more, unless the user closes it meanwhile."""
+        if self._opened is None or (run_id := self._selected) is None:
+            return
+        lines = await self._lines_of(run_id)
+        if self._opened is not None and self._selected == run_id:
+            self._opened = lines
+
+    async def _lines_of(self, run_id: str) -> list[str]:
+        return await run_lines(self._watch.reader, run_id, self._project, self.size.width)
 
     # ── Drawing ──
 
@@ -185,7 +197,7 @@ class TopScreen(App[None]):
             return
         run_id = self._runs[self._place()].run.run_id
         try:
-            self._opened = await run_lines(self._watch.reader, run_id, self._project, self.size.width)
+            self._opened = await self._lines_of(run_id)
         except HeliographError as error:
             self._changed(error.message)
             return
