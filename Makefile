@@ -81,6 +81,8 @@ sim: venv ## run the runtime under seeded faults, in memory and on PostgreSQL
 	@$(PY) -m heliograph.cli.main sim run --backend postgres --seeds 200 $(ARGS)
 	@$(PY) -m heliograph.cli.main sim run --hooks --seeds 500 $(ARGS)
 	@$(PY) -m heliograph.cli.main sim run --hooks --backend postgres --seeds 60 $(ARGS)
+	@$(PY) -m heliograph.cli.main sim run --sessions --seeds 500 $(ARGS)
+	@$(PY) -m heliograph.cli.main sim run --sessions --backend postgres --seeds 60 $(ARGS)
 
 chaos: venv ## kill, freeze and disconnect real processes, PostgreSQL and NATS; ARGS="--gate nightly --seed 2"
 	@$(PY) -m tests.journeys.chaos $(ARGS)

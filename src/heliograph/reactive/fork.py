@@ -12,7 +12,7 @@ from heliograph.ids import split_signal_id
 from heliograph.reactive.joined_signals import placed
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.reaction_builder import ReactionBuilder
-from heliograph.reactive.run_memory import OPEN, SESSION, new_memory
+from heliograph.reactive.run_memory import ACTIVATIONS_BEFORE, OPEN, SESSION, new_memory
 from heliograph.reactive.shared_log import SharedLog
 from heliograph.reactive.state_taint import mark_untrusted
 from heliograph.reactive.workflow import Workflow
@@ -74,7 +74,7 @@ def react_to_fork(
     if log.is_session:
         memory[SESSION] = OPEN
     activations = log.activations - len(log.in_progress)
-    memory["activations_before"] = activations  # a fork may activate as many turns as a new run
+    memory[ACTIVATIONS_BEFORE] = activations  # a fork may activate as many turns as a new run
     if state is None and log.untrusted:
         mark_untrusted(memory, log.untrusted)
     view = RunView(request.run_id, "running", 0, log.state if state is None else state, memory, 0, 0, activations)

@@ -14,7 +14,16 @@ from heliograph.reactive.guard import NO_GUARD, GuardResult, evaluate_guard
 from heliograph.reactive.joined_signals import JoinedSignals
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.run_end import END_WHEN, end_of_run
-from heliograph.reactive.run_memory import OPEN, SESSION, complete_memory, metrics_of, stored_memory
+from heliograph.reactive.run_memory import (
+    OPEN,
+    SESSION,
+    STOPPED_BY,
+    complete_memory,
+    counted_activations,
+    is_active,
+    metrics_of,
+    stored_memory,
+)
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
     is_value_untrusted,
@@ -118,19 +127,19 @@ class ReactionBuilder:
 
     def finished(self) -> Reaction:
         """React to all signals in order, then decide whether the run is over."""
-        is_running = self.view.status == "running"
+        works = is_active(self.view)
         reason = self.stop_because
-        if reason is None and is_running and self.workflow.end_when is not None:
+        if reason is None and works and self.workflow.end_when is not None:
             reason = self._stop_reason(self.workflow.end_when)
         index = 0
-        while index < len(self.matched) and is_running and reason is None:
+        while index < len(self.matched) and works and reason is None:
             reason = self._match(*self.matched[index])
             index += 1
-        if reason is None and is_running:
+        if reason is None and works:
             reason = self._limit_reason(0)  # delegations are turns that no signal activated
         if reason is not None:
             self.reaction.status = "terminating"
-            self.memory["stopped_by"] = reason
+            self.memory[STOPPED_BY] = reason
             open_turns = self.open_turns + len(self.reaction.activations)
             if open_turns:
                 self.reaction.stops = {"turns": "human_waits" if reason == END_WHEN else "all", "reason": reason}
@@ -139,7 +148,7 @@ class ReactionBuilder:
                 self.add(
                     Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now, is_untrusted)
                 )
-        is_open = is_running and reason is None and self.memory.get(SESSION) == OPEN  # it waits for messages
+        is_open = works and reason is None and self.memory.get(SESSION) == OPEN  # it waits for messages
         if not is_open and self.open_turns + len(self.reaction.activations) == 0 and self.pending == 0:
             self._end()
         self._joined.store(self.memory, self._base)
@@ -181,8 +190,7 @@ class ReactionBuilder:
 
         A message from outside resets the count, so a conversation may last for any number of turns.
         """
-        before = self.memory.get("activations_before", 0)
-        if self.view.activations + len(self.reaction.activations) - before + more <= self.workflow.max_activations:
+        if counted_activations(self.view) + len(self.reaction.activations) + more <= self.workflow.max_activations:
             return None
         self.memory["code"] = MAX_ACTIVATIONS
         return f"activation limit of {self.workflow.max_activations} reached"

@@ -23,9 +23,14 @@ TRACE_PARENT = (
 
 
 SESSION = "session"  # in the memory of a session: `open`, or `closed` once it takes no more messages
+ACTIVATIONS_BEFORE = (
+    "activations_before"  # in the memory: how many turns there were before the last message from outside
+)
 OPEN = "open"
 CLOSED = "closed"  # also the reason of its end
-STOPPED_BY = "stopped_by"  # in the memory of a run that ends for a reason; a session that was closed has none
+STOPPED_BY = (
+    "stopped_by"  # in the memory of a run that ends before its work is done; a session that was closed has none
+)
 
 ZEROS: Mapping[str, Any] = {
     "joins": {}, "turns": 0, "failed": 0, "partial": 0, "skipped": 0, "usage": {"inputTokens": 0, "outputTokens": 0},
@@ -60,11 +65,18 @@ def stored_memory(memory: dict[str, Any]) -> JsonObject:
     return stored
 
 
-def begins_turns(run: RunView) -> bool:
-    """Whether turns that wait still begin: not in a run that ends, unless it is a session, which answers the messages that it has."""
-    if run.status == "running":
-        return True
-    return run.memory.get(SESSION) == CLOSED and run.memory.get(STOPPED_BY, CLOSED) == CLOSED
+def is_active(run: RunView) -> bool:
+    """Whether signals wake agents and turns that wait begin: not in a run that ends, unless it is a session that was closed.
+
+    A closed session takes no more messages. From then on it is like any other run: it ends once no turn is open.
+    """
+    return run.status == "running" or (run.memory.get(SESSION) == CLOSED and STOPPED_BY not in run.memory)
+
+
+def counted_activations(run: RunView) -> int:
+    """How many of a run's turns count toward `max_activations`: a message from outside restarts the count."""
+    before: int = run.memory.get(ACTIVATIONS_BEFORE, 0)
+    return run.activations - before
 
 
 def count_ending(memory: dict[str, Any], ending: Ending) -> None:

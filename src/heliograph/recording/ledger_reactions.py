@@ -20,7 +20,7 @@ from heliograph.recording.divergence import Divergence
 from heliograph.recording.expected_signals import CAUSED
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recording import Recording
-from heliograph.recording.run_views import RunViews
+from heliograph.recording.run_views import RunViews, is_message
 from heliograph.records import PendingRun, PendingSignal
 from heliograph.signals.model import Draft, Signal
 from heliograph.types import JsonObject
@@ -54,19 +54,14 @@ def _groups(signals: Sequence[Signal]) -> Iterator[list[Signal]]:
     """The signals that no turn emitted, as far as they follow each other; a message and its activation are a group."""
     group: list[Signal] = []
     for signal in signals:
-        is_message = signal.turn_id is None and signal.agent is None and not signal.name.startswith("workflow:")
-        is_full = len(group) == 2 and _is_message(group[0])
-        if group and (signal.turn_id is not None or is_message or is_full):
+        is_full = len(group) == 2 and is_message(group[0])
+        if group and (signal.turn_id is not None or is_message(signal) or is_full):
             yield group
             group = []
         if signal.turn_id is None:
             group.append(signal)
     if group:
         yield group
-
-
-def _is_message(signal: Signal) -> bool:
-    return signal.agent is None and not signal.name.startswith("workflow:")
 
 
 class ReactionReplay:

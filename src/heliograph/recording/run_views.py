@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from heliograph.reactive.run_memory import CLOSED, OPEN, SESSION, new_memory
+from heliograph.reactive.run_memory import ACTIVATIONS_BEFORE, CLOSED, OPEN, SESSION, STOPPED_BY, new_memory
 from heliograph.reactive.shared_log import SharedLog
 from heliograph.reactive.state_taint import mark_untrusted
 from heliograph.reactive.workflow import Workflow
@@ -28,6 +28,8 @@ class RunViews:
         self._log = SharedLog(workflow)
         self._at = 0  # how many signals are folded
         self.partial = 0  # how many turns have ended with a partial output, which the log does not have
+        self._activations_before = 0
+        self._activation_ids = {signal.id for signal in recording.signals if signal.name == "agent:activated"}
 
     def before(self, seq: int) -> RunView:
         """The run before the signal at a position."""
@@ -35,12 +37,16 @@ class RunViews:
         while self._at < len(signals) and signals[self._at].seq < seq:
             signal = signals[self._at]
             self._at += 1
+            if is_message(signal) and signal.parent not in self._activation_ids:  # no turn has sent it
+                self._activations_before = self._log.activations
             self._log.add(
                 LogEntry(
                     signal.id, signal.run_id, signal.seq, signal.seq, signal.name, signal.payload, signal.agent, signal.parent,
                     is_untrusted=signal.seq in self._recording.untrusted, is_deferred=signal.id in self._pending,
                 )
             )  # fmt: skip
+            if signal.name == "workflow:forked":
+                self._activations_before = self._log.activations
         return self._view()
 
     def _view(self) -> RunView:
@@ -48,20 +54,29 @@ class RunViews:
         memory: dict[str, Any] = new_memory(self._workflow, self._recording.signals[0].timestamp)
         joins: Mapping[str, Any] = {agent: dict(members) for agent, members in log.join_signals.items()}
         memory |= {"agents": list(self._agents), "joins": dict(log.joins), "join_signals": joins, "turns": log.turns,
-                   "failed": log.failed, "partial": self.partial, "skipped": log.skipped}  # fmt: skip
-        if log.is_session:
-            memory[SESSION] = OPEN if log.ending is None else CLOSED
+                   "failed": log.failed, "partial": self.partial, "skipped": log.skipped,
+                   ACTIVATIONS_BEFORE: self._activations_before}  # fmt: skip
         if log.untrusted:
             mark_untrusted(memory, log.untrusted)
-        status: Any = "running"
-        if log.ending is not None:
-            status, ending = "terminating", log.ending.payload
-            if isinstance(ending, dict) and "reason" in ending:
-                memory["stopped_by"] = ending["reason"]
+        reason = _reason_of(log.ending)
+        status: Any = "running" if log.ending is None else "terminating"
+        if log.is_session:
+            memory[SESSION] = CLOSED if reason == CLOSED else OPEN
+        if reason is not None and not (log.is_session and reason == CLOSED):
+            memory[STOPPED_BY] = reason
         run_id = self._recording.header.run_id
         return RunView(
             run_id, status, self._at, _as_stored(log.state), memory, len(log.in_progress), 0, log.activations
         )
+
+
+def is_message(signal: Signal) -> bool:
+    """Whether a signal is a message: no agent and no turn has emitted it, and it is not about the run."""
+    return signal.turn_id is None and signal.agent is None and not signal.name.startswith("workflow:")
+
+
+def _reason_of(ending: LogEntry | None) -> Any:
+    return ending.payload.get("reason") if ending is not None and isinstance(ending.payload, dict) else None
 
 
 def claimed_views(

@@ -17,7 +17,7 @@ from heliograph.errors import (
     TurnTimedOut,
 )
 from heliograph.policy.retry import RetryPolicy
-from heliograph.reactive.run_memory import begins_turns
+from heliograph.reactive.run_memory import is_active
 from heliograph.records import Claimed, WriteResult
 from heliograph.turn.events import DeferTurn, Event, Hydrated, Raised, Resolved
 from heliograph.turn.interruptions import DELAY_SECONDS_MAX
@@ -42,7 +42,7 @@ def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
         recoveries=claimed.attempts,
         may_run_again=spec.effect != "once",
         # turns that acted before their run began to end still end their own way, and so do their children
-        is_run_over=not begins_turns(claimed.run) and not has_acted and claimed.parent_turn_id is None,
+        is_run_over=not is_active(claimed.run) and not has_acted and claimed.parent_turn_id is None,
         is_resumed=is_resumed,
         terminating_result=terminating_result(waits) if waits else None,
         awaits_terminating=bool(waits) and awaits_terminating(waits),

@@ -117,7 +117,7 @@ def _reject_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str]
                           "do the work without a further delegation", "depth_max")  # fmt: skip
     run = tx.tables.runs[run_id]
     is_stopping = run["status"] != "running" and (
-        get(run["memory"], "session") is None or get(run["memory"], "stopped_by") is not None
+        not j.has(run["memory"], "session") or j.has(run["memory"], "stopped_by")
     )
     if agents and is_stopping and "stopped_run_wakes" not in tx.bugs:
         return rejection("run_stopping", f"run {run_id} is being stopped: it wakes no more agents")

@@ -61,6 +61,7 @@ def check_logs(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet:
 def _check_log(oracles: Oracles, log: RunLog, workflow: Workflow, turns: list[Row], *, is_quiet: bool) -> None:
     """Check a log that is complete."""
     run = log.run
+    _check_session(oracles, run)
     _check_state(oracles, run, log.whole, workflow)
     check_state_taint(oracles.blame, run, log.whole, workflow)
     oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
@@ -72,6 +73,18 @@ def _check_log(oracles: Oracles, log: RunLog, workflow: Workflow, turns: list[Ro
         check_turn_taint(oracles.blame, oracles.books, log.whole)
         _check_results(oracles, run["run_id"], log.own)
         _check_woken(oracles, run, without_repeated(log.whole, turns), workflow)
+
+
+def _check_session(oracles: Oracles, run: Row) -> None:
+    """Check that a session ends only once it is closed, stopped, or at a limit."""
+    session, is_over = run["memory"].get("session"), run["status"] == "ended"
+    if (
+        is_over
+        and "stopped_by" not in run["memory"]
+        and session is not None
+        and (session, run["outcome"]) != ("closed", "success")
+    ):
+        oracles.blame("session_ended", f"{run['run_id']} is {session} and ended as {run['outcome']}")
 
 
 def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:

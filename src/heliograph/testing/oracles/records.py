@@ -12,6 +12,7 @@ from heliograph.testing.kernel.tables import interval
 
 ANSWERED = ("tool", "human")  # from outside
 GRACE_SECONDS = 10.0
+CLOSING = "closing"  # the status of a closed session: it takes no messages, and works on
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class Books:
     tokens: dict[str, Token] = field(default_factory=dict)  # by agent, while it is owned
     given: dict[str, int] = field(default_factory=dict)  # by agent, the newest epoch given
     runs: dict[str, str] = field(default_factory=dict)  # run id to status
+    sessions: set[str] = field(default_factory=set)  # the runs that are sessions
     targets: dict[str, str] = field(default_factory=dict)  # run id to target
     messages: dict[str, dict[str, Any]] = field(default_factory=dict)  # acknowledged enqueues by turn id
     limits: dict[str, int | None] = field(default_factory=dict)  # in force

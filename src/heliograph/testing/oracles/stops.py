@@ -6,7 +6,7 @@ from typing import Any
 
 from heliograph.testing.kernel.tables import timestamp
 from heliograph.testing.oracles.human_tasks import record_stopping
-from heliograph.testing.oracles.records import TurnBook
+from heliograph.testing.oracles.records import CLOSING, TurnBook
 from heliograph.testing.oracles.turns import TurnOracle
 
 
@@ -48,6 +48,9 @@ class StopOracle(TurnOracle):
     def stop_runs(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for item, row in zip(args[1], answer, strict=True):
             status = self.books.runs.get(item["run_id"])
+            if item["mode"] == "close":
+                self._close(item["run_id"], status, row)
+                continue
             expected = "unknown_run" if status is None else "already_done" if status == "ended" else "stopping"
             if row["outcome"] != expected:
                 self.blame("stop_runs", f"{item} was answered {row['outcome']}, expected {expected}")
@@ -56,6 +59,25 @@ class StopOracle(TurnOracle):
                 for turn in self.books.open_turns():
                     if turn.run_id == item["run_id"]:
                         self.books.order_stop(turn.turn_id, item["mode"], item.get("grace_seconds"), now)
+
+    def _close(self, run_id: str, status: str | None, row: Any) -> None:
+        """Check the answer to the closing of a session. It stops no turn."""
+        is_session = run_id in self.books.sessions
+        expected = (
+            "unknown_run"
+            if status is None
+            else "already_done"
+            if status == "ended"
+            else "stopping"
+            if is_session
+            else "no_session"
+        )
+        if row["outcome"] != expected:
+            self.blame("stop_runs", f"the closing of {run_id} was answered {row['outcome']}, expected {expected}")
+        if row["outcome"] == "stopping" and status == "running":
+            has_open = any(turn.run_id == run_id for turn in self.books.open_turns())
+            self.count(f"session closed {'with open' if has_open else 'without'} turns")
+            self.books.runs[run_id] = CLOSING
 
     def sweep_stops(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for turn_id in answer["stopping"]:

@@ -12,7 +12,7 @@ from heliograph.records import WriteResult
 from heliograph.testing.kernel.tables import end_of, interval
 from heliograph.testing.oracles.heads import HeadOracle
 from heliograph.testing.oracles.human_tasks import is_kept, record_ended, waits_for_humans
-from heliograph.testing.oracles.records import Books, Token, TurnBook, Violation
+from heliograph.testing.oracles.records import CLOSING, Books, Token, TurnBook, Violation
 
 # The outcomes for the owner of a turn. Every other caller receives stale.
 _OWNERS = frozenset({
@@ -87,6 +87,8 @@ class TurnOracle:
             is_known = item["run_id"] in self.books.runs
             if row["outcome"] == "started":
                 self.books.targets[row["run_id"]] = item["target"]
+                if "session" in (item["reaction"].get("memory") or {}):
+                    self.books.sessions.add(row["run_id"])
                 self.react_to(row["run_id"], item["reaction"], now, is_fork=bool(item.get("fork")))
             if row["outcome"] != "rejected" and is_known != (row["outcome"] in ("duplicate", "conflict")):
                 self.blame("start_answer", f"{row['run_id']} known: {is_known}, answer: {row['outcome']}")
@@ -97,6 +99,11 @@ class TurnOracle:
             if row["outcome"] == "queued":
                 if is_known:
                     self.blame("turn_twice", f"{item['turn_id']} was enqueued again")
+                if self.books.runs[item["run_id"]] != "running":
+                    self.blame(
+                        "message_after_end",
+                        f"{item['run_id']} is {self.books.runs[item['run_id']]} and took {item['turn_id']}",
+                    )
                 self.books.messages[item["turn_id"]] = item
                 self.react_to(item["run_id"], {"activations": [item]}, now)
             elif is_known != (row["outcome"] in ("duplicate", "conflict", None)):
@@ -111,7 +118,9 @@ class TurnOracle:
         before = self.books.runs.get(run_id, "running")
         if before == "ended":
             self.blame("run_ended_twice", f"{run_id} reacted after its end")
-        if before != "running" and reaction["activations"]:
+        if before == CLOSING and reaction["activations"]:
+            self.count("closed session wakes")
+        elif before != "running" and reaction["activations"]:
             self.blame("stopped_run_wakes", f"{run_id} is {before} and woke {reaction['activations']}")
         self.books.runs[run_id] = reaction.get("status", before)
         if not is_fork:  # the turns that a fork starts again were in a queue before

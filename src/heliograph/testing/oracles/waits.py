@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.testing.kernel.tables import interval
 from heliograph.testing.oracles.human_tasks import record_resolved, record_suspended
-from heliograph.testing.oracles.records import ANSWERED, TurnBook, WaitBook
+from heliograph.testing.oracles.records import ANSWERED, CLOSING, TurnBook, WaitBook
 from heliograph.testing.oracles.turns import TurnOracle
 
 _MAY_REPEAT = ("pure", "idempotent", "transactional")
@@ -124,7 +124,9 @@ class WaitOracle(TurnOracle):
         )  # fmt: skip
         self.spend(turn, int(call["kind"] == "tool"))
         if child is not None:
-            if self.books.runs[turn.run_id] != "running":
+            if self.books.runs[turn.run_id] == CLOSING:
+                self.count("closed session delegates")
+            elif self.books.runs[turn.run_id] != "running":
                 self.blame(
                     "stopped_run_wakes", f"{turn.run_id} is {self.books.runs[turn.run_id]} and woke {child['turn_id']}"
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from heliograph.control.pool_names import DEFAULT_POOL
@@ -50,7 +50,7 @@ async def visit(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: i
     is_late = plan.draw(f"{site}/late") < 0.15  # when nothing else happens any more, nothing else wakes a worker
     await world.sleep(plan.between(site, 0.0, 3.0) + (23.0 if is_late else 0.0))
     is_long = plan.draw(f"{site}/long") < _large(world, 0.0)
-    item = _start(world, workflow, run_id, {**FIRST_STATE, "long": "x" * LONG} if is_long else FIRST_STATE)
+    item = start_item(world, workflow, run_id, {**FIRST_STATE, "long": "x" * LONG} if is_long else FIRST_STATE)
     [answer] = await insist(world, lambda: ledger.start_runs([item]))
     if plan.draw(f"{site}/again") < 0.3:
         again = ("first", "other")[plan.index(f"{site}/same", 2)]
@@ -62,12 +62,15 @@ async def visit(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: i
         if sent is not None and plan.draw(f"{site}/repeat") < 0.25:
             message = sent if plan.draw(f"{site}/changed") < 0.6 else {**sent, "payload": {"n": -1}}
         else:
-            message = sent = _message(world, workflow, run_id, n)
+            message = sent = message_item(world, workflow, run_id, n)
         await insist(world, lambda message=message: ledger.enqueue([message]))  # type: ignore[misc]
 
 
-def _start(world: SimWorld, workflow: Workflow, run_id: str, state: Any) -> dict[str, Any]:
-    reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id)
+def start_item(
+    world: SimWorld, workflow: Workflow, run_id: str, state: Any, caller: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The start of a run. caller: see `react_to_start`."""
+    reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id, caller)
     return {
         "run_id": run_id, "target": workflow.name, "request_hash": "first", "agents": sorted(workflow.agents),
         "wakes_on_results": workflow.wakes_on_results, "signals": draft_items(reaction.drafts),
@@ -75,7 +78,8 @@ def _start(world: SimWorld, workflow: Workflow, run_id: str, state: Any) -> dict
     }  # fmt: skip
 
 
-def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[str, Any]:
+def message_item(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[str, Any]:
+    """A message to one of the agents that clients know, some with options, some by mistake to an unknown agent."""
     plan = world.stage.plan
     site = f"message/{workflow.name}"
     agents = [a for a in sorted(workflow.agents) if a in _ASKED_SHARE]

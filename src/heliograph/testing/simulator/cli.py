@@ -55,6 +55,7 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
             to.add_argument("--start", type=_seed, default=0, metavar="SEED", help="the first seed (0)")
         if "hooks" in names:
             to.add_argument("--hooks", action="store_true", help="simulate only the application whose agent has hooks")
+            to.add_argument("--sessions", action="store_true", help="simulate only sessions, which their clients close")
         if "mutant" in names:
             to.add_argument(
                 "--mutant",
@@ -63,7 +64,8 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
                 help="simulate without this rule; helio sim mutants lists the names",
             )
 
-    many = verb("run", "simulate many seeds", lambda o: run(o.seeds, o.backend, o.start, o.jobs, hooks=o.hooks))
+    many = verb("run", "simulate many seeds", lambda o: run(
+        o.seeds, o.backend, o.start, o.jobs, hooks=o.hooks, sessions=o.sessions))  # fmt: skip
     add(many, "seeds", "backend", "start", "hooks", seeds=200)
     many.add_argument("--jobs", type=_count, metavar="N", help="the number of processes (one for each processor)")
     one = verb(
@@ -135,7 +137,7 @@ def _case(options: argparse.Namespace) -> Case:
             if options.mutant
             else Case(options.seed, maintenance=is_postgres)
         )
-        case = replace(case, hooks=case.hooks or options.hooks)
+        case = replace(case, hooks=case.hooks or options.hooks, sessions=options.sessions)
     if case.maintenance and not is_postgres:
         raise InvalidInput("this case prunes and stores boxes: add --backend postgres", code="usage", path="--backend")
     return case

@@ -20,14 +20,18 @@ _LISTED_MAX = 20
 _REACH_SEEDS = 400  # fewer seeds need not reach everything
 
 
-def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = None, *, hooks: bool = False) -> int:
-    """Simulate seeds, and print a line for each that fails. hooks: simulate the application with hooks."""
+def run(
+    seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = None, *, hooks: bool = False, sessions: bool = False
+) -> int:  # fmt: skip
+    """Simulate seeds, and print a line for each that fails. hooks, sessions: see `Case`."""
     from heliograph.testing.simulator.coverage import unreached
     from heliograph.testing.simulator.jobs import run_seeds
+    from heliograph.testing.simulator.simulate import Case
 
+    like = Case(0, hooks=hooks, sessions=sessions)
     started, counters, failed = time.monotonic(), Counter[str](), 0
     calls, turns, virtual = 0, 0, 0.0
-    for summary in run_seeds(range(start, start + seeds), backend, jobs or os.cpu_count() or 1, hooks=hooks):
+    for summary in run_seeds(range(start, start + seeds), backend, jobs or os.cpu_count() or 1, like):
         counters += summary.counters
         calls, turns, virtual = calls + summary.calls, turns + summary.turns, virtual + summary.virtual_seconds
         if summary.line is not None:
@@ -38,7 +42,11 @@ def run(seeds: int, backend: str = "memory", start: int = 0, jobs: int | None = 
     counts = counted(turns, "turn"), counted(calls, "kernel call"), counted(faults, "fault")
     _print(f"{counted(seeds, 'seed')} on {backend}: {failed} failed; {', '.join(counts)}, "
          f"{virtual / 3600:.1f} virtual hours in {time.monotonic() - started:.0f} s")  # fmt: skip
-    missing = unreached(counters, maintenance=backend == "postgres", hooks=hooks) if seeds >= _REACH_SEEDS else []
+    missing = (
+        unreached(counters, maintenance=backend == "postgres", hooks=hooks, sessions=sessions)
+        if seeds >= _REACH_SEEDS
+        else []
+    )
     if missing:
         _print(f"never reached: {', '.join(missing)}")
     return 1 if failed or missing else 0

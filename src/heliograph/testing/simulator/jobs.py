@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
@@ -38,12 +38,12 @@ class Summary:
     virtual_seconds: float
 
 
-def run_seeds(seeds: range, backend: str, jobs: int, *, hooks: bool = False) -> Iterator[Summary]:
-    """Simulate all seeds in `jobs` processes; yield the summaries in the order of the seeds. hooks: see `Case`."""
+def run_seeds(seeds: range, backend: str, jobs: int, like: Case) -> Iterator[Summary]:
+    """Simulate cases `like` this one with all seeds in `jobs` processes; yield the summaries in the order of the seeds."""
     jobs = 1 if len(seeds) <= _ALONE_MAX else jobs
     if jobs == 1:
         with open_backend(backend) as opened:
-            yield from (_summarize(seed, opened, hooks) for seed in seeds)
+            yield from (_summarize(seed, opened, like) for seed in seeds)
         return
     context = get_context("spawn")
     with ExitStack() as stack:
@@ -51,7 +51,7 @@ def run_seeds(seeds: range, backend: str, jobs: int, *, hooks: bool = False) -> 
         for url in stack.enter_context(databases(jobs)) if backend == "postgres" else [""] * jobs:
             urls.put(url)
         pool = stack.enter_context(ProcessPoolExecutor(jobs, context, _open_in_process, (urls,)))
-        yield from pool.map(_summarize_in_process, seeds, repeat(hooks), chunksize=5)
+        yield from pool.map(_summarize_in_process, seeds, repeat(like), chunksize=5)
 
 
 @contextmanager
@@ -98,8 +98,8 @@ def databases(count: int) -> Iterator[list[str]]:
             server.close()
 
 
-def _summarize(seed: int, backend: Backend, hooks: bool) -> Summary:
-    result = simulate(Case(seed, maintenance=isinstance(backend, PostgresBackend), hooks=hooks), backend)
+def _summarize(seed: int, backend: Backend, like: Case) -> Summary:
+    result = simulate(replace(like, seed=seed, maintenance=isinstance(backend, PostgresBackend)), backend)
     failed = bool(result.violations)
     return Summary(seed, result.line() if failed else None, result.violations[0].detail if failed else "",
                    result.counters, result.calls, result.turns, result.virtual_seconds)  # fmt: skip
@@ -114,6 +114,6 @@ def _open_in_process(urls: Any) -> None:
     _backend = PostgresBackend(url) if url else InMemoryKernel()
 
 
-def _summarize_in_process(seed: int, hooks: bool) -> Summary:
+def _summarize_in_process(seed: int, like: Case) -> Summary:
     assert _backend is not None
-    return _summarize(seed, _backend, hooks)
+    return _summarize(seed, _backend, like)

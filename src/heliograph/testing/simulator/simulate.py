@@ -28,6 +28,7 @@ from heliograph.testing.scenarios.faulty_owner import err
 from heliograph.testing.scenarios.forks import fork_runs
 from heliograph.testing.scenarios.guarded_calls import call_guarded
 from heliograph.testing.scenarios.hooked_application import desk
+from heliograph.testing.scenarios.sessions import converse, parlor
 from heliograph.testing.scenarios.workload import make_harness, make_workflows
 from heliograph.testing.simulator.event_loop import SimDeadlock, SimLoop
 from heliograph.testing.simulator.plan import Plan
@@ -60,6 +61,7 @@ class Case:
     faults, deviations: None for all of the seed, else only these (see `plan.Plan`).
     maintenance: others prune, and put, fork and replace boxes. Only PostgreSQL can do this.
     repeats_once: the runtime mutant once_runs_twice. hooks: all runs are of the application whose agent has hooks.
+    sessions: all runs are sessions.
     """
 
     seed: int
@@ -69,6 +71,7 @@ class Case:
     maintenance: bool = False
     repeats_once: bool = False
     hooks: bool = False
+    sessions: bool = False
 
 
 @dataclass(slots=True)
@@ -93,7 +96,7 @@ class Result:
         return self.violations[0].kind if self.violations else None
 
     def line(self) -> str:
-        application = " hooks=true" if self.case.hooks else ""
+        application = " hooks=true" if self.case.hooks else " sessions=true" if self.case.sessions else ""
         return f"HELIOGRAPH_SEED={self.case.seed} backend={self.backend}{application} class={self.kind}"
 
 
@@ -105,7 +108,7 @@ def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Resu
     loop, oracles = SimLoop(plan.choose), Oracles(backend, PROJECT)
     stage = Stage(loop, plan, backend, oracles, lease_seconds=LEASE_SECONDS, keeps_trace=keeps_trace)
     cast = Cast(plan, oracles, LEASE_SECONDS, repeats_once=case.repeats_once)
-    workflows = {"desk": desk(cast).workflow} if case.hooks else make_workflows(cast)
+    workflows = _workflows(case, cast)
     stage.polls = plan.draw("polls") < 0.75
     with undisturbed():
         try:
@@ -120,6 +123,12 @@ def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Resu
     counters = oracles.counters + Counter({f"fault {kind}": count for kind, count in stage.faults.items()})
     return Result(case, backend.name, stage.trace_hash, oracles.violations, counters, plan.fired, plan.deviated, stage.log,
                   stage.calls, len(oracles.books.turns), loop.time())  # fmt: skip
+
+
+def _workflows(case: Case, cast: Cast) -> Mapping[str, Workflow]:
+    if case.hooks:
+        return {"desk": desk(cast).workflow}
+    return {"parlor": parlor(cast).workflow} if case.sessions else make_workflows(cast)
 
 
 @contextmanager
@@ -147,7 +156,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
     for slot in range(1 if is_far else case.size.workers):
         loop.spawn(keeper, f"keeper of w{slot}", _keep(stage, f"w{slot}", workflows))
     visits = _surround(stage, maintenance=case.maintenance)
-    if not case.hooks and not is_far and plan.draw("forks") < _FORKS_SHARE:
+    if not (case.hooks or case.sessions) and not is_far and plan.draw("forks") < _FORKS_SHARE:
         process = loop.open_process("forks")
         world = SimWorld(stage, process, "forks", is_mortal=False)
         visits.append(world.spawn("forks", fork_runs(world, PROJECT, workflows, oracles)))
@@ -156,7 +165,8 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
         world = SimWorld(stage, process, f"c{n}", is_mortal=False)
         pick = plan.fixed("application") if is_far else plan.draw("application")
         workflow = workflows[sorted(workflows)[int(pick * len(workflows))]]
-        visits.append(world.spawn(f"c{n}", visit(world, Ledger(world, PROJECT), workflow, case.size.messages)))
+        client = converse if case.sessions else visit
+        visits.append(world.spawn(f"c{n}", client(world, Ledger(world, PROJECT), workflow, case.size.messages)))
     patience = SETTLE_SECONDS * (4 if is_far else 1)
     while loop.time() < HORIZON_SECONDS + patience:
         await asyncio.sleep(0.5)
