@@ -143,10 +143,9 @@ class SessionReader:
         """Stop the replies that are being written, also those to other processes; return the ids of their turns."""
         stopped = list[str]()
         request = check_stop(now=False, grace_seconds=10.0, reason="stopped", actor=None)
-        for status in ("running", "suspended", "dispatched"):
-            for turn in await self._runtime.reader.turns(run_id=self.id, status=status):
-                await stop_turn(self._runtime, turn.turn_id, request)
-                stopped.append(turn.turn_id)
+        for turn in await self._runtime.reader.active_turns(self.id):
+            await stop_turn(self._runtime, turn.turn_id, request)
+            stopped.append(turn.turn_id)
         return stopped
 
     async def close(self) -> None:
@@ -154,10 +153,9 @@ class SessionReader:
 
         A process that runs the turns of the session waits for that end. A second call has no effect.
         """
-        newest = await self._runtime.reader.turns(run_id=self.id, limit=1)
-        place = split_signal_id(newest[0].activation_id) if newest else None
+        run = await self._runtime.reader.run(self.id)
         if await close_session(self._runtime, self.id) and self._serving is not None:
-            async with aclosing(self.follow(0 if place is None else place[1])) as signals:
+            async with aclosing(self.follow(run.signal_count)) as signals:
                 async for _ in signals:
                     pass
 

@@ -19,7 +19,8 @@ from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.context_box import context_text, result_fields_in
 from heliograph.turn.earlier_turns import MESSAGE, fitting_turns, is_of_session
 
-_TURNS_PER_PAGE = 20  # of a conversation: most windows need no more
+_FIRST_PAGE = 20  # turns of a conversation: many windows need no more
+_PAGE_MAX = 1000
 
 
 def reads_nothing(owned: OwnedTurn) -> bool:
@@ -71,14 +72,20 @@ async def _earlier_turns(owned: OwnedTurn) -> tuple[Sequence[EarlierTurn], bool]
         return (), True
     turns, place = list[EarlierTurn](), split_signal_id(claimed.activation_id)
     assert place is not None
-    before = place[1]
+    before, limit, room = place[1], _FIRST_PAGE, spec.history_tokens
     while True:
-        page = await store_call(owned.ledger.earlier_turns(claimed.run_id, claimed.agent, before, _TURNS_PER_PAGE))
-        turns += [turn for turn in page if turn.cause.name == MESSAGE]
-        fitting = fitting_turns(turns, spec.history_tokens)
-        if len(fitting) < len(turns) or not page or 1 < len(page) < _TURNS_PER_PAGE:  # one: of a row that is large
-            return fitting, len(fitting) == len(turns)
-        before = page[-1].seq
+        page = await store_call(owned.ledger.earlier_turns(claimed.run_id, claimed.agent, before, limit))
+        answers = [turn for turn in page if turn.cause.name == MESSAGE]
+        fitting, room = fitting_turns(answers, room)
+        turns += fitting
+        if len(fitting) < len(answers) or not page or 1 < len(page) < limit:  # one: of a row that is large
+            return turns, len(fitting) == len(answers)
+        before, limit = page[-1].seq, _next_page(len(turns), spec.history_tokens - room, room)
+
+
+def _next_page(count: int, used: int, room: int) -> int:
+    """How many turns to read next: those that fill the window if they are as long as the ones before, and a few more."""
+    return min(_FIRST_PAGE + count * room // max(used, 1), _PAGE_MAX)
 
 
 async def _cards_of(owned: OwnedTurn, box_id: str | None, *, skips_own: bool = False) -> Sequence[Card]:

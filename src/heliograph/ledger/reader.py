@@ -129,6 +129,11 @@ class Reader:
             run_id, status, *values, order="created_at desc, queue_seq desc", limit=limit,
         )  # fmt: skip
 
+    async def active_turns(self, run_id: str) -> list[TurnRow]:
+        """Read the turns of a run that have begun and not ended, at most one of each agent."""
+        where = "run_id = $2 and status in ('dispatched', 'running', 'suspended')"
+        return await self._rows(TurnRow, "turn_overview", where, run_id, order="queue_seq")
+
     async def turn(self, turn_id: str) -> TurnRow:
         """Read one turn. Raises NotFound (`unknown_turn`)."""
         rows = await self._rows(TurnRow, "turn_overview", "turn_id = $2", turn_id)

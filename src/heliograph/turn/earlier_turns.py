@@ -57,15 +57,16 @@ def files_of_message(payload: Any) -> tuple[FileReference, ...]:
     )
 
 
-def fitting_turns(turns: Sequence[EarlierTurn], tokens_max: int) -> list[EarlierTurn]:
-    """The newest turns whose messages fit together. turns: the newest first, as are the results."""
-    found, size = list[EarlierTurn](), 0
+def fitting_turns(turns: Sequence[EarlierTurn], tokens_max: int) -> tuple[list[EarlierTurn], int]:
+    """The newest turns whose messages fit together, and the tokens that remain. turns: the newest first, as are the results."""
+    found, room = list[EarlierTurn](), tokens_max
     for turn in turns:
-        size += sum(map(_tokens, _messages(turn)))
-        if size > tokens_max:
+        size = sum(map(_tokens, _messages(turn)))
+        if size > room:
             break
+        room -= size
         found.append(turn)
-    return found
+    return found, room
 
 
 def earlier_messages(turns: Sequence[EarlierTurn], taint: Taint, *, is_whole: bool) -> list[Message]:

@@ -16,7 +16,15 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
        case when t.state = 'active' then h.phase end as phase,
        case when t.state = 'active' then h.owner end as owner,
        case when t.state = 'active' then h.lease_until end as lease_until,
-       coalesce(l.turn_epoch, case when t.state = 'active' then h.turn_epoch end) as turn_epoch,
+       coalesce((  -- of its last lease, which is the last one of the agent up to now, or up to the deliverable
+           select case when x.agent_turn_id = t.agent_turn_id then x.turn_epoch end
+             from (select l.agent_turn_id, l.turn_epoch from heliograph.leases l
+                    where l.project_id = t.project_id and l.agent_id = t.agent_id
+                      and l.turn_epoch <= case t.state when 'active' then h.turn_epoch when 'done' then (
+                          select c.turn_epoch from heliograph.cards c
+                           where c.project_id = t.project_id and c.card_id = t.deliverable_card_id) end
+                    order by l.turn_epoch desc limit 1) x),
+           case when t.state = 'active' then h.turn_epoch end) as turn_epoch,
        t.outcome, t.attempts, t.max_attempts, t.defer_count, t.depth, t.message_type, t.parent_turn_id,
        t.parent_call_id,
        case when t.state = 'active' then h.due_at end as due_at,
@@ -44,11 +52,9 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
        t.priority, t.result_fields, t.actor
   from heliograph.agent_turns t
   join heliograph.agent_state_head h using (project_id, agent_id)
-  left join lateral (select max(l.turn_epoch) as turn_epoch from heliograph.leases l
-                      where l.project_id = t.project_id and l.agent_id = t.agent_id
-                        and l.agent_turn_id = t.agent_turn_id) l on true
   left join lateral (select w.tool from heliograph.turn_waiting_tools w
-                      where w.project_id = t.project_id and w.agent_turn_id = t.agent_turn_id and w.state = 'open'
+                      where t.state = 'active' and w.project_id = t.project_id
+                        and w.agent_turn_id = t.agent_turn_id and w.state = 'open'
                       order by w.position desc limit 1) w on true;
 
 create view heliograph.wait_overview as
