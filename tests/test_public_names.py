@@ -27,7 +27,7 @@ PUBLIC = {
     """,
     "heliograph.adapters": "JsonLines Logs Metrics Terminal Webhook",
     "heliograph.agents": "Agent AgentSpec define_agent tool_agent",
-    "heliograph.client": "Budget Card Command HumanTask StopResult",
+    "heliograph.client": "Budget Card Command FollowedRun HumanTask StopResult",
     "heliograph.config": "Settings",
     "heliograph.control": """
         ControlSettings DelegationPayload DelegationResponse DelegationResponsePayload DelegationSignal Envelope
@@ -82,6 +82,20 @@ def modules_with_all() -> set[str]:
             parts = path.relative_to(ROOT / "src").with_suffix("").parts
             found.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return found
+
+
+@pytest.mark.parametrize("module", [module for module in PUBLIC if module != "heliograph"])
+def test_root_names_the_module_of_each_name_that_it_does_not_have(module: str) -> None:
+    for name in PUBLIC[module].split():
+        with pytest.raises(ImportError, match=f"write `from {module} import {name}`$"):
+            __import__("heliograph", fromlist=[name])  # as an import statement does
+        with pytest.raises(ImportError, match=f"write `from {module} import {name}`$"):
+            getattr(heliograph, name)
+
+
+def test_root_rejects_names_that_no_module_has_and_has_its_submodules() -> None:
+    assert not hasattr(heliograph, "ScriptedModl")
+    assert __import__("heliograph", fromlist=["json_pointer"]).json_pointer.pointer
 
 
 @pytest.mark.parametrize("module", PUBLIC)

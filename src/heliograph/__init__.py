@@ -83,4 +83,8 @@ if not TYPE_CHECKING:
             "heliograph.turn.step_options": ("Step",),
             "heliograph.turn.untrusted": ("untrusted",),
         },
-    )
+        others=(
+            "models", "errors", "agents", "phases", "types", "tools", "memory", "client", "adapters", "signals", "signal_handlers",
+            "recording", "playback", "webhooks", "gateway", "testing",
+        ),
+    )  # fmt: skip

@@ -46,6 +46,19 @@ def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_sess
     assert "takes no more messages" in closed.stderr
 
 
+def test_invalid_line_of_a_pipe_is_an_error_and_the_next_lines_are_answered(tmp_path: Path, database_url: str) -> None:
+    shell = Shell(tmp_path, database_url)
+    (tmp_path / "chat.py").write_text(CHAT)
+    lines = b"".join([b"One\n", b"x" * 70_000 + b"\n", b"nul \0\n", b"latin \xe4\n", b"Two\n"])
+    for options, replies in (((), ["1: One", "3: Two"]), (("--json",), ["reply", "error", "error", "error", "reply"])):
+        talked = subprocess.run([HELIO, "chat", "chat.py:app", *options], input=lines, cwd=shell.folder, env=shell.environment,
+                                check=False, capture_output=True, timeout=SECONDS)  # fmt: skip
+        printed = talked.stdout.decode().splitlines()
+        assert [json.loads(line)["type"] for line in printed] == replies if options else printed == replies
+        assert talked.returncode == 1
+        assert [line[:7] for line in talked.stderr.decode().splitlines()] == ["error: "] * 3, talked.stderr
+
+
 @pytest.mark.more
 def test_reply_streams_on_a_terminal_and_an_interrupt_of_the_prompt_ends_the_chat(
     tmp_path: Path, database_url: str

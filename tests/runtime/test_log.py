@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
-from heliograph.errors import HarnessError, InvalidInput
+from heliograph.errors import HarnessError, InvalidInput, NotFound
 from heliograph.models import ScriptedModel
 from heliograph.signals.state_change import changed_value
 from heliograph.types import Json
@@ -123,3 +123,14 @@ async def test_follower_that_returns_after_the_end_gets_no_signal(rig: Rig) -> N
             assert [signal async for signal in rig.client.follow(result.run_id, after)] == []
     with pytest.raises(InvalidInput, match="after must be the seq of a signal"):
         await anext(rig.client.follow(result.run_id, 2**63))
+
+
+async def test_awaited_follower_finds_an_unknown_run_before_the_first_signal(rig: Rig) -> None:
+    app = Heliograph("known")
+    app.agent(name="a", activate_on=START)(lambda ctx: 1)
+    result = await rig.run(app)
+    for find in (lambda: rig.client.follow("run_other"), lambda: anext(rig.client.follow("run_other"))):
+        with pytest.raises(NotFound, match="no run run_other"):
+            await find()
+    async with asyncio.timeout(SOON_SECONDS):
+        assert [signal async for signal in await rig.client.follow(result.run_id)] == result.signals

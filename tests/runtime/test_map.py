@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,8 +26,8 @@ class Square(BaseModel):
 class Fixture:
     """A parent that runs `work`, and children of each kind. found: what `work` returned, in each run that reached its end."""
 
-    def __init__(self, work: Callable[[Context, Fixture], Awaitable[Any]]):
-        self.app = Heliograph("mapping")
+    def __init__(self, work: Callable[[Context, Fixture], Awaitable[Any]], **options: Any):
+        self.app = Heliograph("mapping", **options)
         self.found: list[Any] = []
 
         @self.app.agent(activate_on=START)
@@ -87,6 +88,52 @@ async def test_map_starts_no_child_after_a_failure_and_raises_the_first(rig: Rig
     started = [s.payload["id"] for s in result.signals if s.name == "delegation"]  # type: ignore[index,call-overload]
     assert started[:2] == ["c1", "c2"]
     assert "c4" not in started
+
+
+@pytest.mark.parametrize("action", ["map", "delegates"])
+async def test_children_beyond_the_activations_of_the_run_are_rejected_before_the_first_starts(
+    rig: Rig, action: str
+) -> None:
+    async def work(ctx: Context, self: Fixture) -> Any:
+        def children(count: int) -> Awaitable[list[Any]]:
+            if action == "map":
+                return ctx.map(self.square, range(count), limit=5)
+            return ctx.delegates([Delegation(self.square, n) for n in range(count)])
+
+        await ctx.delegate(self.square, 1)
+        with pytest.raises(
+            InvalidInput, match=rf"ctx.{action} has 10 children, and the run may have \d turns more: raise max_act"
+        ):
+            await children(10)
+        return len(await children(9))
+
+    fixture = Fixture(work, max_activations=11)
+    assert (await rig.run(fixture.app)).outcome == "success"
+    assert fixture.found == [9]
+
+
+async def test_output_type_that_cannot_be_resolved_is_rejected_without_an_unawaited_coroutine(rig: Rig) -> None:
+    class Hidden:
+        """A name that only this function knows, so the text of the annotation cannot be resolved."""
+
+    async def odd(ctx: Context) -> Hidden:
+        return Hidden()
+
+    async def work(ctx: Context, self: Fixture) -> Any:
+        several = [Delegation(odd)]
+        for make in (
+            lambda: ctx.delegate(odd), lambda: ctx.delegates(several), lambda: ctx.calls(several), lambda: ctx.map(odd, [1]),
+            lambda: ctx.as_completed(several),
+        ):  # fmt: skip
+            with pytest.raises(InvalidInput, match="cannot be resolved"):
+                make()
+        gc.collect()  # a coroutine that no one awaits would warn here
+        return "rejected"
+
+    fixture = Fixture(work)
+    fixture.app.agent(on_request=True)(odd)
+    await rig.run(fixture.app)
+    assert fixture.found == ["rejected"]
 
 
 async def test_delegates_run_at_most_the_limit_at_once_and_a_failure_cancels_those_that_never_began(rig: Rig) -> None:

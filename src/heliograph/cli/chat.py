@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from typing import TextIO
 
 from heliograph.cli.interrupts import run_agents
@@ -19,6 +20,7 @@ from heliograph.cli.output import block, error, json_line, note, piece, reserved
 from heliograph.cli.terminal_lines import TerminalLines
 from heliograph.client.session import PendingReply, Reply, Session, open_session
 from heliograph.error_text import safe_repr
+from heliograph.errors import InvalidInput, Rejected
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import open_runtime, telemetry_of
 
@@ -27,7 +29,7 @@ _CLOSE = "/close"
 
 
 def chat(options: Namespace) -> int:
-    """Talk until the end of the input. Returns 0, and 1 if a message of a pipe got no reply."""
+    """Talk until the end of the input. Returns 0, and 1 if a message of a pipe was rejected or got no reply."""
     show_logs(logging.WARNING)
     if not options.json:
         return _load_and_chat(options, None)
@@ -51,8 +53,7 @@ async def _chat(options: Namespace, workflow: Workflow, own: TextIO | None) -> i
             if message == _CLOSE:
                 await session.close()
                 return int(has_failed)
-            reply = await _answer(await session.post(message), own, streams=is_terminal)
-            has_failed |= reply.outcome not in ("success", "partial")
+            has_failed |= not await _is_answered(session, message, own, streams=is_terminal)
         if is_terminal:
             note(f"session {session.id} stays open; continue it with: helio chat {options.app} {session.id}")
     return 0 if is_terminal else int(has_failed)
@@ -64,8 +65,24 @@ async def _greet(session: Session) -> None:
         block(f"{'>' if each.role == 'user' else ' '} {each.text}")
 
 
+async def _is_answered(session: Session, message: str, own: TextIO | None, *, streams: bool) -> bool:
+    """Send a message and print its reply. A message that the session rejects is an error of its own: the next one may be valid."""
+    try:
+        pending = await session.post(message)
+    except (InvalidInput, Rejected) as rejection:
+        if rejection.code == "run_ended":
+            raise
+        if own is not None:
+            json_line("error", rejection.envelope(), own)
+        error(f"error: {rejection.message}")
+        return False
+    return (await _answer(pending, own, streams=streams)).outcome in ("success", "partial")
+
+
 async def _lines(*, is_terminal: bool) -> AsyncIterator[str]:
-    """The messages of the user, without empty lines."""
+    """The messages of the user, without empty lines. A line of a pipe that is no text keeps its bytes as surrogates, which no message may have."""
+    if isinstance(sys.stdin, TextIOWrapper) and not is_terminal:
+        sys.stdin.reconfigure(errors="surrogateescape")
     lines = TerminalLines() if is_terminal else None
     while True:
         if lines is not None:

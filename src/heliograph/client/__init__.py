@@ -8,17 +8,19 @@ TYPE_CHECKING = False  # type checkers assume True
 
 if TYPE_CHECKING:
     from heliograph.client.budgets import Budget
+    from heliograph.client.followed_run import FollowedRun
     from heliograph.client.human_tasks import HumanTask
     from heliograph.client.replies import Command, StopResult
     from heliograph.records import Card
 
-__all__ = ["Budget", "Card", "Command", "HumanTask", "StopResult"]
+__all__ = ["Budget", "Card", "Command", "FollowedRun", "HumanTask", "StopResult"]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
             "heliograph.client.budgets": ("Budget",),
+            "heliograph.client.followed_run": ("FollowedRun",),
             "heliograph.client.human_tasks": ("HumanTask",),
             "heliograph.client.replies": ("Command", "StopResult"),
             "heliograph.records": ("Card",),

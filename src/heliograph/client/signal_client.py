@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from heliograph.client.arguments import check_id, check_limit, check_signal_id, check_subject
+from heliograph.client.followed_run import FollowedRun
 from heliograph.client.open_client import OpenClient
 from heliograph.definitions.signal_definition import SignalDefinition
 from heliograph.definitions.signal_subscribers import check_positions, check_subscription, check_subscription_name
@@ -37,17 +38,16 @@ class Application(Protocol):
 class SignalClient(OpenClient):
     """Reads the signals of one project; see `Client`."""
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
+    def follow(self, run_id: str, after: int = 0) -> FollowedRun:
         """Iterate over the signals of a run after position `after` as they are recorded, up to `workflow:end`.
 
         A follower that resumes with the `seq` of its last signal receives every signal exactly once. If the database becomes
         unreachable, it retries for up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
+
+        The first iteration finds an unknown run. `signals = await client.follow(run_id)` finds it at once, so a web application can
+        answer 404 before it begins a stream.
         """
-        check_id(run_id, "a run id", "/run_id")
-        _check_position(after)
-        await self._open.reader.run(run_id)
-        async for signal in self._open.follow(run_id, after):
-            yield signal
+        return FollowedRun(self._open, check_id(run_id, "a run id", "/run_id"), _check_position(after))
 
     async def why(self, signal_id: str, *, limit: int = CAUSES) -> dict[str, Any]:
         """Return the causes of a signal, itself first and the root last, as the SQL function `why` does: {signal, chain, end, next}.

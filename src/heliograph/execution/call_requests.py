@@ -15,6 +15,7 @@ from heliograph.definitions.rate_limits import check_rate_limit, rates_of
 from heliograph.error_text import safe_repr
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.execution.call_routes import check_delegation
+from heliograph.execution.delegation_checks import check_room
 from heliograph.execution.delegation_targets import Target, name_of_agent, output_type_of, target_of
 from heliograph.execution.step_outcome import is_inside_step
 from heliograph.policy.egress import parse
@@ -119,7 +120,19 @@ class CallRequests(Struct, frozen=True, eq=False):
             )
         return with_fallback(check_retry_id(request), call.fallback)
 
-    def output_type(self, described: DescribedCall[Any]) -> Any:
+    def check_room(self, action: str, requests: Sequence[CallRequest]) -> None:
+        """Check that the run may have a turn for each new child. Raises InvalidInput (`out_of_range`)."""
+        if not any(
+            self._journal.has_call(each.call_id) for each in requests
+        ):  # a run of the function before this one has checked
+            new = sum(not self._workflow.is_remote(each.tool) for each in requests)
+            check_room(action, new, self._claimed.run, self._workflow)
+
+    def output_types(self, described: Sequence[DescribedCall[Any]]) -> list[Any]:
+        """The types of the outputs of calls, see `_output_type`. Ask for them before the calls are coroutines, which would be never awaited."""
+        return [self._output_type(each) for each in described]
+
+    def _output_type(self, described: DescribedCall[Any]) -> Any:
         """The type of the output of a call; Any for JSON. Raises InvalidInput for one that cannot be resolved."""
         if isinstance(described, Delegation):
             return output_type_of(described.agent, self._workflow)

@@ -1,56 +1,45 @@
-"""The context of an agent's function: the inputs of its turn, and its actions."""
+"""The context of an agent's function: the inputs and actions of its turn, with calls of tools, steps and other agents."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.circuit_breakers import CircuitBreaker
 from heliograph.definitions.hooks import Agent
-from heliograph.definitions.signal_definition import SignalDefinition, name_of
-from heliograph.error_text import repr_of, safe_repr
+from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.execution.child_outputs import delegated, mapped, typed_each, typed_results
 from heliograph.execution.delegation_checks import check_delegations, check_limit, shared_policy
-from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_question, approved, open_question
-from heliograph.execution.turn_context import TurnContext
+from heliograph.execution.turn_actions import TurnActions
 from heliograph.execution.typed_results import result_type_of, typed_result
 from heliograph.policy.retry import RetryPolicy, retry_policy
-from heliograph.ports import MemoryHit
-from heliograph.signals.error_payload import recoverable_error
-from heliograph.signals.model import Draft
-from heliograph.signals.payload import check_payload
-from heliograph.signals.values import to_json
 from heliograph.turn.calls import (
     CALL_EFFECTS,
     After,
     AgentOf,
     CallEffect,
-    CallRequest,
     CallResult,
     Fallback,
     check_one_of,
     check_timeout,
 )
 from heliograph.turn.described_calls import Call, Delegation, DescribedCall
-from heliograph.turn.human_tasks import Grant
-from heliograph.turn.interruptions import Defer
 from heliograph.turn.step_options import PlainEffect, Step
 from heliograph.type_variables import Deps_co, State_co
-from heliograph.types import NOT_GIVEN, Json, Timeout
+from heliograph.types import NOT_GIVEN, Timeout
 
 if TYPE_CHECKING:
     from types import UnionType
     from typing import _SpecialForm
 
 A = ParamSpec("A")
-P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Context(TurnContext[State_co, Deps_co]):
+class Context(TurnActions[State_co, Deps_co]):
     """One turn, as its agent sees it.
 
     A turn that waits releases its worker. When a result arrives, some worker runs the function again from its start, and
@@ -71,8 +60,6 @@ class Context(TurnContext[State_co, Deps_co]):
     context_box_id: the box that this turn may read, or None. See `context`.
     phase: the current phase: act, or that of the hook.
     """
-
-    # ── Tools, steps and other agents ──
 
     @overload
     def call(
@@ -122,8 +109,8 @@ class Context(TurnContext[State_co, Deps_co]):
             result_schema=result_schema, trusted=trusted, retry=retry, circuit_breaker=circuit_breaker, fallback=fallback,
             rate_limit=rate_limit,
         )  # fmt: skip
-        result = self._replay.value(self._requests.all([call])[0])
-        kind = self._requests.output_type(call)
+        [request], [kind] = self._requests.all([call]), self._requests.output_types([call])
+        result = self._replay.value(request)
         return result if kind is Any else typed_result(result, tool, kind)
 
     def calls(
@@ -138,12 +125,14 @@ class Context(TurnContext[State_co, Deps_co]):
         all calls together, beside the timeout of each call.
         """
         requests = self._requests.fork(calls, fail_fast=fail_fast, timeout=timeout)
-        return typed_results(self._replay.all(requests), requests, [self._requests.output_type(each) for each in calls])
+        kinds = self._requests.output_types(calls)
+        return typed_results(self._replay.all(requests), requests, kinds)
 
     def as_completed(self, calls: Sequence[DescribedCall[R]]) -> AsyncIterator[CallResult[R]]:
         """Make several calls at once, and yield each result when it arrives. Later runs yield them in the same order."""
         requests = self._requests.all(calls)
-        return typed_each(self._replay.each(requests), requests, [self._requests.output_type(each) for each in calls])
+        kinds = self._requests.output_types(calls)
+        return typed_each(self._replay.each(requests), requests, kinds)
 
     @overload
     def step(
@@ -245,8 +234,8 @@ class Context(TurnContext[State_co, Deps_co]):
         """
         child: Delegation[Any] = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
                            callback_url=callback_url, budget=budget, context=context, retry=retry, fallback=fallback)  # fmt: skip
-        [request] = self._requests.all([child])
-        return delegated(self._replay, request, self._requests.output_type(child))
+        [request], [kind] = self._requests.all([child]), self._requests.output_types([child])
+        return delegated(self._replay, request, kind)
 
     def delegates(
         self, delegations: Sequence[Delegation[R]], *, fail_fast: bool = False, timeout: float | None = None, retries: int = 0,
@@ -263,7 +252,8 @@ class Context(TurnContext[State_co, Deps_co]):
         check_limit(limit, timeout)
         shared = shared_policy(retries, retry_policy(retry, "/retry"))
         requests = self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout, retry=shared)
-        kinds = [self._requests.output_type(each) for each in delegations]
+        self._requests.check_room("delegates", requests)
+        kinds = self._requests.output_types(delegations)
         return typed_results(self._replay.all(requests, limit), requests, kinds)
 
     @overload
@@ -298,161 +288,14 @@ class Context(TurnContext[State_co, Deps_co]):
 
         agent, timeout, priority, context, retry: as for `delegate`, for each item. limit: the most children that run at once. After
         a failure no further child starts. Those that run are awaited, and the first of the failures, by index, is raised. For the
-        result of each child, also of those that fail, use `delegates`. Raises DelegationFailed, InvalidInput.
+        result of each child, also of those that fail, use `delegates`. Raises DelegationFailed, InvalidInput (also `out_of_range`, for
+        more children than the `max_activations` of the run allow).
         """
         check_limit(limit)
         children: list[Delegation[Any]] = [
             Delegation(agent, item, timeout, priority=priority, context=context, retry=retry) for item in items
         ]
         requests = self._requests.all(children)
-        return mapped(self._replay, requests, limit, self._requests.output_type(Delegation(agent)))
-
-    # ── Approvals and questions ──
-
-    def approve(
-        self, question: str, *, arguments: Mapping[str, Any] | None = None, may_edit: bool = False,
-        timeout: float | None = None, call_id: str | None = None,
-    ) -> Coroutine[Any, Any, Grant]:  # fmt: skip
-        """Request an approval from a person, and wait for it. The turn is suspended meanwhile.
-
-        arguments: shown to the person, who approves them. may_edit: the person may change them; act on the arguments of the
-        Grant. timeout: seconds; None waits without a deadline. Raises Denied, ToolTimedOut, InvalidInput.
-        """
-        self._requests.check_may_wait("approve")
-        approval = approval_question(question, arguments, may_edit=may_edit)
-        return approved(self._replay, approval, self._requests.human(APPROVE, approval, timeout, call_id))
-
-    @overload
-    def ask(
-        self, question: str, *, form: type[R], timeout: float | None = None, call_id: str | None = None
-    ) -> Coroutine[Any, Any, R]: ...
-
-    @overload
-    def ask(
-        self, question: str, *, form: Mapping[str, Any] | UnionType | _SpecialForm, timeout: float | None = None,
-        call_id: str | None = None,
-    ) -> Coroutine[Any, Any, Any]: ...  # fmt: skip
-
-    @overload
-    def ask(
-        self, question: str, *, options: Sequence[str] = (), timeout: float | None = None, call_id: str | None = None
-    ) -> Coroutine[Any, Any, str]: ...
-
-    def ask(
-        self, question: str, *, form: Any = None, options: Sequence[str] = (), timeout: float | None = None,
-        call_id: str | None = None,
-    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
-        """Ask a person a question, and wait for the answer. The turn is suspended meanwhile.
-
-        form: a pydantic model or another type, which is the type of the answer; or a JSON Schema, for an answer in JSON.
-        Without a form, the answer is a text; with options, it is one of them. timeout: as for `approve`.
-        Raises Denied when the person declines, ToolFailed for an invalid answer, ToolTimedOut, InvalidInput.
-        """
-        self._requests.check_may_wait("ask")
-        with_form, convert = open_question(question, form, options)
-        return answered(self._replay, with_form, self._requests.human(ASK, with_form, timeout, call_id), convert)
-
-    # ── Time ──
-
-    def pause(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Suspend the turn for some seconds. For waits of milliseconds, use `sleep`.
-
-        Raises InvalidInput (`out_of_range`), also for a pause longer than the rest of the turn's `ttl_seconds`.
-        """
-        self._requests.check_may_wait("pause")
-        return self._pause(self._requests.pause(seconds))
-
-    async def _pause(self, request: CallRequest) -> None:
-        wait = self._replay.find(request)
-        if wait is None and request.timeout_seconds is not None and request.timeout_seconds > self._ttl_seconds:
-            raise InvalidInput(f"a pause of {request.timeout_seconds:g} s is longer than the rest of this turn's lifetime, "
-                               f"{self._ttl_seconds:g} s; give agent {self.agent} a larger ttl_seconds",
-                               code="out_of_range")  # fmt: skip
-        if wait is None or wait.state != "resolved":
-            await self._replay.suspend([request])
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait in this worker, which keeps the turn meanwhile; in the simulator, in simulated time. See `pause`."""
-        await self._world.sleep(seconds)
-
-    def defer(self, reason: str, seconds: float) -> NoReturn:
-        """Defer the turn, like `raise Defer(reason, seconds)`: the function runs again from its start after that time."""
-        raise Defer(reason, seconds)
-
-    # ── Memory ──
-
-    def remember(self, text: str, /, **metadata: Any) -> Coroutine[Any, Any, None]:
-        """Store a text in this agent's long-term memory, once, however often the turn runs.
-
-        metadata: JSON values stored with the text. `trust="untrusted"` marks the text as untrusted; the runtime sets it once
-        the turn has read untrusted content. Raises InvalidInput, and ToolFailed for a text that the memory rejects.
-        """
-        return self._memory.remember(text, metadata)
-
-    def recall(self, query: str, limit: int = 5, *, everywhere: bool = False) -> Coroutine[Any, Any, list[MemoryHit]]:
-        """Find the best memories of this agent and of the project; with `everywhere`, of all agents of the project.
-
-        The result is recorded, so later runs of the turn return the same memories. An untrusted memory among them makes
-        everything that the turn writes untrusted. Raises InvalidInput, ToolFailed.
-        """
-        return self._memory.recall(query, limit, everywhere=everywhere)
-
-    # ── Signals, progress and cleanup ──
-
-    @overload
-    def emit(self, signal: SignalDefinition[P], payload: P | Mapping[str, Any], /) -> None: ...
-
-    @overload
-    def emit(self, signal: str, payload: Any = None) -> None: ...
-
-    def emit(self, signal: str | SignalDefinition[Any], payload: Any = None) -> None:
-        """Emit one of the agent's declared signals, by its name or its definition, when this turn commits.
-
-        When an agent emits nothing itself, the runtime emits all of its `emits` with its output at the end of the turn.
-        A signal that has a definition then has the output as its payload.
-        Raises InvalidInput: `undeclared_signal`, `payload_too_large`, `invalid_payload`, or the problem of the payload.
-        """
-        name = name_of(signal)
-        if name not in self._spec.emits:
-            declared = ", ".join(self._spec.emits) or "nothing"
-            raise InvalidInput(f"agent {self.agent} emits {declared}; declare {name!r} in emits first",
-                               code="undeclared_signal", path=f"/agents/{self.agent}/emits")  # fmt: skip
-        definition = self._definitions.get(name)
-        self.emitted.append((name, check_payload(to_json(payload)) if definition is None else definition.dump(payload)))
-
-    def report_error(
-        self, code: str, message: str, *, details: Mapping[str, Any] | None = None, exception: BaseException | None = None
-    ) -> Coroutine[Any, Any, None]:  # fmt: skip
-        """Report an error from which the agent recovers: log the signal `error` now, once, and continue.
-
-        code: one of docs/reference/errors.md, or your own. The code of another phase is replaced by that of this phase.
-        details: JSON for programs, at most 8 KiB. exception: the end of its traceback becomes `stack_trace`. Secrets are
-        redacted from all of it. To end the turn, raise an exception instead. Raises InvalidInput.
-        """
-        self._requests.check_may_wait("report_error")
-        payload = recoverable_error(code, message, details, exception, self.phase)
-        draft = Draft("error", payload, self.agent, self.activation_id, self._world.now())
-        return self._replay.log(self._requests.step("error", "pure"), draft)
-
-    def on_cleanup(self, function: Callable[..., Any], /, *args: Any) -> None:
-        """Run `function(*args)`, plain or async, when this turn ends by success, failure, timeout or graceful stop.
-
-        The last registered function runs first; the runtime logs its exceptions. No function runs when the turn suspends or is
-        deferred (register it again in the next run), after a forced halt, or when the worker is lost. The functions of hooks
-        that have ended do run then, because no later run registers them: release there what this process holds.
-        Raises InvalidInput.
-        """
-        self._cleanups.add(function, args)
-
-    def progress(self, fraction: float, message: str = "") -> None:
-        """Report progress to observers: `fraction` from 0 to 1. The runtime sends it soon, in batches."""
-        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            raise InvalidInput(
-                f"progress must be a number from 0 to 1, not {safe_repr(repr_of(fraction))}", code="out_of_range"
-            )
-        payload: Json = {"agent": self.agent, "fraction": float(fraction), "message": str(message)}
-        check_payload(payload)
-        if not self.is_replaying:
-            draft = Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now())
-            self._replay.steps.inputs.progress(draft)
-            self._signals.add_urgent(draft)
+        self._requests.check_room("map", requests)
+        [kind] = self._requests.output_types([Delegation(agent)])
+        return mapped(self._replay, requests, limit, kind)

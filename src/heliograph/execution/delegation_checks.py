@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
+from heliograph.reactive.run_memory import counted_activations
+from heliograph.reactive.workflow import Workflow
+from heliograph.records import RunView
 from heliograph.turn.described_calls import Delegation
 
 RETRIES_MAX = 100
@@ -33,6 +36,15 @@ def check_limit(limit: int | None, timeout: float | None = None) -> None:
     if timeout is not None:
         raise InvalidInput("with a limit, children start one after another, so they have no common timeout; give each Delegation its own",
                            code="wrong_type", path="/timeout")  # fmt: skip
+
+
+def check_room(action: str, count: int, run: RunView, workflow: Workflow) -> None:
+    """Check that a run may have so many turns more. It would fail in their middle. Raises InvalidInput (`out_of_range`)."""
+    room = workflow.max_activations - counted_activations(run)
+    if count > room:
+        raise InvalidInput(f"ctx.{action} has {count} children, and the run may have {max(room, 0)} turns more: raise max_activations="
+                           f"{workflow.max_activations} of Heliograph({workflow.name!r}), or give each child several items",
+                           code="out_of_range", path="/max_activations")  # fmt: skip
 
 
 def shared_policy(retries: int, policy: RetryPolicy | None) -> RetryPolicy | None:
