@@ -35,15 +35,15 @@ async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("G-61")
-async def test_event_of_a_project_without_a_wire_needs_no_publication(kernel: Kernel) -> None:
+async def test_turn_that_ends_without_a_wire_has_no_event_and_says_so(kernel: Kernel) -> None:
     await kernel.connection.execute(FORGET, kernel.project, "postgres")
     await kernel.finish(await kernel.running(), ends="success")
-    assert await unpublished(kernel) == []
-    [event] = await kernel.rows("outbox", "key, published_at, deliveries")
-    assert tuple(event) == ("evt:turn_a", kernel.now, 0)
+    assert (await kernel.rows("outbox", "key"), (await kernel.turn("turn_a"))["lacks_event"]) == ([], True)
+    assert await kernel.checks() == []
     assert await kernel.call("declare_wire", "postgres") == "declared"
     await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
     assert await unpublished(kernel) == [("evt", ["postgres"])]
+    assert (await kernel.turn("turn_b"))["lacks_event"] is False
 
 
 @pytest.mark.proves("G-61")

@@ -38,7 +38,7 @@ TURN_CHECKS = {
     "a turn has no task event, or two": """
         select agent_turn_id from heliograph.agent_turns t left join (
           select agent_turn_id, count(*) as times from heliograph.outbox where kind = 'task_event' group by 1) o using (agent_turn_id)
-         where t.state = 'done' and coalesce(o.times, 0) <> 1""",
+         where t.state = 'done' and coalesce(o.times, 0) + t.lacks_event::integer <> 1""",
     "a turn ended twice in the log, or not at all": """
         select agent_turn_id from heliograph.agent_turns t left join (
           select turn_id as agent_turn_id, count(*) as ends from heliograph.signal_log

@@ -47,10 +47,11 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
     settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
     for item, turn in ending:
         bug = "kernel_end_without_event" if get(item, "epoch") is ABSENT else "finish_splits_event"
+        if not tables.wires:
+            continue
         tx.next("outbox_id")
         if bug not in tx.bugs:
-            outbox_row(tx, f"evt:{turn['agent_turn_id']}", "task_event", turn["agent_turn_id"],
-                       published_at=None if tables.wires else tx.now)  # fmt: skip
+            outbox_row(tx, f"evt:{turn['agent_turn_id']}", "task_event", turn["agent_turn_id"])
     for _, turn in ending:
         if turn["parent_turn_id"] is not None and "child_not_reported" not in tx.bugs:
             tx.next("outbox_id")
@@ -81,7 +82,7 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[Row]:
         waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
         tx.set(turn, human_wait_since=tx.now - waited if waited else None)
     tx.update(tables.turns, turn, state="done", outcome=get_text(item, "outcome"), deliverable_card_id=end_of(turn_id),
-              finished_at=tx.now)  # fmt: skip
+              finished_at=tx.now, lacks_event=not tables.wires)  # fmt: skip
     for row in tables.inbox.of(turn_id):
         if row["status"] in INBOX_OPEN:
             tx.set(row, status="canceled" if row["status"] == "queued" else "consumed", consumed_at=tx.now)

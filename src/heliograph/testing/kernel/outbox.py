@@ -17,7 +17,7 @@ _REDELIVERY = RetryPolicy(max_delay_seconds=60.0, jitter=False)  # as the formul
 def outbox_row(
     tx: Transaction, key: str, kind: str, turn_id: str, *, call_id: str | None = None, tool: str | None = None,
     subject: str | None = None, body: Any = None, pool: str | None = None, priority: int | None = None,
-    starts_at: int | None = None, published_at: int | None = None,
+    starts_at: int | None = None,
 ) -> bool:  # fmt: skip
     """Insert a row unless its key exists; return whether it is new. The caller draws its number even for an existing key,
     as PostgreSQL does."""
@@ -25,7 +25,7 @@ def outbox_row(
         "outbox_id": tx.last("outbox_id"), "kind": kind, "key": key, "subject": subject, "agent_turn_id": turn_id,
         "call_id": call_id, "tool": tool, "pool": pool or DEFAULT_POOL, "priority": 1 if priority is None else priority,
         "body": body, "created_at": tx.now, "due_at": tx.now if starts_at is None else starts_at, "hidden_until": starts_at, "deliveries": 0,
-        "published_at": published_at,
+        "published_at": None,
     })  # fmt: skip
 
 

@@ -8,10 +8,10 @@
 --   gracefully, with the grace of the turn's own pending stop, or with the default one.
 --   p_bytes: see _exceeds. p_card_bytes: the limit card_bytes_max.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
---   ran. Its open calls are closed (_close_calls). The task event goes to the outbox (L0-81, L0-107), as published if
---   the project certainly has no wire, and so does a report if another turn waits for this one. The head of an active
---   turn becomes idle under the next epoch, and its lease is closed (L0-72, K7). The reservations of its calls are
---   settled (_settle_ended), and its callback is created (_create_turn_callbacks).
+--   ran. Its open calls are closed (_close_calls). The task event goes to the outbox (L0-81, L0-107); if the project
+--   certainly has no wire, the turn has none, and says so. A report goes to the outbox if another turn waits for this
+--   one. The head of an active turn becomes idle under the next epoch, and its lease is closed (L0-72, K7). The
+--   reservations of its calls are settled (_settle_ended), and its callback is created (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  a share of _wire_lock, without waiting; blobs, see _store_content, then see _close_calls. The caller holds
 --           the heads and the runs
@@ -28,6 +28,9 @@ declare
 begin
     with ending as materialized (
         select * from heliograph._ending(p_project, p_endings)
+    ), wire as materialized (
+        select v_sees_wires and not exists (
+               select from heliograph.project_wires w where w.project_id = p_project) as is_absent
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, writer_epoch, 'task.deliverable',
@@ -36,8 +39,8 @@ begin
     ), turn as (
         update heliograph.agent_turns t
            set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id),
-               finished_at = p_now
-          from ending e where t.ctid = e.turn_at
+               finished_at = p_now, lacks_event = wire.is_absent
+          from ending e cross join wire where t.ctid = e.turn_at
     ), message as (
         update heliograph.agent_inbox i
            set status = case when i.status = 'queued' then 'canceled' else 'consumed' end, consumed_at = p_now
@@ -48,13 +51,11 @@ begin
          where i.ctid = found.at
     ), event as (
         insert into heliograph.outbox
-               (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at, published_at)
-        select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now,
-               case when v_sees_wires and not exists (select from heliograph.project_wires w
-                                                       where w.project_id = p_project) then p_now end
-          from ending
+               (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
+        select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now
+          from ending cross join wire where not wire.is_absent
         union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
-               jsonb_build_object('child_turn_id', turn_id), p_now, p_now, null
+               jsonb_build_object('child_turn_id', turn_id), p_now, p_now
           from ending where parent_turn_id is not null
     ), lease as (
         update heliograph.leases l set ended_at = greatest(p_now, found.moved_at)
