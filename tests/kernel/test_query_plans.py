@@ -30,6 +30,7 @@ from tests.kernel.kit import (
 from tests.kernel.waits import TOKEN, activated, child, command, result
 
 FINISHED_TURNS = 100_000
+_NULL = "'{null}'"  # a column of one item that lacks this key
 ROWS_READ_MAX = 200  # of a million: the rows that one call may read for a few heads
 
 FILL = f"""
@@ -287,8 +288,9 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
         ("release", "select heliograph.release('filled', $1, now())", [[turn_item(claimed)]], {"agent_state_head_pkey", "leases_pkey"}),
         ("defer", "select heliograph.defer('filled', $1, now())", [[turn_item(claimed, delay_seconds=1)]],
          {"agent_state_head_pkey", "agent_inbox_pkey"}),
-        ("begin and record", "select heliograph.begin_call('filled', $1, now()), heliograph.record_call('filled', $2, now())",
-         [[turn_item(claimed, call_id="c1", tool="x")], [turn_item(claimed, call_id="c1", status="success", result=1)]],
+        ("begin and record", "select heliograph.begin_call('filled', $1, now()), heliograph.record_call('filled', $2::text[], $3::text[], $4::bigint[],"
+                             f" '{{c1}}', '{{success}}', '{{1}}', {', '.join(11 * [_NULL])}, now())",
+         [[turn_item(claimed, call_id="c1", tool="x")], [claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]],
          {"agent_state_head_pkey", "turn_waiting_tools_pkey"}),
         ("suspend", "select heliograph.suspend('filled', $1, now())", [[turn_item(claimed, *activated("critic"), calls=calls)]],
          {"agent_state_head_pkey", "turn_waiting_tools_pkey", "leases_pkey", "agent_turns_pkey"}),

@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from heliograph.errors import KernelRejected
 from tests.kernel.filled import BREAKER, RATE
 from tests.kernel.kit import START, Connect, Item, Kernel, turn_item
 from tests.kernel.waits import activated, begin, child, command, edges, record, suspend, wait
@@ -236,7 +237,7 @@ async def test_tokens_that_come_back_to_a_bucket_that_is_full_fail_no_result(ker
 @pytest.mark.parametrize("wrong", [-1, 0.5, "7", True, 2_000_000_000])
 async def test_invalid_numbers_of_used_tokens_are_rejected(kernel: Kernel, wrong: Any) -> None:
     claimed = await kernel.running()
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="rate_tokens"):
+    with pytest.raises((asyncpg.InvalidParameterValueError, KernelRejected), match="rate_tokens"):
         await record(kernel, claimed, "m1", "text", rate_tokens=wrong)
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from heliograph.errors import KernelRejected
 from tests.kernel.kit import TARGET, Item, Kernel, turn_item
 from tests.kernel.test_stop import stopped
 from tests.kernel.waits import (
@@ -272,7 +273,7 @@ async def test_next_turn_of_the_agent_does_not_inherit_that_it_terminates(kernel
 async def test_terminates_must_be_a_boolean(kernel: Kernel, function: str, value: object) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="terminates"):
+    with pytest.raises((asyncpg.InvalidParameterValueError, KernelRejected), match="terminates"):
         await (
             suspend(kernel, claimed, command("c1"), terminates=value)
             if function == "suspend"

@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
-from heliograph.requests import Append, Renewal, StartRun
+from heliograph.requests import Append, RecordCall, Renewal, StartRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,10 @@ _APPENDED = (
     Column("turn_id", "text"), Column("outcome", "text"), Column("first_seq", "bigint"), Column("code", "text"),
     Column("message", "text"),
 )  # fmt: skip
+_RECORDED = (
+    Column("turn_id", "text"), Column("call_id", "text"), Column("outcome", "text"), Column("first_seq", "bigint"),
+    Column("code", "text"), Column("message", "text"), Column("begun", "jsonb"),
+)  # fmt: skip
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
@@ -88,7 +92,7 @@ _FUNCTIONS = (
     KernelFunction("release", ("text", "jsonb")),
     KernelFunction("append", ("text", ITEMS), columns=columns_of(Append), returns=_APPENDED),
     KernelFunction("begin_call", ("text", "jsonb")),
-    KernelFunction("record_call", ("text", "jsonb")),
+    KernelFunction("record_call", ("text", ITEMS), columns=columns_of(RecordCall), returns=_RECORDED),
     KernelFunction("suspend", ("text", "jsonb")),
     KernelFunction("defer", ("text", "jsonb")),
     KernelFunction("finish", ("text", "jsonb")),

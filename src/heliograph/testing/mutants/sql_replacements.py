@@ -16,7 +16,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("select case when h.at is null then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0",
          "select case when false then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0"),
     ),
-    "append_repeats": (("coalesce(x.signals_emitted > (i.item ->> 'signals_emitted')::integer, false) as has_drafts", "false as has_drafts"),
+    "append_repeats": (("x.signals_emitted > p_signals_emitted[n] as has_drafts", "false as has_drafts"),
                        ("coalesce(x.signals_emitted > p_signals_emitted[u.n], false) as has_drafts", "false as has_drafts")),
     "no_lease_sweep": (
         ("where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now", "where false"),
@@ -29,12 +29,12 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "kernel_end_without_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is null")),),
     "any_pool": (("h.due_at is null and h.target = t.name\nand h.pool = t.pool", "h.due_at is null and h.target = t.name"),
                  ("h.due_at <= p_now and h.target = t.name\nand h.pool = t.pool", "h.due_at <= p_now and h.target = t.name")),
-    "phase_end_lost": (("perform heliograph._open_recorded(p_project, p_items, v_ok, v_parts, p_now);", "null;"),),
+    "phase_end_lost": (("perform heliograph._open_recorded(p_project, p_results, p_now);", "null;"),),
     "phase_signals_lost": (
-        ("coalesce(jsonb_array_length(e.item -> 'signals'), 0) as drafts",
-         "case when e.item ->> 'open_as' is null then coalesce(jsonb_array_length(e.item -> 'signals'), 0) else 0 end as drafts"),
+        ("where jsonb_array_length(p_signals[n]) > 0", "where p_open_as[n] ->> 'tool' is null and jsonb_array_length(p_signals[n]) > 0"),
+        ("when v.rejection is null and l.has_drafts is not true", "when v.rejection is null and l.has_drafts is not true and p_open_as[n] ->> 'tool' is null"),
     ),
-    "terminates_forgotten": (("terminates = h.terminates or coalesce((i.item ->> 'terminates')::boolean, false)", "terminates = h.terminates"),),
+    "terminates_forgotten": (("h.terminates or coalesce(p_terminates[n], false)", "h.terminates"),),
     "no_bell_sweep": (("h.target = r.target and h.pool = r.pool and h.moved_at <= v_before)", "false)"),
                       ("where h.project_id = p_project and h.due_at <= v_before) late", "where false) late")),
     "enqueue_no_dedup": (

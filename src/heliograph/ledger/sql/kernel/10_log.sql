@@ -112,7 +112,7 @@ declare
 begin
     insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, is_pending, recording)
     select p_project, p_run_id[u.n], p_base[u.k] + 1, p_written[u.k], p_drafts[u.n], p_turn_id[u.n], p_now,
-           p_pending[u.k] > 0, p_recording[u.n] ->> 'body'
+           p_pending[u.k] > 0, heliograph._recording_of(p_recording[u.n])
       from unnest(p_places) with ordinality u (n, k) where p_written[u.k] > 0;
     update heliograph.runs r
        set signal_seq = r.signal_seq + p_written[k], pending_reactions = r.pending_reactions + p_pending[k],

@@ -341,19 +341,20 @@ begin
     return v_rejection || jsonb_build_object('calls', v_rejected);
 end $$;
 
--- _lock_taken: lock the buckets from which the calls of these items of record_call have taken tokens, and those from
---   which its intents take some. p_intents: see _intents_of; null for none.
+-- _lock_taken: lock the buckets from which the calls of record_call whose tokens are corrected have taken some, and
+--   those from which its intents take some. p_intents: see _intents_of; null for none.
 --   locks:  the buckets; the caller holds the heads and the runs
-create function heliograph._lock_taken(p_project text, p_items jsonb, p_intents jsonb) returns void
-    language plpgsql as $$
+create function heliograph._lock_taken(
+    p_project text, p_turn_id text[], p_call_id text[], p_rate_tokens bigint[], p_intents jsonb
+) returns void language plpgsql as $$
 declare
     v_taken constant jsonb := (
-        select jsonb_agg(w.rate order by i.n) from jsonb_array_elements(p_items) with ordinality i (item, n)
+        select jsonb_agg(w.rate order by n) from generate_subscripts(p_turn_id, 1) n
          cross join lateral (
                select x.rate from heliograph.turn_waiting_tools x
-                where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
-                  and x.tool_call_id = i.item ->> 'call_id' and x.rate is not null offset 0) w
-         where jsonb_typeof(i.item -> 'rate_tokens') <> 'null');
+                where x.project_id = p_project and x.agent_turn_id = p_turn_id[n]
+                  and x.tool_call_id = p_call_id[n] and x.rate is not null offset 0) w
+         where p_rate_tokens[n] is not null);
     v_rated constant jsonb := coalesce(v_taken, '[]') || coalesce(p_intents, '[]');
 begin
     if heliograph._has_rates(v_rated) then
@@ -366,8 +367,9 @@ end $$;
 --   calls, by three years at most: a provider may report any number.
 --   A bucket whose row has been removed since the call began is full, and remains so.
 --   The caller holds the head, the run and the buckets.
-create function heliograph._correct_tokens(p_project text, p_item jsonb, p_now timestamptz) returns void
-    language sql as $$
+create function heliograph._correct_tokens(
+    p_project text, p_turn_id text, p_call_id text, p_tokens bigint, p_now timestamptz
+) returns void language sql as $$
     update heliograph.rate_buckets b
        set full_at = greatest(0, least(
                case when d.back < 0 then greatest(b.full_at, d.at) else b.full_at end - d.back, 7258118400000000000)),
@@ -380,13 +382,13 @@ create function heliograph._correct_tokens(p_project text, p_item jsonb, p_now t
               from heliograph.turn_waiting_tools w
              cross join lateral heliograph._rates(w.rate -> 'rates') r
              cross join lateral (
-                   select heliograph._nanoseconds(p_now) as at, (p_item -> 'rate_tokens')::bigint as used,
+                   select heliograph._nanoseconds(p_now) as at, p_tokens as used,
                           heliograph._nanoseconds((w.rate ->> 'starts_at')::timestamptz) as start offset 0) n
              cross join lateral (
                    select y.* from heliograph.rate_buckets y
                     where y.project_id = p_project and y.kind = r.kind and y.name = r.name offset 0) x
-             where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
-               and w.tool_call_id = p_item ->> 'call_id' and r.kind = 'model_tokens') d
+             where w.project_id = p_project and w.agent_turn_id = p_turn_id
+               and w.tool_call_id = p_call_id and r.kind = 'model_tokens') d
      where b.project_id = p_project and b.kind = d.kind and b.name = d.name
 $$;
 

@@ -41,22 +41,6 @@ create function heliograph._recording_bytes_max() returns integer
     select 67108864
 $$;
 
--- _check_recordings: reject items with a wrong recording.
---   raises: 22023 naming the field
-create function heliograph._check_recordings(p_path text, p_items jsonb) returns void
-    language plpgsql immutable as $$
-declare
-    v_wrong text;
-begin
-    if jsonb_path_exists(p_items, '$[*].recording') then
-        select min(heliograph._wrong_recording(p_path, i)) into v_wrong from jsonb_array_elements(p_items) i
-         where i ? 'recording';
-        if v_wrong is not null then
-            raise exception using errcode = '22023', message = v_wrong;
-        end if;
-    end if;
-end $$;
-
 -- _check_recorded: reject a column of items with a wrong recording.
 --   raises: 22023 naming the field
 create function heliograph._check_recorded(p_recordings jsonb[]) returns void
@@ -75,12 +59,12 @@ begin
     end loop;
 end $$;
 
--- _recording_of: what the commit of an item keeps beside its signals: {part, from, call, entries, data} as a text,
---   which only the recorder and replays read (heliograph.execution.packed_commit). Null for an item that is not
---   recorded. A commit without signals keeps nothing.
-create function heliograph._recording_of(p_item jsonb) returns text
+-- _recording_of: what a commit keeps of the recording of its item, beside its signals: {part, from, call, entries, data}
+--   as a text, which only the recorder and replays read (heliograph.execution.packed_commit). Null for an item that is
+--   not recorded. A commit without signals keeps nothing.
+create function heliograph._recording_of(p_recording jsonb) returns text
     language sql immutable as $$
-    select p_item #>> '{recording,body}'
+    select p_recording ->> 'body'
 $$;
 
 -- _recording_tags: the tags of the recording of a new run, in order.

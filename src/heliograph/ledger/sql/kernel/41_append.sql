@@ -92,6 +92,19 @@ create function heliograph._reject_reserved(p_signals jsonb) returns jsonb
                                            'no turn emits signals whose names begin with workflow: or kernel:') end
 $$;
 
+-- _reject_logged: null, or the rejection of drafts that a running turn appends to the log of its run. p_base: the newest
+--   signal of the run. p_bytes: see _exceeds.
+create function heliograph._reject_logged(
+    p_run_id text, p_base bigint, p_drafts jsonb, p_bytes integer, p_limits heliograph.project_limits
+) returns jsonb language plpgsql stable as $$
+begin
+    return case when jsonb_array_length(p_drafts) > 0 then coalesce(
+        heliograph._reject_reserved(p_drafts),
+        case when heliograph._exceeds(p_drafts, p_bytes, p_limits.payload_bytes_max)
+             then heliograph._reject_signals(p_drafts, p_limits) end,
+        heliograph._reject_drafts(p_run_id, p_base, p_drafts)) end;
+end $$;
+
 -- _reject_names: see _reject_reserved, for the signals of an item.
 create function heliograph._reject_names(p_item jsonb) returns jsonb
     language sql immutable as $$

@@ -179,13 +179,14 @@ create function heliograph._take_over(p_project text, p_items jsonb, p_answers j
      where w.ctid = found.at
 $$;
 
--- _taint: the untrusted sources that an item names; null for none.
-create function heliograph._taint(p_item jsonb) returns text[]
-    language sql immutable as $$
-    select case when jsonb_typeof(p_item -> 'taint') = 'array' and p_item -> 'taint' <> '[]'
-                then array(select t.source from jsonb_array_elements_text(p_item -> 'taint')
-                           with ordinality t (source, n) order by t.n) end
-$$;
+-- _taint: the untrusted sources in a list; null for none. Not inlined, because most calls have none.
+create function heliograph._taint(p_sources jsonb) returns text[]
+    language plpgsql immutable strict as $$
+begin
+    return case when p_sources not in ('[]', 'null')
+                then array(select t.source from jsonb_array_elements_text(p_sources) with ordinality t (source, n)
+                            order by t.n) end;
+end $$;
 
 -- _judge_begin: each item of begin_call with its verdict, its head and the wait that it may have already. is_first: the
 --   item is the first one of its call. The caller holds the heads.
@@ -198,7 +199,7 @@ create function heliograph._judge_begin(
 ) language sql stable as $$
     select i.n, i.item ->> 'turn_id', i.item ->> 'call_id', i.item ->> 'step_id', i.item ->> 'tool',
            coalesce(i.item ->> 'effect', 'once'), (i.item ->> 'epoch')::bigint,
-           (i.item ->> 'timeout_seconds')::float8, case when i.item ? 'taint' then heliograph._taint(i.item) end,
+           (i.item ->> 'timeout_seconds')::float8, heliograph._taint(i.item -> 'taint'),
            coalesce((i.item ->> 'is_trusted')::boolean, false), h.agent_id, h.run_id, h.parent_step_id, w.at,
            w.reserved, w.rate ? 'is_waiting',
            -- partitioned by the owner as well: a stale item before it opens nothing

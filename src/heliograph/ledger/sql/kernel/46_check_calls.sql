@@ -22,7 +22,7 @@ begin
     end if;
 end $$;
 
--- _check_amounts: reject calls with invalid amounts; p_key: reserve or used.
+-- _check_amounts: reject calls with invalid amounts; p_key: reserve.
 --   raises: 22023 naming the field
 create function heliograph._check_amounts(p_items jsonb, p_key text) returns void
     language plpgsql immutable as $$
@@ -34,42 +34,15 @@ begin
     end if;
 end $$;
 
--- _check_rate_tokens: reject results with invalid numbers of tokens.
---   raises: 22023
-create function heliograph._check_rate_tokens(p_items jsonb) returns void
+-- _wrong_open_as: null, or the problem of a call that record_call opens.
+create function heliograph._wrong_open_as(p_call_id text, p_open_as jsonb) returns text
     language plpgsql immutable as $$
 begin
-    if exists (select from jsonb_array_elements(p_items) i
-                where coalesce(jsonb_typeof(i -> 'rate_tokens'), 'null') <> 'null'
-                  and not coalesce(case jsonb_typeof(i -> 'rate_tokens') when 'number'
-                                   then (i -> 'rate_tokens')::numeric between 0 and 1000000000
-                                        and (i -> 'rate_tokens')::numeric % 1 = 0 end, false)) then
-        raise exception using errcode = '22023',
-            message = 'p_items[].rate_tokens must be a whole number from 0 to 1000000000';
-    end if;
-end $$;
-
--- _check_open_as: reject calls that record_call cannot open.
---   raises: 22023 naming the field
-create function heliograph._check_open_as(p_items jsonb) returns void
-    language plpgsql immutable as $$
-declare
-    v_wrong text := (
-        select min(case when jsonb_typeof(i -> 'open_as') <> 'object'
-                   then 'open_as must be an object with the step_id and the tool of the call'
-                        when heliograph._wrong_keys('p_items[].open_as', i -> 'open_as',
-                                                    '{step_id,tool,taint}') is not null
-                        then heliograph._wrong_keys('p_items[].open_as', i -> 'open_as', '{step_id,tool,taint}')
-                        when heliograph._wrong_type('p_items[].open_as', i -> 'open_as', 'taint', 'array') is not null
-                        then heliograph._wrong_type('p_items[].open_as', i -> 'open_as', 'taint', 'array')
-                        else heliograph._wrong_call(jsonb_build_object('call_id', i -> 'call_id', 'tool',
-                                                                       i #> '{open_as,tool}',
-                                                                       'step_id', i #> '{open_as,step_id}')) end)
-          from jsonb_array_elements(p_items) i where jsonb_typeof(i -> 'open_as') <> 'null');
-begin
-    if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
-    end if;
+    return case when jsonb_typeof(p_open_as) <> 'object'
+                then 'open_as must be an object with the step_id and the tool of the call'
+                else coalesce(heliograph._wrong_keys('p_items[].open_as', p_open_as, '{step_id,tool,taint}'),
+                              heliograph._wrong_type('p_items[].open_as', p_open_as, 'taint', 'array'),
+                              heliograph._wrong_call(p_open_as || jsonb_build_object('call_id', p_call_id))) end;
 end $$;
 
 -- _is_usual_wait: whether a call is a valid one of kind tool or human, with no circuit breaker and no rates, and its
