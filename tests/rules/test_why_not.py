@@ -123,8 +123,6 @@ def test_agents_that_no_signal_wakes_and_that_the_run_does_not_have() -> None:
     assert [each["code"] for each in explain(facts("helper"), None)] == ["no_record"]
     with pytest.raises(NotFound, match="run r has no agent critics; did you mean critic"):
         explain(facts("critics", is_agent=False), APP)
-    with pytest.raises(
-        NotFound, match="run r has no agent critics; helio run show r lists its agents"
-    ) as caught:
+    with pytest.raises(NotFound, match="run r has no agent critics; helio run show r lists its agents") as caught:
         explain(facts("critics", is_agent=False), None)
     assert caught.value.code == "unknown_agent"
