@@ -145,7 +145,7 @@ def body_problems(function: Function) -> Iterator[str]:
         return
     # The parser has no catalog, so a parameter or a variable of a row type is a record to it, and an array of rows one of texts.
     source = re.sub(r"\bheliograph\.\w+\[\]", "text[]", function.source)
-    source = re.sub(r"\b([pv]_\w+\s+|returns )heliograph\.\w+(?=[\s,;)])", r"\1record", source)
+    source = re.sub(r"\b([pv]_\w+\s+|returns (?:setof )?)heliograph\.\w+(?=[\s,;)])", r"\1record", source)
     for kind, node in walk(json.loads(parse_plpgsql_json(source))):
         if kind in {"PLpgSQL_stmt_dynexecute", "PLpgSQL_stmt_dynfors"}:
             yield "a dynamic statement"

@@ -35,7 +35,7 @@ async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("G-61")
-async def test_turn_that_ends_without_a_wire_has_no_event_and_says_so(kernel: Kernel) -> None:
+async def test_turn_that_ends_without_a_wire_has_no_event_and_a_mark(kernel: Kernel) -> None:
     await kernel.connection.execute(FORGET, kernel.project, "postgres")
     await kernel.finish(await kernel.running(), ends="success")
     assert (await kernel.rows("outbox", "key"), (await kernel.turn("turn_a"))["lacks_event"]) == ([], True)

@@ -118,17 +118,17 @@ async def test_slow_output_reads_no_further_page_and_loses_no_signal_when_it_is_
         """Takes seven signals, and then nothing until it is `free`."""
 
         def __init__(self) -> None:
-            self.shown: list[int] = []
+            self.printed: list[int] = []
             self.free = asyncio.Event()
             self.full = asyncio.Event()
 
         async def ready(self) -> None:
-            if len(self.shown) >= 7:
+            if len(self.printed) >= 7:
                 self.full.set()
                 await self.free.wait()
 
         def show(self, each: Signal) -> None:
-            self.shown.append(each.seq)
+            self.printed.append(each.seq)
 
     view, log, seen = View(), Log(), list[Signal]()
     deliveries, services, _ = opened(RunOutput(view, seen.append))  # type: ignore[arg-type]
@@ -140,4 +140,4 @@ async def test_slow_output_reads_no_further_page_and_loses_no_signal_when_it_is_
         await work
     view.free.set()
     await deliveries.run(services, log.pages(deliveries.position))
-    assert view.shown == [each.seq for each in LOG] == [each.seq for each in seen]
+    assert view.printed == [each.seq for each in LOG] == [each.seq for each in seen]

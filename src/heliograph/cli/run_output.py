@@ -12,7 +12,7 @@ from heliograph.signals.model import Signal
 
 
 class RunOutput:
-    """Shows each signal on a view, as fast as that can print. on_shown: called after each.
+    """Shows each signal on a view, as fast as that can print. on_printed: called after each.
 
     An output that is closed or full ends the deliveries, and with them the command: raises OutputClosed, OutputFailed.
     """
@@ -21,9 +21,9 @@ class RunOutput:
     page = 1
     target = "the output of helio run"
 
-    def __init__(self, view: OutputThread, on_shown: Callable[[Signal], None]):
+    def __init__(self, view: OutputThread, on_printed: Callable[[Signal], None]):
         self._view = view
-        self._on_shown = on_shown
+        self._on_printed = on_printed
 
     @asynccontextmanager
     async def open(self, services: AdapterServices, subscription: SignalSubscriber) -> AsyncIterator[Receive]:
@@ -31,6 +31,6 @@ class RunOutput:
             for signal in signals:
                 await self._view.ready()
                 self._view.show(signal)
-                self._on_shown(signal)
+                self._on_printed(signal)
 
         yield receive

@@ -56,7 +56,7 @@ class RunWatch:
         self._runtime = runtime
         self._run_id = run_id
         self._deliveries = RunDeliveries(
-            signal_subscriber("helio.run", ["**"], RunOutput(view, self._shown), "start", 1)
+            signal_subscriber("helio.run", ["**"], RunOutput(view, self._printed), "start", 1)
         )
         self._last_signal_at: datetime | None = None
         self._noted: set[tuple[object, ...]] = set()
@@ -101,7 +101,7 @@ class RunWatch:
                 is_first = False
             await asyncio.sleep(POLL_SECONDS)
 
-    def _shown(self, signal: Signal) -> None:
+    def _printed(self, signal: Signal) -> None:
         self._last_signal_at = datetime.now(UTC)
         if (failure := failure_of(signal)) is not None:
             self.failures.append(failure)

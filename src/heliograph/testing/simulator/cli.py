@@ -68,18 +68,14 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
         o.seeds, o.backend, o.start, o.jobs, hooks=o.hooks, sessions=o.sessions))  # fmt: skip
     add(many, "seeds", "backend", "start", "hooks", seeds=200)
     many.add_argument("--jobs", type=_count, metavar="N", help="the number of processes (one for each processor)")
-    one = verb(
-        "replay", "simulate one seed again", lambda o: replay(_case(o), o.backend, trace=o.trace, mutant=o.mutant)
-    )
+    one = verb("replay", "simulate one seed again", lambda o: replay(
+        _case(o), o.backend, trace=o.trace, mutant=o.mutant))  # fmt: skip
     one.add_argument("seed", type=_seed, nargs="?", metavar="SEED")
     one.add_argument("--case", metavar="JSON", help="a case that helio sim shrink has printed, in place of a seed")
     one.add_argument("--trace", action="store_true", help="print every kernel call and every fault")
     add(one, "backend", "mutant", "hooks")
-    small = verb(
-        "shrink",
-        "find the smallest case that fails like a seed",
-        lambda o: shrink(_case(o), o.backend, mutant=o.mutant),
-    )
+    small = verb("shrink", "find the smallest case that fails like a seed", lambda o: shrink(
+        _case(o), o.backend, mutant=o.mutant))  # fmt: skip
     small.add_argument("seed", type=_seed, metavar="SEED")
     add(small, "backend", "mutant", "hooks")
     small.set_defaults(case=None)

@@ -59,9 +59,9 @@ begin
     end loop;
 end $$;
 
--- _recording_of: what a commit keeps of the recording of its item, beside its signals: {part, from, call, entries, data}
---   as a text, which only the recorder and replays read (heliograph.execution.packed_commit). Null for an item that is
---   not recorded. A commit without signals keeps nothing.
+-- _recording_of: what a commit keeps of the recording of its item, beside its signals: {part, from, call, entries,
+--   data} as a text, which only the recorder and replays read (heliograph.execution.packed_commit). Null for an item
+--   that is not recorded. A commit without signals keeps nothing.
 create function heliograph._recording_of(p_recording jsonb) returns text
     language sql immutable as $$
     select p_recording ->> 'body'

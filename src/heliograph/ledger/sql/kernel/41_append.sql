@@ -92,8 +92,8 @@ create function heliograph._reject_reserved(p_signals jsonb) returns jsonb
                                            'no turn emits signals whose names begin with workflow: or kernel:') end
 $$;
 
--- _reject_logged: null, or the rejection of drafts that a running turn appends to the log of its run. p_base: the newest
---   signal of the run. p_bytes: see _exceeds.
+-- _reject_logged: null, or the rejection of drafts that a running turn appends to the log of its run. p_base: the
+--   newest signal of the run. p_bytes: see _exceeds.
 create function heliograph._reject_logged(
     p_run_id text, p_base bigint, p_drafts jsonb, p_bytes integer, p_limits heliograph.project_limits
 ) returns jsonb language plpgsql stable as $$

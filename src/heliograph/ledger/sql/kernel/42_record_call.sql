@@ -168,8 +168,8 @@ begin
     end loop;
 end $$;
 
--- _reject_recorded: null, or the rejection of a result, apart from its signals. p_kind, p_state: of the call; null if it
---   was not begun. p_known: the number of the turn's calls.
+-- _reject_recorded: null, or the rejection of a result, apart from its signals. p_kind, p_state: of the call; null if
+--   it was not begun. p_known: the number of the turn's calls.
 create function heliograph._reject_recorded(
     p_call_id text, p_open_as jsonb, p_kind text, p_state text, p_known bigint, p_result jsonb, p_error jsonb,
     p_limits heliograph.project_limits

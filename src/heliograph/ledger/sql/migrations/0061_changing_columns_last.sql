@@ -55,13 +55,13 @@ begin
         execute format('alter table %s %s', v_table.relation, array_to_string(v_table.frees, ', '));
         execute format('alter table %s %s', v_table.relation, array_to_string(v_table.drops, ', '));
         foreach v_each in array v_table.names loop
-            execute v_each;
+            execute format('%s', v_each);
         end loop;
         if v_table.rest <> '{}' then
             execute format('alter table %s %s', v_table.relation, array_to_string(v_table.rest, ', '));
         end if;
         foreach v_each in array v_again loop
-            execute v_each;
+            execute format('%s', v_each);
         end loop;
     end loop;
 end $$;
