@@ -12,7 +12,8 @@ class SignalItem(TypedDict):
     """A draft of a signal.
 
     parent: the id of a signal; or the index of an earlier draft of the same list; or the position of a signal of the same run, as a text.
-    at: microseconds since 1970, or a text in ISO 8601.
+    at: microseconds since 1970, or a text in ISO 8601. After the first draft: microseconds since the first one, if they are below 10^13;
+    absent for the same time; null for the time of the commit.
     """
 
     name: str

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import datetime
+
 import asyncpg
 import pytest
 
@@ -135,7 +137,36 @@ async def test_signal_keeps_the_time_of_its_source(kernel: Kernel, at: str | int
     item["reaction"]["activations"] = [activation("writer", "turn_1", 1)]
     await kernel.call("start_runs", [item])
     timestamps = [row["timestamp"].isoformat() for row in await kernel.rows("signal_log", "seq, timestamp")]
-    assert timestamps == ["2029-12-31T22:00:00+00:00", START.isoformat()]
+    assert timestamps == ["2029-12-31T22:00:00+00:00"] * 2  # the second has no time of its own
+
+
+AT = 1_893_448_800_000_000
+EARLIER = "2029-12-31T22:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("first", "at", "expected"),
+    [
+        ({"at": AT}, {}, EARLIER), ({"at": AT}, {"at": None}, START.isoformat()), ({"at": AT}, {"at": 5}, "2029-12-31T22:00:00.000005+00:00"),
+        ({"at": AT}, {"at": -1_000_000}, "2029-12-31T21:59:59+00:00"), ({"at": AT}, {"at": AT + 1}, "2029-12-31T22:00:00.000001+00:00"),
+        ({"at": EARLIER}, {"at": 1.5e6}, "2029-12-31T22:00:01.500000+00:00"), ({}, {"at": 5}, START.isoformat()), ({}, {}, START.isoformat()),
+        ({"at": 7}, {"at": 5}, "1970-01-01T00:00:00.000012+00:00"), ({"at": AT}, {"at": "soon"}, START.isoformat()),
+    ],
+)  # fmt: skip
+async def test_time_of_a_later_signal_counts_from_the_first_of_its_commit(
+    kernel: Kernel, first: dict[str, object], at: dict[str, object], expected: str
+) -> None:
+    item = run_item("run_a", ["writer"], {"turn_1": "writer"})
+    item["signals"][0] |= first
+    item["signals"][1] |= at
+    await kernel.call("start_runs", [item])
+    [row] = await kernel.rows("signal_log", "timestamp", "seq = 2")
+    tree = await kernel.connection.fetchval("select heliograph.read_tree($1, 'run_a', 0, 10)", kernel.project)
+    causes = await kernel.connection.fetchval("select heliograph.why($1, 'sig_run_a_2', 10)", kernel.project)
+    effects = await kernel.connection.fetchval("select heliograph.read_tree($1, 'sig_run_a_1', 0, 10)", kernel.project)
+    shown = [tree["signals"][1], causes["chain"][0], effects["signals"][1]]
+    read = [datetime.fromisoformat(each["timestamp"]) for each in shown]
+    assert [row["timestamp"], *read] == [datetime.fromisoformat(expected)] * 4
 
 
 async def test_parent_may_be_the_position_of_an_earlier_signal_of_the_run(kernel: Kernel) -> None:

@@ -35,7 +35,7 @@ from heliograph.records import Claimed, PendingRun, RunFailure
 from heliograph.signals.model import Draft, Signal
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.calls import CallRequest
-from heliograph.turn.drafts import draft_items, parent_id, time_of
+from heliograph.turn.drafts import absolute_time, draft_items, parent_id, time_of
 from heliograph.turn.interruptions import Interruption
 from heliograph.turn.journal import call_label
 from heliograph.types import Json, JsonObject
@@ -204,7 +204,7 @@ class PartReplay:
         for n in range(max(len(drafts), len(expected))):
             seq = first + n
             recorded = None if n >= len(expected) else self._shape(expected[n])
-            replayed = None if n >= len(drafts) else self._shape_of_draft(drafts[n], first)
+            replayed = None if n >= len(drafts) else self._shape_of_draft(drafts, n, first)
             if recorded is None or replayed is None:
                 lone: Any = replayed if recorded is None else recorded
                 word = "one more signal" if recorded is None else "one signal less"
@@ -220,8 +220,8 @@ class PartReplay:
         return {"name": signal.name, "payload": signal.payload, "agent": signal.agent, "parent": signal.parent,
                 "at": signal.timestamp.isoformat(), "trust": "untrusted" if is_untrusted else "trusted"}  # fmt: skip
 
-    def _shape_of_draft(self, draft: Mapping[str, Any], first: int) -> JsonObject:
-        at = draft.get("at")
+    def _shape_of_draft(self, drafts: Sequence[Mapping[str, Any]], n: int, first: int) -> JsonObject:
+        draft, at = drafts[n], absolute_time(drafts, n)
         return {"name": draft["name"], "payload": plain(draft.get("payload", {})), "agent": draft.get("agent"),
                 "parent": parent_id(self._run_id, first, draft.get("parent")), "at": None if at is None else time_of(at).isoformat(), "trust": draft.get("trust", "trusted")}  # fmt: skip
 

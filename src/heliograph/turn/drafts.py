@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.signals.model import Draft
@@ -12,15 +13,18 @@ from heliograph.turn.untrusted import UNTRUSTED
 
 _PLACE = re.compile("[1-9][0-9]{0,17}")
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_NEAR = 10**13  # microseconds: a smaller number is the distance from the time of the first signal
 
 
 def draft_items(drafts: Iterable[Draft], run_id: str = "") -> list[dict[str, object]]:
     """Drafts as the kernel's functions take them. run_id: the run to whose log they are added; a new run needs none.
 
     The log keeps them as they are sent, so they are short: without empty keys, with times as numbers, and parents without the id of the run.
+    Times count from that of the first draft, and are left out where they are the same.
     """
     items: list[dict[str, object]] = []
     prefix = signal_id(run_id, 0)[:-1]
+    first: datetime | None = None
     for draft in drafts:
         item: dict[str, object] = {"name": draft.name, "payload": draft.payload}
         if draft.agent is not None:
@@ -29,17 +33,36 @@ def draft_items(drafts: Iterable[Draft], run_id: str = "") -> list[dict[str, obj
             if not isinstance(parent, int) and parent.startswith(prefix) and _PLACE.fullmatch(parent, len(prefix)):
                 parent = parent[len(prefix) :]
             item["parent"] = parent
-        if draft.at is not None:
-            item["at"] = (draft.at - _EPOCH) // _MICROSECOND
+        if not items and draft.at is not None:
+            first = draft.at
+            item["at"] = (first - _EPOCH) // _MICROSECOND
+        elif draft.at != first:
+            item["at"] = None if draft.at is None else _later_time(draft.at, first)
         if draft.is_untrusted:
             item["trust"] = UNTRUSTED
         items.append(item)
     return items
 
 
-def time_of(at: int) -> datetime:
-    """The time of an item."""
-    return _EPOCH + at * _MICROSECOND
+def _later_time(at: datetime, first: datetime | None) -> int | str:
+    """The time of a draft that is not the first. first: the time of the first draft."""
+    distance = _NEAR if first is None else (at - first) // _MICROSECOND
+    number = distance if abs(distance) < _NEAR else (at - _EPOCH) // _MICROSECOND
+    return at.isoformat() if number is not distance and abs(number) < _NEAR else number
+
+
+def absolute_time(items: Sequence[Mapping[str, Any]], place: int) -> int | str | None:
+    """The time of an item: a number of microseconds since 1970, or a text; None for the time of its commit."""
+    first = items[0].get("at")
+    at = items[place].get("at", first)
+    if place and "at" in items[place] and isinstance(at, int) and abs(at) < _NEAR:
+        return first + at if isinstance(first, int) else None
+    return at if isinstance(at, int | str) else None
+
+
+def time_of(at: int | str) -> datetime:
+    """An absolute time of an item."""
+    return datetime.fromisoformat(at) if isinstance(at, str) else _EPOCH + at * _MICROSECOND
 
 
 def parent_id(run_id: str, first: int, parent: object) -> str | None:

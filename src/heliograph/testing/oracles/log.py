@@ -11,17 +11,17 @@ from heliograph.testing.kernel.head import is_pending
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.tables import EPOCH, Row
 from heliograph.testing.oracles.trace import FORK_NAME
-from heliograph.turn.drafts import parent_id
+from heliograph.turn.drafts import absolute_time, parent_id
 
 
 def signals_of(row: Row) -> list[Row]:
     """The signals in one row of the table `signals`, in order."""
     found = []
     for n, entry in enumerate(row["entries"]):
-        parent, payload, at = get(entry, "parent"), get(entry, "payload"), get(entry, "at")
+        parent, payload, at = get(entry, "parent"), get(entry, "payload"), absolute_time(row["entries"], n)
         found.append({
             "run_id": row["run_id"], "seq": row["seq"] + n, "name": get_text(entry, "name"),
-            "payload": {} if payload is ABSENT else payload, "at": at if isinstance(at, int | str) else row["at"],
+            "payload": {} if payload is ABSENT else payload, "at": row["at"] if at is None else at,
             "agent": get_text(entry, "agent"), "agent_turn_id": row["agent_turn_id"], "is_pending": row["is_pending"] and is_pending(entry),
             "is_untrusted": get_text(entry, "trust") == "untrusted",
             "parent_id": parent_id(row["run_id"], row["seq"], parent),

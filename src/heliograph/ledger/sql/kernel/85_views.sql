@@ -135,12 +135,28 @@ begin
     end;
 end $$;
 
+-- _time_of: the time of a signal: that of its source, or of its commit. p_at: `at` of its entry: a time, see _as_time;
+--   or the distance from the time of the first signal of the commit, a number below 1e13; absent for the same time.
+--   p_place: its index in its commit, from 0. p_first: `at` of the first entry. p_recorded_at: the time of the commit.
+create function heliograph._time_of(p_at jsonb, p_place bigint, p_first jsonb, p_recorded_at timestamptz)
+    returns timestamptz language plpgsql stable as $$
+begin
+    if p_place = 0 or p_at is null then
+        return coalesce(heliograph._as_time(p_first), p_recorded_at);
+    elsif jsonb_typeof(p_at) = 'number' then
+        if abs(p_at::numeric) < 1e13 then
+            return coalesce(heliograph._as_time(p_first) + p_at::bigint * interval '1 microsecond', p_recorded_at);
+        end if;
+    end if;
+    return coalesce(heliograph._as_time(p_at), p_recorded_at);
+end $$;
+
 create view heliograph.signal_log as
 select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heliograph._signal_id(s.run_id,
         s.seq + e.n - 1) as id,
        e.entry ->> 'name' as name, coalesce(e.entry -> 'payload', '{}') as payload,
        -- writers may store an invalid time, so readers ignore it
-       coalesce(heliograph._as_time(e.entry -> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
+       heliograph._time_of(e.entry -> 'at', e.n - 1, f.at, s.at) as timestamp, e.entry ->> 'agent' as agent,
        case jsonb_typeof(e.entry -> 'parent')
            when 'number' then heliograph._signal_id(s.run_id, s.seq + heliograph._as_whole(e.entry -> 'parent'))
            else heliograph._full_id(s.run_id, e.entry ->> 'parent') end as parent,
@@ -149,6 +165,7 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
        -- whether it was recorded before its reaction, which may have followed since
        coalesce(e.entry -> 'is_pending' = 'true', false) as is_deferred
   from heliograph.signals s
+ cross join lateral (select s.entries #> '{0,at}' as at offset 0) f  -- once for each commit, which it decompresses
  cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n);
 
 -- read_log: return up to p_limit signals of a run after position p_after, in order; of a fork, those that it shares

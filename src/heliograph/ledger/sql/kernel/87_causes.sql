@@ -55,18 +55,14 @@ create function heliograph._signal_json(
     p_run_id text, p_seq bigint, p_entry jsonb, p_parent_id text, p_at timestamptz, p_turn_id text
 ) returns jsonb language plpgsql stable as $$
 declare
-    v_at timestamptz := p_at;
     v_payload constant jsonb := coalesce(p_entry -> 'payload', '{}');
     v_is_short constant boolean := pg_column_size(v_payload) <= 2000;
     v_agent constant text := p_entry ->> 'agent';
     v_signal jsonb;
 begin
-    if p_entry ->> 'at' is not null then
-        v_at := coalesce(heliograph._as_time(p_entry -> 'at'), p_at);
-    end if;
     v_signal := jsonb_build_object(  -- in one call, because each || copies the whole
         'id', 'sig_' || p_run_id || '_' || p_seq, 'name', p_entry -> 'name', 'run_id', p_run_id, 'seq', p_seq,
-        'turn_id', p_turn_id, 'timestamp', to_char(v_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'turn_id', p_turn_id, 'timestamp', to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
         case when v_is_short then 'payload' else 'payload_bytes' end,
         case when v_is_short then v_payload else to_jsonb(pg_column_size(v_payload)) end,
         'source', case when v_agent is null then jsonb_build_object('parent', p_parent_id)
@@ -160,7 +156,8 @@ declare
 begin
     select jsonb_agg(jsonb_strip_nulls(jsonb_build_object('pattern', m.pattern, 'id', m.id)) || case
                when f.entry is null then '{}' else jsonb_build_object('signal', heliograph._signal_json(
-                   p.run_id, p.seq, f.entry, heliograph._parent_id(p.run_id, f.commit_seq, f.entry), f.at,
+                   p.run_id, p.seq, f.entry, heliograph._parent_id(p.run_id, f.commit_seq, f.entry),
+                   heliograph._time_of(f.entry -> 'at', f.place, f.entries #> '{0,at}', f.at),
                    f.turn_id)) end order by m.n)
       into v_joined
       from (select e.n, left(e.member ->> 'pattern', 200) as pattern,
@@ -205,7 +202,9 @@ begin
         exit when not is_more or v_number = p_limit;
         v_entry := v_found.entries -> (v_seq - v_found.commit_seq)::integer;
         next := heliograph._parent_id(v_run_id, v_found.commit_seq, v_entry);
-        v_link := heliograph._signal_json(v_run_id, v_seq, v_entry, next, v_found.at, v_found.turn_id);
+        v_link := heliograph._signal_json(
+            v_run_id, v_seq, v_entry, next, heliograph._time_of(v_entry -> 'at', v_seq - v_found.commit_seq,
+                v_found.entries #> '{0,at}', v_found.at), v_found.turn_id);
         if v_found.turn_id is not null then
             if v_turn ->> 'turn_id' is distinct from v_found.turn_id then
                 v_turn := heliograph._turn_json(p_project, v_found.turn_id);

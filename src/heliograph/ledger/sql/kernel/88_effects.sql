@@ -134,7 +134,8 @@ begin
                 exit log when cardinality(v_signals) = p_limit;
                 v_is_effect[v_seq - p_start] := true;
                 v_signals[cardinality(v_signals) + 1] := heliograph._signal_json(
-                    p_run_id, v_seq, v_entry, v_parent, v_commit.at, v_commit.agent_turn_id);
+                    p_run_id, v_seq, v_entry, v_parent, heliograph._time_of(
+                        v_entry -> 'at', v_place, v_entries #> '{0,at}', v_commit.at), v_commit.agent_turn_id);
             end if;
             last := v_seq;
         end loop;
@@ -212,7 +213,8 @@ create function heliograph._log_from(p_project text, p_run_id text, p_start bigi
     returns table (run_id text, seq bigint, commit_seq bigint, entry jsonb, at timestamptz, turn_id text,
                    parent_id text)
     language sql stable as $$
-    select p.run_id, s.seq + e.n - 1, s.seq, e.entry, s.at, s.agent_turn_id,
+    select p.run_id, s.seq + e.n - 1, s.seq, e.entry, heliograph._time_of(e.entry -> 'at', e.n - 1, t.at, s.at),
+           s.agent_turn_id,
            heliograph._parent_id(p.run_id, s.seq, e.entry)
       from heliograph._log_parts(p_project, p_run_id) p
      cross join lateral (select greatest(p_start, p.after + 1) as start offset 0) a
@@ -231,6 +233,7 @@ create function heliograph._log_from(p_project text, p_run_id text, p_start bigi
             where x.project_id = p_project and x.run_id = p.run_id
               and x.seq between f.seq and least(p.upto, f.seq + f.count + p_limit)
             order by x.seq limit p_limit) s
+     cross join lateral (select s.entries #> '{0,at}' as at offset 0) t  -- once for each commit
      cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
      where a.start <= p.upto and s.seq + e.n - 1 >= a.start
      order by s.seq, e.n limit p_limit
