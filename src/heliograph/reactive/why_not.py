@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-import msgspec
-
 from heliograph.codes import MAX_ACTIVATIONS
 from heliograph.definitions.agent import AgentSpec
 from heliograph.error_text import printable
 from heliograph.errors import NotFound
 from heliograph.ids import split_signal_id
+from heliograph.key_patterns import json_without_secrets
 from heliograph.reactive.workflow import Workflow, hint_of_agents
 from heliograph.signals.guard_record import place_of_guard, recorded_guard, recorded_reads
 from heliograph.signals.pattern import Pattern
@@ -93,7 +92,7 @@ def _of_skips(facts: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _describe_read(read: Mapping[str, Any]) -> str:
     if "value" in read:
-        return f"{read['key']} = {msgspec.json.encode(read['value']).decode()}"
+        return f"{read['key']} = {json_without_secrets(read['value']).decode()}"
     return f"{read['key']} has {read['bytes']} bytes" if "bytes" in read else f"{read['key']} is missing"
 
 
